@@ -1,0 +1,55 @@
+# warren: `make run` starts a broker on the default port, `make test` runs everything that must pass.
+# Both need Python 3.11 or newer and nothing else; the environment they make is .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Worker processes of the test run.
+JOBS   ?= 2
+# More arguments for pytest: make test PYTEST_ARGS="-k pika"
+PYTEST_ARGS ?=
+
+.PHONY: help run env test lint types tests bench clean
+
+help:
+	@echo "make run     start a broker on 127.0.0.1:5672"
+	@echo "make test    lint, types and all tests"
+	@echo "make bench   the project's benchmarks"
+	@echo "make clean   remove the environment and all caches"
+
+run: $(VENV)/.run
+	$(BIN)/warren start
+
+test: lint types tests
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+
+# The type checker cannot follow an editable install whose package is the repository root, and the root's folder may have any
+# name; a link named `warren` shows it the package as installed.
+types: $(VENV)/.test
+	mkdir -p $(VENV)/typing && ln -sfn ../.. $(VENV)/typing/warren
+	MYPYPATH=$(VENV)/typing $(BIN)/mypy --config-file setup.cfg -p warren
+
+# `pytest`, never `python -m pytest`: that would put this folder on the path, whose `amqp` is not the client library of that name.
+tests: $(VENV)/.test
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini tests -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+
+bench: $(VENV)/.test
+	@ls bench/*.py >/dev/null 2>&1 && $(BIN)/python bench/run.py || echo "no benchmarks here yet"
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("warren needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/bin/python setup.cfg
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/bin/python setup.cfg
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/.hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

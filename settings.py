@@ -1,0 +1,198 @@
+"""Settings: what a node may be told before it starts.
+
+One frozen value, checked when it is made, given to every process of the node. Names, defaults and meanings are those of
+the specification (AB section 1, FC section 1). Times are **milliseconds** and sizes are **bytes** unless a field says otherwise;
+AMQP itself counts heartbeats in seconds, and so does `heartbeat`.
+
+    Settings(port=0, heartbeat=10)                    keywords
+    Settings.from_toml("warren.toml", port=5673)      a file of the same keys; keywords win over the file
+
+Whatever is wrong is a `SettingsError` that says which key, which value, why, and what would be right.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from os import PathLike
+from typing import Any
+
+DEFAULT_PORT = 5672
+
+#: Frames smaller than this are forbidden by AMQP 0-9-1.
+FRAME_MIN_SIZE = 4096
+
+#: AB section 1: no configuration allows a message body larger than this.
+MAX_MESSAGE_SIZE_HARD_CAP = 536_870_912
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used. `key` is its name; the text names key, value, reason and way out."""
+
+    def __init__(self, key: str, text: str):
+        super().__init__(text)
+        self.key = key
+
+
+def setting(default: Any, doc: str, **limits: Any) -> Any:
+    """A dataclass field with its one-line meaning (shown in docs/embedding.md) and the limits `Settings` checks it against:
+    `low` and `high` (inclusive), `optional` (None, in TOML `false`, is allowed and means off or unlimited), `zero` (0 is allowed below `low`)."""
+    metadata = {"doc": doc, **limits}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one node. Every field has a default; `Settings()` is a node on 127.0.0.1:5672 that keeps messages in memory."""
+
+    # Where it listens
+    host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for all IPv4, `::` for all addresses")
+    port: int = setting(DEFAULT_PORT, "TCP port; 0 lets the operating system choose a free one", low=0, high=65_535)
+    backlog: int = setting(128, "connections the operating system may hold before they are accepted", low=1, high=65_535)
+
+    # Who it is
+    node_name: str = setting("warren@localhost", "name of this node in listings and logs")
+    cluster_name: str = setting("warren@localhost", "`cluster_name` in the server properties")
+    server_properties: Mapping[str, str] = setting(
+        {}, "more server properties for `connection.start`; a name of the broker's own replaces that value (AB-9)"
+    )
+
+    # What it negotiates
+    frame_max: int = setting(131_072, "bytes; largest frame, offered in tune. 0 is no limit", low=FRAME_MIN_SIZE, high=2**31 - 1, zero=True)
+    channel_max: int = setting(2_047, "channels per connection, offered in tune. 0 is no limit", low=0, high=65_535)
+    heartbeat: int = setting(60, "seconds; offered in tune. 0 is off", low=0, high=65_535)
+    handshake_timeout: int = setting(10_000, "ms from accepting a connection to its being open (AB-3)", low=1, high=3_600_000)
+    auth_mechanisms: tuple[str, ...] = setting(("PLAIN", "AMQPLAIN"), "login mechanisms offered, in order")
+
+    # Who may come in
+    default_user: str = setting("guest", "name of the user that exists from the start")
+    default_pass: str = setting("guest", "that user's password")
+    default_vhost: str = setting("/", "name of the virtual host that exists from the start")
+    loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only (AB-16)")
+    connection_max: int | None = setting(None, "connections this node accepts; None is no limit", low=0, optional=True)
+
+    # Limits on messages and consumers
+    max_message_size: int = setting(134_217_728, "bytes; largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
+    consumer_timeout: int | None = setting(1_800_000, "ms a delivery may stay unacknowledged; None is for ever", low=1, optional=True)
+    channel_tick_interval: int = setting(60_000, "ms between two looks at `consumer_timeout`", low=1)
+    channel_operation_timeout: int = setting(15_000, "ms a closing channel waits for its queues (AB-178)", low=1)
+    default_consumer_prefetch: tuple[bool, int] = setting((False, 0), "(global, messages): prefetch before any `basic.qos`")
+
+    # Flow control
+    credit_flow_default_credit: tuple[int, int] = setting(
+        (400, 200), "messages: (initial credit, returned after this many); (0, 0) switches crediting off (FC-1)"
+    )
+    output_buffer_limit: int = setting(8_388_608, "bytes waiting for one socket before its input is paused (FC-35)", low=1)
+    control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel (FC-34)", low=1)
+    flow_hold_channel: int = setting(1_000, "ms the state `flow` of a channel stays visible", low=0)
+    flow_hold_queue: int = setting(1_000, "ms the state `flow` of a queue stays visible", low=0)
+    flow_hold_connection: int = setting(5_000, "ms the state `flow` of a connection stays visible", low=0)
+
+    # The node itself
+    collect_statistics_interval: int = setting(5_000, "ms between two reports of statistics", low=1)
+    stop_timeout: int = setting(5_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
+    data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", optional=True)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            object.__setattr__(self, item.name, _checked(item.name, getattr(self, item.name), item.default, item.metadata))
+        _check_credit(self.credit_flow_default_credit)
+
+    @classmethod
+    def of(cls, **values: Any) -> "Settings":
+        """Settings from keywords; an unknown keyword is a `SettingsError` that names the nearest known one."""
+        for key in values:
+            _check_known(key)
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str], **overrides: Any) -> "Settings":
+        """Settings from the top-level keys of a TOML file; keywords win over the file.
+
+        Raises `SettingsError` naming the file when it is not TOML or holds a wrong key or value, `OSError` when it cannot be read.
+        """
+        with open(path, "rb") as file:
+            text = file.read()
+        try:
+            values = tomllib.loads(text.decode("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError("", f"{path}: this is not TOML: {error}") from None
+        try:
+            cls.of(**values)
+        except SettingsError as error:
+            raise SettingsError(error.key, f"{_place(path, text, error.key)}: {error}") from None
+        return cls.of(**{**values, **overrides})
+
+
+def _check_known(key: str) -> None:
+    known = [item.name for item in fields(Settings)]
+    if key in known:
+        return
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known settings: {', '.join(known)}"
+    raise SettingsError(key, f"unknown setting '{key}'; {hint}")
+
+
+def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
+    """The value in its final form (lists from TOML become tuples), or `SettingsError`."""
+    if value is None or (value is False and limits.get("optional")):  # TOML has no None, so `false` says it there
+        if limits.get("optional"):
+            return None
+        raise SettingsError(key, f"setting '{key}' cannot be None; leave it out to get {default!r}")
+    if key == "data_dir":
+        if not isinstance(value, (str, PathLike)):
+            raise _wrong(key, value, "a path")
+        return str(value)
+    if key == "server_properties":
+        if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+            raise _wrong(key, value, "a table of texts, such as {owner = 'team-a'}")
+        return dict(value)
+    if isinstance(default, str):
+        if not isinstance(value, str):
+            raise _wrong(key, value, f"a text, such as {default!r}")
+        return value
+    if isinstance(default, tuple):
+        return _checked_tuple(key, value, default)
+    low, high = limits.get("low", 0), limits.get("high")
+    wanted = f"a whole number from {low}" + (f" to {high}" if high is not None else "") + (", or 0" if limits.get("zero") else "")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(key, value, wanted)
+    if (value < low or (high is not None and value > high)) and not (limits.get("zero") and value == 0):
+        raise _wrong(key, value, wanted)
+    return value
+
+
+def _checked_tuple(key: str, value: Any, default: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise _wrong(key, value, f"a list, such as {list(default)!r}")
+    if all(isinstance(item, str) for item in default):
+        if not all(isinstance(item, str) for item in value):
+            raise _wrong(key, value, f"a list of texts, such as {list(default)!r}")
+        return tuple(value)
+    if [type(item) for item in value] != [type(item) for item in default] or any(item < 0 for item in value):
+        raise _wrong(key, value, f"a pair such as {list(default)!r}")
+    return tuple(value)
+
+
+def _check_credit(pair: tuple[int, int]) -> None:
+    # FC-1: a peer that returns credit later than its partner runs out would stall for ever.
+    initial, more_after = pair
+    if pair != (0, 0) and not 0 < more_after <= initial:
+        raise _wrong(
+            "credit_flow_default_credit", pair, "a pair (initial, more after) with 0 < more after <= initial, or (0, 0) to switch it off"
+        )
+
+
+def _wrong(key: str, value: Any, wanted: str) -> SettingsError:
+    return SettingsError(key, f"setting '{key}' is {value!r}; it must be {wanted}")
+
+
+def _place(path: str | PathLike[str], text: bytes, key: str) -> str:
+    """`path` or `path, line n`, where the first line that sets the key is; TOML parsers do not keep it."""
+    for number, line in enumerate(text.decode("utf-8").splitlines(), 1):
+        name = line.split("=", 1)[0].strip().strip("\"'[]")
+        if name == key:
+            return f"{path}, line {number}"
+    return str(path)

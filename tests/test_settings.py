@@ -1,0 +1,109 @@
+"""Settings: defaults, checks, and errors that a person can act on."""
+
+import dataclasses
+import pickle
+
+import pytest
+
+from warren import Settings
+from warren.settings import SettingsError
+
+
+def test_defaults_are_those_of_the_specification():
+    """AB section 1 and FC section 1."""
+    settings = Settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", 5672)
+    assert (settings.frame_max, settings.channel_max, settings.heartbeat) == (131_072, 2_047, 60)
+    assert settings.handshake_timeout == 10_000
+    assert settings.max_message_size == 134_217_728
+    assert settings.consumer_timeout == 1_800_000
+    assert settings.credit_flow_default_credit == (400, 200)
+    assert settings.data_dir is None
+
+
+def test_every_setting_is_documented_in_itself():
+    """The table in docs/embedding.md is made of these lines."""
+    for item in dataclasses.fields(Settings):
+        assert item.metadata["doc"], item.name
+
+
+def test_settings_travel_between_processes():
+    """Every process of a node receives them as a message."""
+    settings = Settings(port=0, server_properties={"owner": "team-a"})
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_an_unknown_key_names_the_nearest_known_one():
+    with pytest.raises(SettingsError, match="unknown setting 'heart_beat'; did you mean 'heartbeat'?"):
+        Settings.of(heart_beat=10)
+
+
+def test_a_key_like_no_other_lists_the_known_ones():
+    with pytest.raises(SettingsError, match="known settings: host, port"):
+        Settings.of(zzzz=1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("port", 65_536, "a whole number from 0 to 65535"),
+        ("port", "5672", "a whole number"),
+        ("port", True, "a whole number"),
+        ("frame_max", 4_095, "a whole number from 4096 to 2147483647, or 0"),
+        ("max_message_size", 536_870_913, "a whole number from 0 to 536870912"),
+        ("host", 127, "a text"),
+        ("host", None, "leave it out"),
+        ("auth_mechanisms", "PLAIN", "a list"),
+        ("auth_mechanisms", [1], "a list of texts"),
+        ("server_properties", {"owner": 1}, "a table of texts"),
+        ("default_consumer_prefetch", (1, 2), "a pair"),
+        ("data_dir", 1, "a path"),
+    ],
+)
+def test_a_wrong_value_names_key_value_and_what_is_wanted(key, value, reason):
+    with pytest.raises(SettingsError, match=f"setting '{key}'") as caught:
+        Settings(**{key: value})
+    assert reason in str(caught.value)
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize("pair", [(200, 50), (400, 400), (0, 0), (1, 1)])
+def test_credit_pairs_that_work(pair):
+    """FC-1: 0 < M <= I, or both zero."""
+    assert Settings(credit_flow_default_credit=pair).credit_flow_default_credit == pair
+
+
+@pytest.mark.parametrize("pair", [(200, 400), (400, 0), (0, 1)])
+def test_credit_pairs_that_would_stall(pair):
+    """FC-1: anything else is a start-up error naming the key."""
+    with pytest.raises(SettingsError, match="credit_flow_default_credit"):
+        Settings(credit_flow_default_credit=pair)
+
+
+def test_a_toml_file_is_read_and_keywords_win(tmp_path):
+    file = tmp_path / "warren.toml"
+    file.write_text('port = 5673\nheartbeat = 10\ncredit_flow_default_credit = [200, 50]\nconsumer_timeout = false\n')
+    settings = Settings.from_toml(file, port=0)
+    assert (settings.port, settings.heartbeat, settings.credit_flow_default_credit) == (0, 10, (200, 50))
+    assert settings.consumer_timeout is None
+
+
+def test_a_wrong_key_in_a_file_names_file_and_line(tmp_path):
+    file = tmp_path / "warren.toml"
+    file.write_text("# mine\nheartbeat = 10\nprot = 5673\n")
+    with pytest.raises(SettingsError, match=r"warren\.toml, line 3: unknown setting 'prot'; did you mean 'port'\?"):
+        Settings.from_toml(file)
+
+
+def test_a_wrong_value_in_a_file_names_file_and_line(tmp_path):
+    file = tmp_path / "warren.toml"
+    file.write_text("\nport = -1\n")
+    with pytest.raises(SettingsError, match=r"warren\.toml, line 2: setting 'port' is -1"):
+        Settings.from_toml(file)
+
+
+def test_a_file_that_is_not_toml_says_where_it_breaks(tmp_path):
+    file = tmp_path / "warren.toml"
+    file.write_text("port: 5673\n")
+    with pytest.raises(SettingsError, match=r"warren\.toml: this is not TOML: .*line 1"):
+        Settings.from_toml(file)
