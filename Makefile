@@ -51,5 +51,5 @@ $(VENV)/.test: $(VENV)/bin/python setup.cfg
 	touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/.hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache tests/.pytest_cache .ruff_cache .hypothesis tests/.hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

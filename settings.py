@@ -35,8 +35,11 @@ class SettingsError(ValueError):
 
 
 def setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A dataclass field with its one-line meaning (shown in docs/embedding.md) and the limits `Settings` checks it against:
-    `low` and `high` (inclusive), `optional` (None, in TOML `false`, is allowed and means off or unlimited), `zero` (0 is allowed below `low`)."""
+    """A dataclass field with its one-line meaning (shown in docs/embedding.md) and the limits `Settings` checks it against.
+
+    `low` and `high` are inclusive; `optional`: None, in TOML `false`, is allowed and means off or unlimited; `zero`: 0 is allowed
+    below `low`.
+    """
     metadata = {"doc": doc, **limits}
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
