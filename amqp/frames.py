@@ -1,0 +1,160 @@
+"""Frames and contents as octets (AB-41, AB-43 to AB-45).
+
+A frame::
+
+    type u8 | channel u16 | length u32 | payload | 0xCE
+
+A **content** is one `bytes`, a header frame and the body frames that follow it, all on one channel::
+
+    0   1      3         7     9        11            19            h
+    02  chan   length    0060  weight   body size u64 flags, values CE   03 chan length body CE   03 …
+
+so that `content[1:3]` is the channel, `content[11:19]` the body size, and `content[19:h]` the properties. An empty
+body has no body frame, and no body frame here is empty: the reader drops those.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from .constants import (
+    CLASS_BASIC,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_ERROR,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+)
+from .errors import AmqpError
+from .methods import Method
+
+HEAD = struct.Struct(">BHI")
+CONTENT_HEAD = struct.Struct(">BHIHHQ")
+END = b"\xce"
+
+_HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """One frame of any type."""
+    return HEAD.pack(kind, channel, len(payload)) + payload + END
+
+
+def method_frame(channel: int, method: Method) -> bytes:
+    """The frame of `method` on `channel`."""
+    return frame(FRAME_METHOD, channel, method.encode())
+
+
+def heartbeat() -> bytes:
+    """A heartbeat frame (AB-25)."""
+    return _HEARTBEAT
+
+
+def build_content(channel: int, props: bytes, body: bytes, frame_max: int) -> bytes:
+    """The content of `body`, cut into frames of at most `frame_max` octets; 0 is no limit (AB-44)."""
+    parts = [CONTENT_HEAD.pack(FRAME_HEADER, channel, 12 + len(props), CLASS_BASIC, 0, len(body)), props, END]
+    step = frame_max - FRAME_OVERHEAD if frame_max else len(body)
+    for start in range(0, len(body), step or 1):
+        piece = body[start : start + step]
+        parts += (HEAD.pack(FRAME_BODY, channel, len(piece)), piece, END)
+    return b"".join(parts)
+
+
+def content_properties(content: bytes) -> bytes:
+    """The `props` of a content: property flags and values, undecoded."""
+    return content[19 : 7 + int.from_bytes(content[3:7], "big")]
+
+
+def content_size(content: bytes) -> int:
+    """The size of the body in octets, frame heads not counted."""
+    return int.from_bytes(content[11:19], "big")
+
+
+def content_body(content: bytes) -> bytes:
+    """The body alone, joined if it lies in several frames."""
+    first = _first_body_frame(content)
+    size = content_size(content)
+    if len(content) - first == size + FRAME_OVERHEAD:
+        return content[first + 7 : -1]
+    return b"".join([content[start + 7 : stop] for start, stop in _body_frames(content)])
+
+
+def _first_body_frame(content: bytes) -> int:
+    return FRAME_OVERHEAD + int.from_bytes(content[3:7], "big")
+
+
+def _body_frames(content: bytes) -> Iterable[tuple[int, int]]:
+    """Where each body frame starts, and where its end octet is."""
+    position = _first_body_frame(content)
+    while position < len(content):
+        stop = position + 7 + int.from_bytes(content[position + 3 : position + 7], "big")
+        yield position, stop
+        position = stop + 1
+
+
+def rechannel(content: bytes, channel: int) -> bytes:
+    """The same content on another channel: two octets change in each frame."""
+    number = channel.to_bytes(2, "big")
+    if content[1:3] == number:
+        return content
+    first = _first_body_frame(content)
+    parts = [b"\x02", number, content[3:first]]
+    for start, stop in _body_frames(content):
+        parts += (b"\x03", number, content[start + 3 : stop + 1])
+    return b"".join(parts)
+
+
+def rechannel_run(contents: Sequence[bytes], channel: int) -> list[bytes]:
+    """:func:`rechannel` of a run. Contents framed like the first one, the usual case, cost 0.13 µs each."""
+    if not contents:
+        return []
+    sample = contents[0]
+    if sample[1:3] == channel.to_bytes(2, "big"):
+        return list(contents)
+    # Equal up to and including the head of the first body frame, whose length is the whole body's: then there
+    # is no second frame, and only what lies before the body differs on the new channel.
+    cut = _first_body_frame(sample) + 7
+    head = sample[:cut]
+    if cut > len(sample) or sample[cut - 4 : cut] != sample[15:19] or sample[11:15] != b"\0\0\0\0":
+        return [rechannel(content, channel) for content in contents]
+    new_head = rechannel(sample, channel)[:cut]
+    return [
+        new_head + content[cut:] if content.startswith(head) else rechannel(content, channel) for content in contents
+    ]
+
+
+def fit(content: bytes, channel: int, frame_max: int) -> bytes:
+    """The content on `channel`, cut anew if a body frame of it is larger than `frame_max` allows (AB-44)."""
+    if frame_max and len(content) > frame_max:
+        limit = frame_max - FRAME_OVERHEAD
+        if any(stop - start - 7 > limit for start, stop in _body_frames(content)):
+            return build_content(channel, content_properties(content), content_body(content), frame_max)
+    return rechannel(content, channel)
+
+
+def split_frames(buffer: bytes) -> tuple[list[tuple[int, int, bytes]], bytes]:
+    """What a client reads: the complete frames `(type, channel, payload)` in `buffer`, and the octets left over.
+
+    Raises AmqpError 501 if a frame does not end in 0xCE.
+    """
+    found = []
+    position = 0
+    while position + 7 <= len(buffer):
+        kind, channel, length = HEAD.unpack_from(buffer, position)
+        stop = position + 7 + length
+        if stop >= len(buffer):
+            break
+        if buffer[stop] != FRAME_END:
+            raise AmqpError(FRAME_ERROR, f"frame of type {kind} ends in {buffer[stop]}", fatal=True)
+        found.append((kind, channel, bytes(buffer[position + 7 : stop])))
+        position = stop + 1
+    return found, bytes(buffer[position:])
+
+
+def with_properties(content: bytes, props: bytes) -> bytes:
+    """The same content with other properties: a new header frame in front of the same body frames."""
+    header = HEAD.pack(FRAME_HEADER, int.from_bytes(content[1:3], "big"), 12 + len(props)) + content[7:19]
+    return b"".join([header, props, END, content[_first_body_frame(content) :]])

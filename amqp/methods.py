@@ -1,0 +1,861 @@
+"""Every method of AMQP 0-9-1 as RabbitMQ speaks it (AB-42, AB section 6): a class each.
+
+A method's payload is class u16, method u16, then its fields one after the other; nothing may follow. A class gives its
+fields as dataclass fields in wire order and their kinds as `SIGNATURE`, a letter a field:
+
+====== ========= ========================= ======================================================
+letter kind      on the wire               in Python
+====== ========= ========================= ======================================================
+`o`    octet     u8                        int
+`s`    short     u16                       int
+`l`    long      u32                       int
+`L`    longlong  u64                       int
+`b`    bit       one bit of a shared u8    bool; consecutive bits share an octet, first in bit 0
+`S`    shortstr  u8 length, octets         str (UTF-8, `surrogateescape`)
+`X`    longstr   u32 length, octets        bytes
+`T`    table     u32 length, entries       :class:`~warren.amqp.fields.Table`
+====== ========= ========================= ======================================================
+
+Every field has a neutral default, so `QueueDeclare(queue="q", durable=True)` is a whole method.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from .constants import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR
+from .errors import AmqpError, octets_text
+from .fields import FieldError, Table, decode_table_at, encode_table
+
+EMPTY = Table()
+
+
+class Method:
+    """What all methods share. `NAME` is as in the specification, `basic.get-ok`."""
+
+    __slots__ = ()
+
+    NAME: ClassVar[str] = ""
+    CLASS_ID: ClassVar[int] = 0
+    METHOD_ID: ClassVar[int] = 0
+    SIGNATURE: ClassVar[str] = ""
+    HAS_CONTENT: ClassVar[bool] = False
+    FIELDS: ClassVar[tuple[str, ...]] = ()
+
+    def encode(self) -> bytes:
+        """The payload of the method's frame. Raises FieldError for a value out of range."""
+        return _encode(self)
+
+
+
+
+@dataclass(slots=True)
+class ConnectionStart(Method):
+    NAME = "connection.start"
+    CLASS_ID, METHOD_ID = 10, 10
+    SIGNATURE = "ooTXX"
+
+    version_major: int = 0
+    version_minor: int = 0
+    server_properties: Table = EMPTY
+    mechanisms: bytes = b""
+    locales: bytes = b""
+
+
+@dataclass(slots=True)
+class ConnectionStartOk(Method):
+    NAME = "connection.start-ok"
+    CLASS_ID, METHOD_ID = 10, 11
+    SIGNATURE = "TSXS"
+
+    client_properties: Table = EMPTY
+    mechanism: str = ""
+    response: bytes = b""
+    locale: str = ""
+
+
+@dataclass(slots=True)
+class ConnectionSecure(Method):
+    NAME = "connection.secure"
+    CLASS_ID, METHOD_ID = 10, 20
+    SIGNATURE = "X"
+
+    challenge: bytes = b""
+
+
+@dataclass(slots=True)
+class ConnectionSecureOk(Method):
+    NAME = "connection.secure-ok"
+    CLASS_ID, METHOD_ID = 10, 21
+    SIGNATURE = "X"
+
+    response: bytes = b""
+
+
+@dataclass(slots=True)
+class ConnectionTune(Method):
+    NAME = "connection.tune"
+    CLASS_ID, METHOD_ID = 10, 30
+    SIGNATURE = "sls"
+
+    channel_max: int = 0
+    frame_max: int = 0
+    heartbeat: int = 0
+
+
+@dataclass(slots=True)
+class ConnectionTuneOk(Method):
+    NAME = "connection.tune-ok"
+    CLASS_ID, METHOD_ID = 10, 31
+    SIGNATURE = "sls"
+
+    channel_max: int = 0
+    frame_max: int = 0
+    heartbeat: int = 0
+
+
+@dataclass(slots=True)
+class ConnectionOpen(Method):
+    NAME = "connection.open"
+    CLASS_ID, METHOD_ID = 10, 40
+    SIGNATURE = "SSb"
+
+    virtual_host: str = ""
+    capabilities: str = ""
+    insist: bool = False
+
+
+@dataclass(slots=True)
+class ConnectionOpenOk(Method):
+    NAME = "connection.open-ok"
+    CLASS_ID, METHOD_ID = 10, 41
+    SIGNATURE = "S"
+
+    known_hosts: str = ""
+
+
+@dataclass(slots=True)
+class ConnectionClose(Method):
+    NAME = "connection.close"
+    CLASS_ID, METHOD_ID = 10, 50
+    SIGNATURE = "sSss"
+
+    reply_code: int = 0
+    reply_text: str = ""
+    class_id: int = 0
+    method_id: int = 0
+
+
+@dataclass(slots=True)
+class ConnectionCloseOk(Method):
+    NAME = "connection.close-ok"
+    CLASS_ID, METHOD_ID = 10, 51
+
+
+@dataclass(slots=True)
+class ConnectionBlocked(Method):
+    NAME = "connection.blocked"
+    CLASS_ID, METHOD_ID = 10, 60
+    SIGNATURE = "S"
+
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class ConnectionUnblocked(Method):
+    NAME = "connection.unblocked"
+    CLASS_ID, METHOD_ID = 10, 61
+
+
+@dataclass(slots=True)
+class ConnectionUpdateSecret(Method):
+    NAME = "connection.update-secret"
+    CLASS_ID, METHOD_ID = 10, 70
+    SIGNATURE = "XS"
+
+    new_secret: bytes = b""
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class ConnectionUpdateSecretOk(Method):
+    NAME = "connection.update-secret-ok"
+    CLASS_ID, METHOD_ID = 10, 71
+
+
+@dataclass(slots=True)
+class ChannelOpen(Method):
+    NAME = "channel.open"
+    CLASS_ID, METHOD_ID = 20, 10
+    SIGNATURE = "S"
+
+    out_of_band: str = ""
+
+
+@dataclass(slots=True)
+class ChannelOpenOk(Method):
+    NAME = "channel.open-ok"
+    CLASS_ID, METHOD_ID = 20, 11
+    SIGNATURE = "X"
+
+    channel_id: bytes = b""
+
+
+@dataclass(slots=True)
+class ChannelFlow(Method):
+    NAME = "channel.flow"
+    CLASS_ID, METHOD_ID = 20, 20
+    SIGNATURE = "b"
+
+    active: bool = False
+
+
+@dataclass(slots=True)
+class ChannelFlowOk(Method):
+    NAME = "channel.flow-ok"
+    CLASS_ID, METHOD_ID = 20, 21
+    SIGNATURE = "b"
+
+    active: bool = False
+
+
+@dataclass(slots=True)
+class ChannelClose(Method):
+    NAME = "channel.close"
+    CLASS_ID, METHOD_ID = 20, 40
+    SIGNATURE = "sSss"
+
+    reply_code: int = 0
+    reply_text: str = ""
+    class_id: int = 0
+    method_id: int = 0
+
+
+@dataclass(slots=True)
+class ChannelCloseOk(Method):
+    NAME = "channel.close-ok"
+    CLASS_ID, METHOD_ID = 20, 41
+
+
+@dataclass(slots=True)
+class AccessRequest(Method):
+    NAME = "access.request"
+    CLASS_ID, METHOD_ID = 30, 10
+    SIGNATURE = "Sbbbbb"
+
+    realm: str = ""
+    exclusive: bool = False
+    passive: bool = False
+    active: bool = False
+    write: bool = False
+    read: bool = False
+
+
+@dataclass(slots=True)
+class AccessRequestOk(Method):
+    NAME = "access.request-ok"
+    CLASS_ID, METHOD_ID = 30, 11
+    SIGNATURE = "s"
+
+    ticket: int = 0
+
+
+@dataclass(slots=True)
+class ExchangeDeclare(Method):
+    NAME = "exchange.declare"
+    CLASS_ID, METHOD_ID = 40, 10
+    SIGNATURE = "sSSbbbbbT"
+
+    ticket: int = 0
+    exchange: str = ""
+    type: str = ""
+    passive: bool = False
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    nowait: bool = False
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class ExchangeDeclareOk(Method):
+    NAME = "exchange.declare-ok"
+    CLASS_ID, METHOD_ID = 40, 11
+
+
+@dataclass(slots=True)
+class ExchangeDelete(Method):
+    NAME = "exchange.delete"
+    CLASS_ID, METHOD_ID = 40, 20
+    SIGNATURE = "sSbb"
+
+    ticket: int = 0
+    exchange: str = ""
+    if_unused: bool = False
+    nowait: bool = False
+
+
+@dataclass(slots=True)
+class ExchangeDeleteOk(Method):
+    NAME = "exchange.delete-ok"
+    CLASS_ID, METHOD_ID = 40, 21
+
+
+@dataclass(slots=True)
+class ExchangeBind(Method):
+    NAME = "exchange.bind"
+    CLASS_ID, METHOD_ID = 40, 30
+    SIGNATURE = "sSSSbT"
+
+    ticket: int = 0
+    destination: str = ""
+    source: str = ""
+    routing_key: str = ""
+    nowait: bool = False
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class ExchangeBindOk(Method):
+    NAME = "exchange.bind-ok"
+    CLASS_ID, METHOD_ID = 40, 31
+
+
+@dataclass(slots=True)
+class ExchangeUnbind(Method):
+    NAME = "exchange.unbind"
+    CLASS_ID, METHOD_ID = 40, 40
+    SIGNATURE = "sSSSbT"
+
+    ticket: int = 0
+    destination: str = ""
+    source: str = ""
+    routing_key: str = ""
+    nowait: bool = False
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class ExchangeUnbindOk(Method):
+    NAME = "exchange.unbind-ok"
+    CLASS_ID, METHOD_ID = 40, 51
+
+
+@dataclass(slots=True)
+class QueueDeclare(Method):
+    NAME = "queue.declare"
+    CLASS_ID, METHOD_ID = 50, 10
+    SIGNATURE = "sSbbbbbT"
+
+    ticket: int = 0
+    queue: str = ""
+    passive: bool = False
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    nowait: bool = False
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class QueueDeclareOk(Method):
+    NAME = "queue.declare-ok"
+    CLASS_ID, METHOD_ID = 50, 11
+    SIGNATURE = "Sll"
+
+    queue: str = ""
+    message_count: int = 0
+    consumer_count: int = 0
+
+
+@dataclass(slots=True)
+class QueueBind(Method):
+    NAME = "queue.bind"
+    CLASS_ID, METHOD_ID = 50, 20
+    SIGNATURE = "sSSSbT"
+
+    ticket: int = 0
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    nowait: bool = False
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class QueueBindOk(Method):
+    NAME = "queue.bind-ok"
+    CLASS_ID, METHOD_ID = 50, 21
+
+
+@dataclass(slots=True)
+class QueuePurge(Method):
+    NAME = "queue.purge"
+    CLASS_ID, METHOD_ID = 50, 30
+    SIGNATURE = "sSb"
+
+    ticket: int = 0
+    queue: str = ""
+    nowait: bool = False
+
+
+@dataclass(slots=True)
+class QueuePurgeOk(Method):
+    NAME = "queue.purge-ok"
+    CLASS_ID, METHOD_ID = 50, 31
+    SIGNATURE = "l"
+
+    message_count: int = 0
+
+
+@dataclass(slots=True)
+class QueueDelete(Method):
+    NAME = "queue.delete"
+    CLASS_ID, METHOD_ID = 50, 40
+    SIGNATURE = "sSbbb"
+
+    ticket: int = 0
+    queue: str = ""
+    if_unused: bool = False
+    if_empty: bool = False
+    nowait: bool = False
+
+
+@dataclass(slots=True)
+class QueueDeleteOk(Method):
+    NAME = "queue.delete-ok"
+    CLASS_ID, METHOD_ID = 50, 41
+    SIGNATURE = "l"
+
+    message_count: int = 0
+
+
+@dataclass(slots=True)
+class QueueUnbind(Method):
+    NAME = "queue.unbind"
+    CLASS_ID, METHOD_ID = 50, 50
+    SIGNATURE = "sSSST"
+
+    ticket: int = 0
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class QueueUnbindOk(Method):
+    NAME = "queue.unbind-ok"
+    CLASS_ID, METHOD_ID = 50, 51
+
+
+@dataclass(slots=True)
+class BasicQos(Method):
+    NAME = "basic.qos"
+    CLASS_ID, METHOD_ID = 60, 10
+    SIGNATURE = "lsb"
+
+    prefetch_size: int = 0
+    prefetch_count: int = 0
+    global_: bool = False
+
+
+@dataclass(slots=True)
+class BasicQosOk(Method):
+    NAME = "basic.qos-ok"
+    CLASS_ID, METHOD_ID = 60, 11
+
+
+@dataclass(slots=True)
+class BasicConsume(Method):
+    NAME = "basic.consume"
+    CLASS_ID, METHOD_ID = 60, 20
+    SIGNATURE = "sSSbbbbT"
+
+    ticket: int = 0
+    queue: str = ""
+    consumer_tag: str = ""
+    no_local: bool = False
+    no_ack: bool = False
+    exclusive: bool = False
+    nowait: bool = False
+    arguments: Table = EMPTY
+
+
+@dataclass(slots=True)
+class BasicConsumeOk(Method):
+    NAME = "basic.consume-ok"
+    CLASS_ID, METHOD_ID = 60, 21
+    SIGNATURE = "S"
+
+    consumer_tag: str = ""
+
+
+@dataclass(slots=True)
+class BasicCancel(Method):
+    NAME = "basic.cancel"
+    CLASS_ID, METHOD_ID = 60, 30
+    SIGNATURE = "Sb"
+
+    consumer_tag: str = ""
+    nowait: bool = False
+
+
+@dataclass(slots=True)
+class BasicCancelOk(Method):
+    NAME = "basic.cancel-ok"
+    CLASS_ID, METHOD_ID = 60, 31
+    SIGNATURE = "S"
+
+    consumer_tag: str = ""
+
+
+@dataclass(slots=True)
+class BasicPublish(Method):
+    NAME = "basic.publish"
+    CLASS_ID, METHOD_ID = 60, 40
+    SIGNATURE = "sSSbb"
+    HAS_CONTENT = True
+
+    ticket: int = 0
+    exchange: str = ""
+    routing_key: str = ""
+    mandatory: bool = False
+    immediate: bool = False
+
+
+@dataclass(slots=True)
+class BasicReturn(Method):
+    NAME = "basic.return"
+    CLASS_ID, METHOD_ID = 60, 50
+    SIGNATURE = "sSSS"
+    HAS_CONTENT = True
+
+    reply_code: int = 0
+    reply_text: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+
+
+@dataclass(slots=True)
+class BasicDeliver(Method):
+    NAME = "basic.deliver"
+    CLASS_ID, METHOD_ID = 60, 60
+    SIGNATURE = "SLbSS"
+    HAS_CONTENT = True
+
+    consumer_tag: str = ""
+    delivery_tag: int = 0
+    redelivered: bool = False
+    exchange: str = ""
+    routing_key: str = ""
+
+
+@dataclass(slots=True)
+class BasicGet(Method):
+    NAME = "basic.get"
+    CLASS_ID, METHOD_ID = 60, 70
+    SIGNATURE = "sSb"
+
+    ticket: int = 0
+    queue: str = ""
+    no_ack: bool = False
+
+
+@dataclass(slots=True)
+class BasicGetOk(Method):
+    NAME = "basic.get-ok"
+    CLASS_ID, METHOD_ID = 60, 71
+    SIGNATURE = "LbSSl"
+    HAS_CONTENT = True
+
+    delivery_tag: int = 0
+    redelivered: bool = False
+    exchange: str = ""
+    routing_key: str = ""
+    message_count: int = 0
+
+
+@dataclass(slots=True)
+class BasicGetEmpty(Method):
+    NAME = "basic.get-empty"
+    CLASS_ID, METHOD_ID = 60, 72
+    SIGNATURE = "S"
+
+    cluster_id: str = ""
+
+
+@dataclass(slots=True)
+class BasicAck(Method):
+    NAME = "basic.ack"
+    CLASS_ID, METHOD_ID = 60, 80
+    SIGNATURE = "Lb"
+
+    delivery_tag: int = 0
+    multiple: bool = False
+
+
+@dataclass(slots=True)
+class BasicReject(Method):
+    NAME = "basic.reject"
+    CLASS_ID, METHOD_ID = 60, 90
+    SIGNATURE = "Lb"
+
+    delivery_tag: int = 0
+    requeue: bool = False
+
+
+@dataclass(slots=True)
+class BasicRecoverAsync(Method):
+    NAME = "basic.recover-async"
+    CLASS_ID, METHOD_ID = 60, 100
+    SIGNATURE = "b"
+
+    requeue: bool = False
+
+
+@dataclass(slots=True)
+class BasicRecover(Method):
+    NAME = "basic.recover"
+    CLASS_ID, METHOD_ID = 60, 110
+    SIGNATURE = "b"
+
+    requeue: bool = False
+
+
+@dataclass(slots=True)
+class BasicRecoverOk(Method):
+    NAME = "basic.recover-ok"
+    CLASS_ID, METHOD_ID = 60, 111
+
+
+@dataclass(slots=True)
+class BasicNack(Method):
+    NAME = "basic.nack"
+    CLASS_ID, METHOD_ID = 60, 120
+    SIGNATURE = "Lbb"
+
+    delivery_tag: int = 0
+    multiple: bool = False
+    requeue: bool = False
+
+
+@dataclass(slots=True)
+class BasicCredit(Method):
+    NAME = "basic.credit"
+    CLASS_ID, METHOD_ID = 60, 200
+    SIGNATURE = "Slb"
+
+    consumer_tag: str = ""
+    credit: int = 0
+    drain: bool = False
+
+
+@dataclass(slots=True)
+class BasicCreditOk(Method):
+    NAME = "basic.credit-ok"
+    CLASS_ID, METHOD_ID = 60, 201
+    SIGNATURE = "l"
+
+    available: int = 0
+
+
+@dataclass(slots=True)
+class BasicCreditDrained(Method):
+    NAME = "basic.credit-drained"
+    CLASS_ID, METHOD_ID = 60, 202
+    SIGNATURE = "Sl"
+
+    consumer_tag: str = ""
+    credit_drained: int = 0
+
+
+@dataclass(slots=True)
+class ConfirmSelect(Method):
+    NAME = "confirm.select"
+    CLASS_ID, METHOD_ID = 85, 10
+    SIGNATURE = "b"
+
+    nowait: bool = False
+
+
+@dataclass(slots=True)
+class ConfirmSelectOk(Method):
+    NAME = "confirm.select-ok"
+    CLASS_ID, METHOD_ID = 85, 11
+
+
+@dataclass(slots=True)
+class TxSelect(Method):
+    NAME = "tx.select"
+    CLASS_ID, METHOD_ID = 90, 10
+
+
+@dataclass(slots=True)
+class TxSelectOk(Method):
+    NAME = "tx.select-ok"
+    CLASS_ID, METHOD_ID = 90, 11
+
+
+@dataclass(slots=True)
+class TxCommit(Method):
+    NAME = "tx.commit"
+    CLASS_ID, METHOD_ID = 90, 20
+
+
+@dataclass(slots=True)
+class TxCommitOk(Method):
+    NAME = "tx.commit-ok"
+    CLASS_ID, METHOD_ID = 90, 21
+
+
+@dataclass(slots=True)
+class TxRollback(Method):
+    NAME = "tx.rollback"
+    CLASS_ID, METHOD_ID = 90, 30
+
+
+@dataclass(slots=True)
+class TxRollbackOk(Method):
+    NAME = "tx.rollback-ok"
+    CLASS_ID, METHOD_ID = 90, 31
+
+
+# --- coding -----------------------------------------------------------------------------------------------------------
+
+_NUMBERS = {"o": struct.Struct(">B"), "s": struct.Struct(">H"), "l": struct.Struct(">I"), "L": struct.Struct(">Q")}
+
+METHODS: dict[tuple[int, int], type[Method]] = {}
+_BY_IDS: dict[bytes, type[Method]] = {}
+
+for _class in Method.__subclasses__():
+    # A slotted dataclass is made anew; the class it was made from is still listed as a subclass.
+    if "__dataclass_fields__" in _class.__dict__ and globals().get(_class.__name__) is _class:
+        _class.FIELDS = tuple(field.name for field in fields(_class))  # type: ignore[arg-type]
+        METHODS[_class.CLASS_ID, _class.METHOD_ID] = _class
+        _BY_IDS[struct.pack(">HH", _class.CLASS_ID, _class.METHOD_ID)] = _class
+
+
+def _encode(method: Method) -> bytes:
+    parts = [struct.pack(">HH", method.CLASS_ID, method.METHOD_ID)]
+    bits = count = 0
+    for name, kind in zip(method.FIELDS, method.SIGNATURE):
+        value = getattr(method, name)
+        if kind == "b":
+            if count == 8:
+                parts.append(bytes((bits,)))
+                bits = count = 0
+            bits |= bool(value) << count
+            count += 1
+            continue
+        if count:
+            parts.append(bytes((bits,)))
+            bits = count = 0
+        if kind == "S":
+            octets = value.encode("utf-8", "surrogateescape")
+            if len(octets) > 255:
+                raise FieldError(f"{method.NAME}: {name} has {len(octets)} octets; 255 is the most")
+            parts.append(bytes((len(octets),)) + octets)
+        elif kind == "X":
+            parts.append(struct.pack(">I", len(value)) + value)
+        elif kind == "T":
+            parts.append(encode_table(value))
+        else:
+            try:
+                parts.append(_NUMBERS[kind].pack(value))
+            except struct.error:
+                raise FieldError(f"{method.NAME}: {name} cannot be {value!r}") from None
+    if count:
+        parts.append(bytes((bits,)))
+    return b"".join(parts)
+
+
+def decode_method(payload: bytes) -> Method:
+    """The method a frame's payload holds (at least its 4 octets of ids).
+
+    Raises AmqpError (AB-38): 503 for unknown ids and for an unknown letter in a table, where RabbitMQ only drops the
+    connection; 502 for a table nested too deeply; 501 `cannot decode …` with the method's ids for anything else
+    that does not fit its fields exactly; 501 `Malformed UTF-8 in shortstr` for methods without content.
+    """
+    method_class = method_class_of(payload)
+    arguments: list[Any] = []
+    position = 4
+    is_utf8 = True
+    bit = 8  # the next bit to read of the octet before `position`; 8 = none is left
+    try:
+        for kind in method_class.SIGNATURE:
+            if kind == "b":
+                if bit == 8:
+                    bit = 0
+                    position += 1
+                arguments.append(payload[position - 1] >> bit & 1 == 1)
+                bit += 1
+                continue
+            bit = 8
+            if kind == "S":
+                start = position + 1
+                position = start + payload[position]
+                octets = payload[start:position]
+                try:
+                    arguments.append(octets.decode())
+                except UnicodeDecodeError:
+                    is_utf8 = False
+                    arguments.append(octets.decode("utf-8", "surrogateescape"))
+            elif kind == "T":
+                table, position = decode_table_at(payload, position)
+                arguments.append(table)
+            elif kind == "X":
+                start = position + 4
+                position = start + int.from_bytes(payload[position:start], "big")
+                arguments.append(payload[start:position])
+            else:
+                number = _NUMBERS[kind]
+                arguments.append(number.unpack_from(payload, position)[0])
+                position += number.size
+    except (IndexError, struct.error):
+        raise _cannot_decode(method_class, payload) from None
+    except FieldError as error:
+        raise _bad_table(method_class, payload, error) from None
+    if position != len(payload):
+        raise _cannot_decode(method_class, payload)
+    if not is_utf8 and not method_class.HAS_CONTENT:
+        raise AmqpError(FRAME_ERROR, "Malformed UTF-8 in shortstr", method_class.CLASS_ID, method_class.METHOD_ID)
+    make: Callable[..., Method] = method_class
+    return make(*arguments)
+
+
+def method_class_of(payload: bytes) -> type[Method]:
+    """The class of the method in `payload`. Raises AmqpError 503 if there is none with these ids (AB-38)."""
+    method_class = _BY_IDS.get(payload[:4])
+    if method_class is None:
+        class_id, method_id = struct.unpack_from(">HH", payload)
+        raise AmqpError(COMMAND_INVALID, f"unknown method ({class_id}, {method_id})", class_id, method_id)
+    return method_class
+
+
+def check_publish(payload: bytes) -> None:
+    """Raise AmqpError 501 unless `payload` is a basic.publish that can be decoded, without decoding it."""
+    try:
+        exchange_end = 7 + payload[6]
+        if exchange_end + payload[exchange_end] + 2 == len(payload):
+            return
+    except IndexError:
+        pass
+    raise _cannot_decode(BasicPublish, payload)
+
+
+def _cannot_decode(method_class: type[Method], payload: bytes) -> AmqpError:
+    # A reply text holds 255 octets, so the rest of a long payload need not be printed.
+    text = f"cannot decode {octets_text(payload[4:260], as_string=False)}"
+    return AmqpError(FRAME_ERROR, text, method_class.CLASS_ID, method_class.METHOD_ID)
+
+
+def _bad_table(method_class: type[Method], payload: bytes, error: FieldError) -> AmqpError:
+    if error.letter:
+        return AmqpError(COMMAND_INVALID, f"field table: {error}", method_class.CLASS_ID, method_class.METHOD_ID)
+    if "nested" in str(error):
+        return AmqpError(SYNTAX_ERROR, f"field table: {error}", method_class.CLASS_ID, method_class.METHOD_ID)
+    return _cannot_decode(method_class, payload)

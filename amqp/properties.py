@@ -1,0 +1,155 @@
+"""The properties of a message: the end of a content header (AB-43).
+
+`props` is flags u16, then the values of the flagged properties in the order of the table below, nothing after them.
+A flag is bit 15 for the first property, 14 for the second, and so on; bits 1 and 0 mean nothing.
+
+=== ================ ========= =================================
+bit property         on wire   in Python
+=== ================ ========= =================================
+15  content_type     shortstr  str
+14  content_encoding shortstr  str
+13  headers          table     :class:`~warren.amqp.fields.Table`
+12  delivery_mode    u8        int
+11  priority         u8        int
+10  correlation_id   shortstr  str
+9   reply_to         shortstr  str
+8   expiration       shortstr  str (of milliseconds)
+7   message_id       shortstr  str
+6   timestamp        u64       int, seconds since 1970
+5   type             shortstr  str
+4   user_id          shortstr  str
+3   app_id           shortstr  str
+2   cluster_id       shortstr  str
+=== ================ ========= =================================
+
+Nothing here is done per message on the hot path: whoever needs a property decodes once per run, and may look at
+:func:`property_flags` first to learn that there is nothing to decode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .constants import INTERNAL_ERROR
+from .errors import AmqpError
+from .fields import FieldError, Table, decode_table_at, encode_table
+
+NO_PROPERTIES = b"\x00\x00"
+
+FLAG_CONTENT_TYPE = 1 << 15
+FLAG_CONTENT_ENCODING = 1 << 14
+FLAG_HEADERS = 1 << 13
+FLAG_DELIVERY_MODE = 1 << 12
+FLAG_PRIORITY = 1 << 11
+FLAG_CORRELATION_ID = 1 << 10
+FLAG_REPLY_TO = 1 << 9
+FLAG_EXPIRATION = 1 << 8
+FLAG_MESSAGE_ID = 1 << 7
+FLAG_TIMESTAMP = 1 << 6
+FLAG_TYPE = 1 << 5
+FLAG_USER_ID = 1 << 4
+FLAG_APP_ID = 1 << 3
+FLAG_CLUSTER_ID = 1 << 2
+
+_KINDS = (
+    (FLAG_CONTENT_TYPE, "content_type", "S"),
+    (FLAG_CONTENT_ENCODING, "content_encoding", "S"),
+    (FLAG_HEADERS, "headers", "T"),
+    (FLAG_DELIVERY_MODE, "delivery_mode", "o"),
+    (FLAG_PRIORITY, "priority", "o"),
+    (FLAG_CORRELATION_ID, "correlation_id", "S"),
+    (FLAG_REPLY_TO, "reply_to", "S"),
+    (FLAG_EXPIRATION, "expiration", "S"),
+    (FLAG_MESSAGE_ID, "message_id", "S"),
+    (FLAG_TIMESTAMP, "timestamp", "L"),
+    (FLAG_TYPE, "type", "S"),
+    (FLAG_USER_ID, "user_id", "S"),
+    (FLAG_APP_ID, "app_id", "S"),
+    (FLAG_CLUSTER_ID, "cluster_id", "S"),
+)
+
+
+@dataclass(slots=True)
+class Properties:
+    """The 14 properties; None is absent."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Table | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+
+
+def property_flags(props: bytes) -> int:
+    """The flags alone, to be compared with `FLAG_…`."""
+    return int.from_bytes(props[:2], "big")
+
+
+def decode_properties(props: bytes) -> Properties:
+    """Decode `props`. Raises AmqpError 541 without a text for whatever cannot be decoded (AB-38)."""
+    try:
+        return _decode(props)
+    except (FieldError, IndexError) as error:
+        raise AmqpError(INTERNAL_ERROR) from error
+
+
+def _decode(props: bytes) -> Properties:
+    if len(props) < 2:
+        raise FieldError("flags are cut off")
+    flags = property_flags(props)
+    position = 2
+    found = Properties()
+    for flag, name, kind in _KINDS:
+        if not flags & flag:
+            continue
+        value: object
+        if kind == "S":
+            start = position + 1
+            position = start + props[position]
+            value = props[start:position].decode("utf-8", "surrogateescape")
+        elif kind == "T":
+            value, position = decode_table_at(props, position)
+        elif kind == "o":
+            value = props[position]
+            position += 1
+        else:
+            value = int.from_bytes(props[position : position + 8], "big")
+            position += 8
+        setattr(found, name, value)
+    if position != len(props):
+        raise FieldError("values do not end where the frame does")
+    return found
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """The octets of `properties`, flags first. Raises FieldError for a value out of range."""
+    flags = 0
+    parts = [b""]
+    for flag, name, kind in _KINDS:
+        value = getattr(properties, name)
+        if value is None:
+            continue
+        flags |= flag
+        if kind == "S":
+            octets = value.encode("utf-8", "surrogateescape")
+            if len(octets) > 255:
+                raise FieldError(f"{name} has {len(octets)} octets; 255 is the most")
+            parts.append(bytes((len(octets),)) + octets)
+        elif kind == "T":
+            parts.append(encode_table(value))
+        else:
+            try:
+                parts.append(value.to_bytes(1 if kind == "o" else 8, "big"))
+            except OverflowError:
+                raise FieldError(f"{name} cannot be {value}") from None
+    parts[0] = flags.to_bytes(2, "big")
+    return b"".join(parts)

@@ -1,0 +1,556 @@
+"""Bytes in, events out: the frame parser of a connection.
+
+Two paths lead through it and give the same events:
+
+- **Frame by frame** (`_read_frame`), for everything: a method that carries content opens an *assembly* on its channel, the
+  header and the body frames that follow there (other channels may come between, AB-45) fill it, and the last octet
+  of the body completes it. Frames are consumed as soon as they are whole, so a body of any size costs time in
+  proportion to it, however small the pieces are that the socket gives.
+- **By repetition** (`_read_run`), for what a publisher sends all day: the same method frame, the same properties, a body
+  in one frame. It compares octets with those of the message before instead of decoding them, takes the content as one
+  slice, and gives up, having consumed nothing, at the first octet that differs. It never raises: what is wrong is
+  left to the other path to find.
+
+`FrameReader(fast=False)` has only the first one. A property test demands equal events of both.
+
+Which frames are welcome depends on the connection's state (AB-5, AB-6, AB-38), which the connection tells with `phase`:
+
+========== ==================================== ==========================================
+phase      frames on channel 0                  frames on other channels
+========== ==================================== ==========================================
+HANDSHAKE  methods and heartbeats, else error   505
+RUNNING    methods and heartbeats, else error   read
+CLOSING    methods; what else comes is skipped  skipped undecoded
+========== ==================================== ==========================================
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+from .constants import (
+    CLASS_BASIC,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_ERROR,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_MIN_SIZE,
+    FRAME_OVERHEAD,
+    MAX_BODY_SIZE,
+    UNEXPECTED_FRAME,
+)
+from .errors import AmqpError, octets_text
+from .frames import CONTENT_HEAD, END, HEAD
+from .methods import BasicAck, BasicPublish, Method, check_publish, decode_method
+
+RUN = "run"  # (RUN, channel, method_payload, props, contents, body_bytes)
+ACKS = "acks"  # (ACKS, channel, [(delivery_tag, multiple), ...])
+METHOD = "method"  # (METHOD, channel, method)
+HEARTBEAT = "heartbeat"  # (HEARTBEAT, 0)
+OVERSIZED = "oversized"  # (OVERSIZED, channel, method_payload, props, body_size)
+
+HANDSHAKE = "handshake"
+RUNNING = "running"
+CLOSING = "closing"
+
+Event = tuple[Any, ...]
+
+_PUBLISH_IDS = b"\x00\x3c\x00\x28"
+_ACK_HEAD = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"  # payload length and ids of a basic.ack
+_ACK = struct.Struct(">Q?")
+_CONTENT_HEADER = struct.Struct(">HHQ")
+_ACK_FRAME_SIZE = 21
+# A connection that publishes in more ways than this starts to remember anew; a client cannot make us keep more than
+# these two allow.
+_SHAPES_MAX = 256
+_SHAPE_SIZE_MAX = 1024  # octets of a method frame, or of a header frame, worth remembering
+_BLOCK = 32  # contents taken by one call of struct.unpack
+
+
+class FrameReader:
+    """The input of one connection. `feed` it octets, then call `next` until it gives None.
+
+    Settable: `frame_max` (largest payload accepted, AB-39; at least 4096, or 0 for no limit), `phase` (above),
+    `max_body_size` (octets; a content that declares more is reported as OVERSIZED and its body is skipped, not
+    kept), `credit` (channel -> most contents in one RUN; a missing entry, 0 or less count as 1, for a call of
+    `next` must get on). The reader only reads `credit`; the caller counts it down between calls.
+
+    `content_started` becomes True when a content header or body frame was consumed (AB-33); the caller clears it.
+    """
+
+    def __init__(self, frame_max: int = FRAME_MIN_SIZE, fast: bool = True) -> None:
+        self.phase = RUNNING
+        self.credit: dict[int, int] = {}
+        self.content_started = False
+        self._frame_max = frame_max
+        self._max_body_size = MAX_BODY_SIZE
+        self._fast = fast
+        self._dead = False
+        self._buffer = b""
+        self._position = 0
+        self._chunks: list[bytes] = []  # fed, not yet joined to the buffer
+        self._chunks_size = 0
+        self._needed = 0  # size of the frame at `_position`, as far as it is known
+        self._assemblies: dict[int, _Assembly] = {}
+        self._shapes: dict[bytes, _Shape] = {}
+        self._shape = _NO_SHAPE  # of the latest publish
+
+    @property
+    def frame_max(self) -> int:
+        """Largest payload of a frame that is accepted; 0 is no limit."""
+        return self._frame_max
+
+    @frame_max.setter
+    def frame_max(self, value: int) -> None:
+        self._frame_max = value
+        self._forget_shapes()
+
+    @property
+    def max_body_size(self) -> int:
+        """Largest body that is kept; larger ones are OVERSIZED."""
+        return self._max_body_size
+
+    @max_body_size.setter
+    def max_body_size(self, value: int) -> None:
+        self._max_body_size = value
+        self._forget_shapes()
+
+    def _forget_shapes(self) -> None:
+        # What is remembered was measured against the old limits.
+        self._shapes.clear()
+        self._shape = _NO_SHAPE
+
+    @property
+    def buffered(self) -> int:
+        """Octets that were fed and neither given as an event nor gathered for an unfinished content."""
+        return len(self._buffer) - self._position + self._chunks_size
+
+    def feed(self, data: bytes) -> None:
+        """Add octets. Nothing is parsed, and nothing is copied unless the last call left part of a frame."""
+        if self._dead or not data:
+            return
+        if self._position == len(self._buffer) and not self._chunks:
+            self._buffer = bytes(data)
+            self._position = 0
+        else:
+            self._chunks.append(bytes(data))
+            self._chunks_size += len(data)
+
+    def next(self) -> Event | None:
+        """The next event, or None if more octets are needed.
+
+        Raises AmqpError at a fault, after every event before it was given. If the error is `fatal` the
+        input is out of step, and from then on there is neither event nor error. Otherwise the faulty frame
+        has been consumed and reading can go on, as a connection that awaits close-ok must (AB-29).
+        """
+        while True:
+            if self._fast and self.phase == RUNNING:
+                event = self._read_repeated()
+                if event is not None:
+                    return event
+            before = self._position
+            event = self._read_frame()
+            if event is not None:
+                return event
+            if self._position == before and not self._join():
+                return None
+
+    def _join(self) -> bool:
+        """Append what was fed to the rest of the buffer, if that completes a frame."""
+        rest = len(self._buffer) - self._position
+        if not self._chunks or rest + self._chunks_size < self._needed:
+            # Joining at every feed would copy a large frame once per piece of it.
+            return False
+        self._buffer = b"".join([self._buffer[self._position :], *self._chunks])
+        self._position = 0
+        self._chunks.clear()
+        self._chunks_size = 0
+        return True
+
+    # --- by repetition ------------------------------------------------------------------------------------------------
+
+    def _read_repeated(self) -> Event | None:
+        """A RUN or ACKS found by comparing octets; None if there is neither, and then nothing was consumed."""
+        shape = self._shape
+        if not self._buffer.startswith(shape.method_frame, self._position):
+            if self._buffer.startswith(_ACK_HEAD, self._position + 3):
+                return self._read_acks()
+            known = self._known_shape()
+            if known is None:
+                return None
+            self._shape = shape = known
+        if shape.channel in self._assemblies:
+            return None
+        return self._read_run(shape, [], 0)
+
+    def _known_shape(self) -> _Shape | None:
+        """The shape, remembered or new, of a sound basic.publish frame at the position; None if there is none."""
+        buffer = self._buffer
+        position = self._position
+        if not buffer.startswith(_PUBLISH_IDS, position + 7):
+            return None
+        kind, channel, length = HEAD.unpack_from(buffer, position)
+        stop = position + 7 + length
+        if length > _SHAPE_SIZE_MAX or stop >= len(buffer):
+            return None
+        method_frame = buffer[position : stop + 1]
+        shape = self._shapes.get(method_frame)
+        if shape is None:
+            if kind != FRAME_METHOD or channel == 0 or buffer[stop] != FRAME_END:
+                return None
+            try:
+                check_publish(method_frame[7:-1])
+            except AmqpError:
+                return None
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[method_frame] = shape = _Shape(method_frame, channel)
+        return shape
+
+    def _read_run(self, shape: _Shape, contents: list[bytes], body_bytes: int) -> Event | None:
+        """The RUN that begins with `contents`, which are consumed already, and goes on at the position.
+
+        None if `contents` is empty and what is at the position is not the method frame of `shape` with a whole
+        content in at most one body frame.
+        """
+        buffer = self._buffer
+        matches = buffer.startswith
+        position = self._position
+        method_size = len(shape.method_frame)
+        limit = self.credit.get(shape.channel, 1)
+        while not contents or len(contents) < limit:
+            if matches(shape.prefix, position):
+                # The same octets up to the body, and so a body of the same size. What is compared in one go is the
+                # end octet of a message with all of the next one up to its body.
+                start = position
+                stride = shape.stride
+                repeated = shape.repeated
+                for last in range(start + stride - 1, start + (limit - len(contents) - 1) * stride, stride):
+                    if not matches(repeated, last):
+                        break
+                    position = last + 1
+                if position + stride <= len(buffer) and buffer[position + stride - 1] == FRAME_END:
+                    position += stride
+                if position != start:
+                    body_bytes += shape.size * ((position - start) // stride)
+                    _take(buffer, start, position, method_size, stride, contents)
+                    continue
+            # Another size, or a first message.
+            end = shape.end_of_content(buffer, position)
+            if not end:
+                if contents or not shape.learn(buffer, position, self._frame_max, self._max_body_size):
+                    break
+                end = shape.end_of_content(buffer, position)
+                if not end:
+                    break
+            contents.append(buffer[position + method_size : end])
+            size = max(0, end - position - shape.overhead)  # negative if there is no body frame
+            prefix = buffer[position : end - 1 - size]
+            if matches(prefix, end):
+                shape.expect(prefix, size)
+            body_bytes += size
+            position = end
+        if not contents:
+            return None
+        self._position = position
+        self.content_started = True
+        return RUN, shape.channel, shape.method_frame[7:-1], shape.props, contents, body_bytes
+
+    def _read_acks(self) -> Event | None:
+        """Consecutive basic.ack on one channel; None if there is no sound one."""
+        buffer = self._buffer
+        position = self._position
+        kind, channel, _ = HEAD.unpack_from(buffer, position)
+        if kind != FRAME_METHOD or channel == 0 or channel in self._assemblies:
+            return None
+        matches = buffer.startswith
+        head = buffer[position : position + 11]
+        acks = []
+        while matches(head, position):
+            last = position + _ACK_FRAME_SIZE - 1
+            # Only bit 0 is `multiple`; struct's `?` would take any.
+            if last >= len(buffer) or buffer[last] != FRAME_END or buffer[last - 1] > 1:
+                break
+            acks.append(_ACK.unpack_from(buffer, position + 11))
+            position = last + 1
+        if not acks:
+            return None
+        self._position = position
+        return ACKS, channel, acks
+
+    # --- frame by frame -----------------------------------------------------------------------------------------------
+
+    def _read_frame(self) -> Event | None:
+        """Consume one frame and give its event, if it has one. None with nothing consumed: it is not all there."""
+        buffer = self._buffer
+        position = self._position
+        available = len(buffer) - position
+        if available < 7:
+            self._needed = 7
+            return None
+        kind, channel, length = HEAD.unpack_from(buffer, position)
+        if length > self._frame_max > 0:
+            raise self._out_of_step(kind, b"", f"{{frame_too_large,{length},{self._frame_max - FRAME_OVERHEAD}}}")
+        if available < length + FRAME_OVERHEAD:
+            self._needed = length + FRAME_OVERHEAD
+            return None
+        last = position + 7 + length
+        if buffer[last] != FRAME_END:
+            payload = buffer[position + 7 : last]
+            raise self._out_of_step(kind, payload, f"{{invalid_frame_end_marker,{buffer[last]}}}")
+        self._position = last + 1
+        if kind == FRAME_BODY and self.phase == RUNNING:
+            assembly = self._assemblies.get(channel)
+            if assembly is not None and assembly.has_header:
+                return self._body_frame(channel, assembly, position, last)
+        return self._handle(kind, channel, buffer[position + 7 : last])
+
+    def _out_of_step(self, kind: int, payload: bytes, fault: str) -> AmqpError:
+        self._dead = True
+        self._position = self._chunks_size = self._needed = 0
+        self._buffer = b""
+        self._chunks.clear()
+        self._assemblies.clear()
+        self._forget_shapes()
+        return AmqpError(FRAME_ERROR, f"{_snippet(kind, payload)}: {fault}", fatal=True)
+
+    def _handle(self, kind: int, channel: int, payload: bytes) -> Event | None:
+        if channel == 0:
+            return self._handle_channel0(kind, payload)
+        if self.phase == CLOSING:
+            return None
+        if self.phase == HANDSHAKE:
+            raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
+        if not _is_known(kind, payload):
+            raise AmqpError(FRAME_ERROR, f"{_snippet(kind, payload)}: unknown_frame")
+        if kind == FRAME_HEARTBEAT:
+            raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
+        assembly = self._assemblies.get(channel)
+        if assembly is not None:
+            if assembly.has_header:
+                raise self._misplaced(channel, "expected content body, got non content body frame instead")
+            return self._content_header(channel, assembly, kind, payload)
+        if kind != FRAME_METHOD:
+            raise AmqpError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+        return self._method(channel, payload)
+
+    def _handle_channel0(self, kind: int, payload: bytes) -> Event | None:
+        if kind == FRAME_METHOD and len(payload) >= 4:
+            # Content methods, too: none is accepted here, so none is waited for.
+            return METHOD, 0, decode_method(payload)
+        if self.phase == CLOSING:
+            return None
+        if not _is_known(kind, payload):
+            raise AmqpError(FRAME_ERROR, f"{_snippet(kind, payload)}: unknown_frame")
+        if kind == FRAME_HEARTBEAT:
+            return HEARTBEAT, 0
+        raise AmqpError(UNEXPECTED_FRAME, _snippet(kind, payload))
+
+    def _method(self, channel: int, payload: bytes) -> Event | None:
+        if payload.startswith(_PUBLISH_IDS):
+            check_publish(payload)
+            self._assemblies[channel] = _Assembly(payload, BasicPublish, None)
+            return None
+        method = decode_method(payload)
+        if method.HAS_CONTENT:
+            self._assemblies[channel] = _Assembly(payload, type(method), method)
+            return None
+        if isinstance(method, BasicAck):
+            return ACKS, channel, [(method.delivery_tag, method.multiple)]
+        return METHOD, channel, method
+
+    def _content_header(self, channel: int, assembly: _Assembly, kind: int, payload: bytes) -> Event | None:
+        if kind == FRAME_HEADER:
+            class_id, weight, size = _CONTENT_HEADER.unpack_from(payload)
+        if kind != FRAME_HEADER or weight != 0:
+            # RabbitMQ does not know a header by its type alone, but by its type and a weight of 0.
+            text = f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
+            raise self._misplaced(channel, text)
+        if class_id != CLASS_BASIC:
+            text = f"expected content header for class {CLASS_BASIC}, got one for class {class_id} instead"
+            raise self._misplaced(channel, text)
+        self.content_started = True
+        assembly.has_header = True
+        assembly.size = assembly.remaining = size
+        assembly.props = payload[12:]
+        oversized = size > self._max_body_size
+        if assembly.method is None and not oversized:
+            assembly.gathered = bytearray(HEAD.pack(FRAME_HEADER, channel, len(payload)) + payload + END)
+        if size == 0:
+            return self._complete(channel, assembly)
+        if assembly.method is None and oversized:
+            return OVERSIZED, channel, assembly.method_payload, assembly.props, size
+        return None
+
+    def _body_frame(self, channel: int, assembly: _Assembly, start: int, last: int) -> Event | None:
+        """A body frame that lies in the buffer from `start`, with its end octet at `last`."""
+        length = last - start - 7
+        if length > assembly.remaining:
+            # RabbitMQ notices only at the next frame of another type.
+            raise self._misplaced(channel, f"expected content body of {assembly.size} octets, got more instead")
+        self.content_started = True
+        assembly.remaining -= length
+        if assembly.gathered is not None and length:
+            # Empty frames are accepted (AB-40) but not kept: they could be any number.
+            assembly.gathered += memoryview(self._buffer)[start : last + 1]
+        return None if assembly.remaining else self._complete(channel, assembly)
+
+    def _complete(self, channel: int, assembly: _Assembly) -> Event | None:
+        del self._assemblies[channel]
+        if assembly.method is not None:
+            # A method that only a broker sends; the channel refuses it, whatever its content (AB-58).
+            return METHOD, channel, assembly.method
+        if assembly.gathered is None:
+            return None
+        content = bytes(assembly.gathered)
+        shape = self._shape
+        if self._fast and shape.is_of(channel, assembly.method_payload, assembly.props):
+            return self._read_run(shape, [content], assembly.size)
+        return RUN, channel, assembly.method_payload, assembly.props, [content], assembly.size
+
+    def _misplaced(self, channel: int, text: str) -> AmqpError:
+        method = self._assemblies.pop(channel).method_class
+        return AmqpError(UNEXPECTED_FRAME, text, method.CLASS_ID, method.METHOD_ID)
+
+
+class _Assembly:
+    """A content that is being received on a channel."""
+
+    __slots__ = ("gathered", "has_header", "method", "method_class", "method_payload", "props", "remaining", "size")
+
+    def __init__(self, method_payload: bytes, method_class: type[Method], method: Method | None) -> None:
+        self.method_payload = method_payload
+        self.method_class = method_class
+        self.method = method  # None for basic.publish, which is not decoded here
+        self.has_header = False
+        self.props = b""
+        self.size = 0
+        self.remaining = 0
+        self.gathered: bytearray | None = None  # the content so far; None if it is not kept
+
+
+class _Shape:
+    """What publishes with one method frame have looked like, in octets.
+
+    A message is compared in these parts, where `head` and `middle` hold whatever does not vary with the body's size::
+
+        | method frame | header frame up to weight | size u64 | props CE 03 channel | length u32 | body CE |
+        |<------------- head ------------------>|            |<----- middle ---->|
+        |<------------------------------------ prefix ------------------------------------>|
+    """
+
+    __slots__ = (
+        "channel",
+        "head",
+        "method_frame",
+        "middle",
+        "overhead",
+        "prefix",
+        "props",
+        "repeated",
+        "size",
+        "size_max",
+        "stride",
+        "unpack_from",
+    )
+
+    def __init__(self, method_frame: bytes, channel: int) -> None:
+        self.method_frame = method_frame
+        self.channel = channel
+        self.props = b""
+        self.head = _NOTHING
+        self.middle = b""
+        self.unpack_from = _lengths(0).unpack_from
+        self.overhead = 0  # octets of a message with a body, the body not counted
+        self.size_max = 0
+        self.expect(_NOTHING, 0)
+
+    def expect(self, prefix: bytes, size: int) -> None:
+        """The next message will probably begin with `prefix`, and then has a body of `size`."""
+        self.prefix = prefix
+        self.repeated = END + prefix
+        self.size = size
+        self.stride = len(prefix) + size + 1
+
+    def is_of(self, channel: int, method_payload: bytes, props: bytes) -> bool:
+        return self.channel == channel and self.props == props and self.method_frame[7:-1] == method_payload
+
+    def learn(self, buffer: bytes, position: int, frame_max: int, max_body_size: int) -> bool:
+        """Take properties and sizes from the message at `position`. False if it has no sound header frame there."""
+        start = position + len(self.method_frame)
+        if start + CONTENT_HEAD.size > len(buffer):
+            return False
+        kind, channel, length, class_id, weight, _ = CONTENT_HEAD.unpack_from(buffer, start)
+        last = start + 7 + length
+        if kind != FRAME_HEADER or channel != self.channel or class_id != CLASS_BASIC or weight:
+            return False
+        if not 12 <= length <= _SHAPE_SIZE_MAX or last >= len(buffer) or buffer[last] != FRAME_END:
+            return False
+        self.props = buffer[start + 19 : last]
+        self.head = buffer[position : start + 11]
+        self.middle = buffer[start + 19 : last + 1] + b"\x03" + channel.to_bytes(2, "big")
+        self.unpack_from = _lengths(len(self.middle)).unpack_from
+        self.overhead = last + 1 - position + FRAME_OVERHEAD
+        self.size_max = min(frame_max, max_body_size) if frame_max else max_body_size
+        self.expect(_NOTHING, 0)
+        return True
+
+    def end_of_content(self, buffer: bytes, position: int) -> int:
+        """Where the message at `position` ends, or 0 if it differs in more than its size, or is not all there."""
+        if not buffer.startswith(self.head, position):
+            return 0
+        try:
+            size, middle, length = self.unpack_from(buffer, position + len(self.head))
+        except struct.error:
+            return 0
+        if size:
+            end = position + self.overhead + size
+            if size != length or middle != self.middle or size > self.size_max:
+                return 0
+            return end if end <= len(buffer) and buffer[end - 1] == FRAME_END else 0
+        # No body frame, so the last three octets of `middle` belong to whatever follows.
+        return position + self.overhead - FRAME_OVERHEAD if middle.startswith(self.middle[:-3]) else 0
+
+
+_NOTHING = b"\xff"  # no frame begins with this
+@lru_cache(maxsize=256)
+def _lengths(middle_size: int) -> struct.Struct:
+    return struct.Struct(f">Q{middle_size}sI")
+
+
+_NO_SHAPE = _Shape(_NOTHING, 0)
+
+
+@lru_cache(maxsize=64)
+def _block(skip: int, size: int) -> struct.Struct:
+    return struct.Struct(f"{skip}x{size}s" * _BLOCK)
+
+
+def _take(buffer: bytes, start: int, stop: int, skip: int, stride: int, contents: list[bytes]) -> None:
+    """Append the content of each message of `stride` octets from `start` to `stop`, without its first `skip` octets."""
+    while stop - start >= _BLOCK * stride:
+        # 20 ns a content where slicing takes 70.
+        contents += _block(skip, stride - skip).unpack_from(buffer, start)
+        start += _BLOCK * stride
+    contents += [buffer[at + skip : at + stride] for at in range(start, stop, stride)]
+
+
+def _is_known(kind: int, payload: bytes) -> bool:
+    """Whether a frame is of a type there is, and long enough, or empty, as its type demands."""
+    if kind == FRAME_METHOD:
+        return len(payload) >= 4
+    if kind == FRAME_HEADER:
+        return len(payload) >= 12
+    if kind == FRAME_HEARTBEAT:
+        return not payload
+    return kind == FRAME_BODY
+
+
+def _snippet(kind: int, payload: bytes) -> str:
+    """A frame as RabbitMQ describes it in reply texts."""
+    which = "all" if len(payload) <= 16 else "first 16"
+    return f"type {kind}, {which} octets = {octets_text(payload[:16])}"

@@ -1,0 +1,74 @@
+"""What parsing one basic.publish costs: `python -m warren.bench.reader`.
+
+Prints nanoseconds a message for bodies of 100 and 1,024 octets that arrive in pieces of 64 and 256 KiB, for both paths of
+the reader, and nanoseconds a basic.ack.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..amqp.frames import build_content, method_frame
+from ..amqp.methods import BasicAck, BasicPublish
+from ..amqp.reader import ACKS, RUN, FrameReader
+
+PROPS = b"\x10\x00\x02"  # delivery_mode 2
+MESSAGES = 50_000
+ROUNDS = 7
+
+
+def publishes(sizes: Callable[[int], int]) -> bytes:
+    """The octets of MESSAGES publishes; `sizes` gives the body size of each."""
+    method = method_frame(1, BasicPublish(routing_key="bench.queue"))
+    made: dict[int, bytes] = {}
+    parts = []
+    for number in range(MESSAGES):
+        size = sizes(number)
+        if size not in made:
+            made[size] = method + build_content(1, PROPS, b"x" * size, 131072)
+        parts.append(made[size])
+    return b"".join(parts)
+
+
+def measure(octets: bytes, chunk: int, fast: bool) -> float:
+    """Best of ROUNDS, in ns a message."""
+    pieces = [octets[start : start + chunk] for start in range(0, len(octets), chunk)]
+    best = float("inf")
+    for _ in range(ROUNDS):
+        reader = FrameReader(131072, fast=fast)
+        reader.credit[1] = 1 << 30
+        feed, read = reader.feed, reader.next
+        seen = 0
+        started = time.perf_counter()
+        for piece in pieces:
+            feed(piece)
+            while (event := read()) is not None:
+                if event[0] == RUN:
+                    seen += len(event[4])
+                elif event[0] == ACKS:
+                    seen += len(event[2])
+        elapsed = time.perf_counter() - started
+        assert seen == MESSAGES
+        best = min(best, elapsed / seen * 1e9)
+    return best
+
+
+def main() -> None:
+    """Print the table."""
+    inputs = {
+        "100 B": publishes(lambda number: 100),
+        "1 KiB": publishes(lambda number: 1024),
+        "100 to 163 B": publishes(lambda number: 100 + number * 7 % 64),
+        "no body": publishes(lambda number: 0),
+        "basic.ack": b"".join(method_frame(1, BasicAck(number)) for number in range(MESSAGES)),
+    }
+    print(f"{'input':14}{'pieces of':>10}{'fast':>10}{'slow':>10}   ns a message")
+    for name, octets in inputs.items():
+        for chunk in (65536, 262144):
+            fast, slow = (measure(octets, chunk, fast) for fast in (True, False))
+            print(f"{name:14}{chunk // 1024:>6} KiB{fast:>10.0f}{slow:>10.0f}")
+
+
+if __name__ == "__main__":
+    main()
