@@ -1,0 +1,92 @@
+"""What is said about queues and exchanges in replies: the fixed resource phrases, and the errors that consist of little else.
+
+Clients match these texts, so they are written once. Every function that returns an `AmqpError` leaves class and method ids
+at 0; the channel fills in the method that failed (AB-51).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from ..amqp.constants import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED
+from ..amqp.errors import AmqpError
+
+_CR_LF = str.maketrans("", "", "\r\n")
+
+
+def queue_phrase(vhost: str, name: str) -> str:
+    return f"queue '{name}' in vhost '{vhost}'"
+
+
+def exchange_phrase(vhost: str, name: str) -> str:
+    return f"exchange '{name}' in vhost '{vhost}'"
+
+
+def no_queue(vhost: str, name: str) -> AmqpError:
+    return AmqpError(NOT_FOUND, f"no {queue_phrase(vhost, name)}")
+
+
+def no_exchange(vhost: str, name: str) -> AmqpError:
+    return AmqpError(NOT_FOUND, f"no {exchange_phrase(vhost, name)}")
+
+
+def queue_locked(vhost: str, name: str) -> AmqpError:
+    """AB-84."""
+    return AmqpError(
+        RESOURCE_LOCKED,
+        f"cannot obtain exclusive access to locked {queue_phrase(vhost, name)}. It could be originally declared on another "
+        "connection or the exclusive property value does not match that of the original declaration.",
+    )
+
+
+def queue_unavailable(vhost: str, name: str, state: str, node: str) -> AmqpError:
+    """The error for a queue that exists and cannot be used; `state` is that of its `QueueRow` (AB-63)."""
+    phrase = queue_phrase(vhost, name)
+    texts = {
+        "down": f"home node '{node}' of durable {phrase} is down or inaccessible",
+        "crashed": f"{phrase} has crashed and failed to restart",
+        "stopped": f"{phrase} process is stopped by supervisor",
+    }
+    return AmqpError(NOT_FOUND, texts.get(state, f"failed to perform operation on {phrase} due to timeout"))
+
+
+def check_not_default_exchange(*names: str) -> None:
+    """C403 if one of the exchange names is that of the default exchange (AB-68)."""
+    if "" in names:
+        raise AmqpError(ACCESS_REFUSED, "operation not permitted on the default exchange")
+
+
+def check_not_reserved(kind: str, name: str) -> None:
+    """C403 for a name clients may not create; `kind` is `queue` or `exchange` (AB-65)."""
+    if name.startswith("amq."):
+        raise AmqpError(ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def without_cr_lf(name: str) -> str:
+    """A queue or exchange name as declare, delete, bind and unbind read it (AB-59)."""
+    return name.translate(_CR_LF)
+
+
+def generated_name(prefix: str, unpredictable: bytes) -> str:
+    """`prefix`, a hyphen, and 16 unpredictable octets in 22 URL-safe base64 characters: `amq.gen-…`, `amq.ctag-…` (AB-82)."""
+    return f"{prefix}-{base64.urlsafe_b64encode(unpredictable).rstrip(b'=').decode()}"
+
+
+def value_text(value: Any) -> str:
+    """A field value as it stands in reply texts: octets as text, booleans `true` and `false`, void `undefined`."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "undefined"
+    if isinstance(value, tuple):
+        return (
+            "["
+            + ",".join(
+                "{" + ",".join(map(value_text, item)) + "}" if isinstance(item, tuple) else value_text(item) for item in value
+            )
+            + "]"
+        )
+    return str(value)
