@@ -1,0 +1,424 @@
+"""The life of actors in one system: birth, turns, crash, exit, and letters to the dead.
+
+Everything here happens on one thread and knows neither descriptors nor sleep; `loop_base.LoopBase` adds those.
+
+    alive    has an actor, is in `cells`, its address leads to its mailbox
+    exiting  takes no more messages; told its children to end and waits for them
+    gone     its parent got ChildActorExited
+
+An actor is told to end by a message like any other (ActorExitRequest, in its place in the mailbox), so what was sent
+before is done before. What still waits in the mailbox after that is undeliverable: an ask is answered with
+ProcessDown, a monitor with `noproc`, anything else becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystemMessage,
+    ChildActorExited,
+    DeadEnvelope,
+    InvalidActorAddress,
+    InvalidActorSourceHash,
+    NoCompatibleSystemForActor,
+    PoisonMessage,
+    Thespian_ActorStatus,
+    Thespian_StatusReq,
+    Thespian_SystemStatus,
+    ThespianWatch,
+)
+from thespian.system.timing import ExpirationTimer
+from thespian.system.utilis import actualActorClass
+
+from .address import LoopAddress
+from .cell import Cell
+from .errors import ProcessDown
+from .poller import READ, Poller
+from .process import Process
+from .timers import DEADLINE, OWNER, Timers
+
+log = logging.getLogger("warren.runtime")
+
+SYSTEM_ADDRESS = "/ActorSys"  # as Thespian's ActorSystem.systemAddress, which every system shares
+
+
+class ActorBase:
+    """Actors by name, and what happens to them. A subclass supplies clock, dice, descriptors and threads."""
+
+    now: Callable[[], float]
+    wall_clock: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
+    poller: Poller
+
+    def __init__(self, name: str, capabilities: dict[str, Any], budget: int) -> None:
+        self.name = name
+        self.capabilities = capabilities
+        self.budget = budget
+        self.address = LoopAddress(SYSTEM_ADDRESS)
+        self.ready: deque[Cell] = deque()
+        self.cells: dict[str, Any] = {}  # what takes messages: cells, and the ports of outside threads
+        self.roots: dict[str, Cell] = {}
+        self.living = 0  # cells not gone yet
+        self.ending = False  # the whole system is: no child may outlive its parent
+        self.timers = Timers()
+        self.global_names: dict[str, ActorAddress] = {}
+        self._last_number = 0
+        self._init_arguments: dict[type, tuple[str, ...]] = {}
+        self._dead_letter_handler: Cell | None = None
+
+    # -- birth -------------------------------------------------------------------------------------
+
+    def create(
+        self, actor_class: Any, parent: Cell | None, requirements: Any, global_name: str | None, source_hash: Any
+    ) -> ActorAddress:
+        """A new actor, ready for messages. Without a parent, failures are raised; otherwise the parent
+        is sent ChildActorExited for the address returned, as Thespian does."""
+        if global_name and global_name in self.global_names:
+            return self.global_names[global_name]
+        try:
+            if source_hash:
+                raise InvalidActorSourceHash(source_hash)
+            actor_class = actualActorClass(actor_class)
+            actor = self._instance(actor_class, requirements)
+        except Exception:
+            if parent is None:
+                raise
+            log.exception("%s could not create %s", parent.address, actor_class)
+            stillborn = self._new_address(getattr(actor_class, "__name__", str(actor_class)))
+            parent.queue.append((self.address, ChildActorExited(stillborn)))
+            self.schedule(parent)
+            return stillborn
+        address = self._new_address(actor_class.__name__)
+        cell = Cell(self, address, actor, parent)
+        address._cell = cell
+        cell.requirements = requirements
+        actor._myRef = cell
+        if actor_class.send is Actor.send:
+            actor.send = cell.send
+        if cell.handlers is not None:
+            actor._attach(cell)
+        self.cells[address._aaddr] = cell
+        (self.roots if parent is None else parent.children)[address._aaddr] = cell
+        self.living += 1
+        if global_name:
+            cell.globalName = global_name
+            self.global_names[global_name] = address
+        return address
+
+    def _new_address(self, class_name: str) -> LoopAddress:
+        self._last_number += 1
+        return LoopAddress(f"{self.name}/{class_name}-{self._last_number}")
+
+    def _instance(self, actor_class: type, requirements: Any) -> Any:
+        check = getattr(actor_class, "actorSystemCapabilityCheck", None)
+        if check is not None and not check(self.capabilities, requirements or {}):
+            raise NoCompatibleSystemForActor(actor_class, "this system lacks a required capability")
+        wanted = self._init_arguments.get(actor_class)
+        if wanted is None:
+            # Thespian hands these two to an __init__ that names them. Looking takes 20 us, so once a class.
+            names = inspect.signature(actor_class).parameters
+            wanted = tuple(name for name in ("capabilities", "requirements") if name in names)
+            self._init_arguments[actor_class] = wanted
+        if not wanted:
+            return actor_class()
+        given = {"capabilities": self.capabilities, "requirements": requirements}
+        return actor_class(**{name: given[name] for name in wanted})
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def schedule(self, cell: Cell) -> None:
+        if cell.idle:
+            cell.idle = False
+            self.ready.append(cell)
+
+    def turn(self, cell: Cell) -> None:
+        """Let `cell`, just taken from the run queue, handle what waits, at most `budget` messages."""
+        actor = cell.actor
+        if actor is None:
+            return
+        handlers = cell.handlers
+        if handlers is None:
+            self._plain_turn(cell)
+            return
+        queue = cell.queue
+        count = len(queue)
+        if count > cell.limit:
+            self._overload(cell, count)
+            return
+        if count > self.budget:
+            count = self.budget
+        message: Any = None
+        try:
+            while count:
+                count -= 1
+                sender, message = queue.popleft()
+                if type(message) is tuple:
+                    handler = handlers.get(message[0])
+                    if handler is None:
+                        result = actor.on_unknown(sender, message)
+                    # Spelled out because unpacking a slice costs 80 ns more.
+                    elif len(message) == 2:
+                        result = handler(actor, sender, message[1])
+                    elif len(message) == 3:
+                        result = handler(actor, sender, message[1], message[2])
+                    else:
+                        result = handler(actor, sender, *message[1:])
+                    if result is not None:
+                        actor._returned(result, sender)
+                elif isinstance(message, ActorExitRequest):
+                    actor.after_batch()
+                    self.end(cell, "normal", message.isRecursive)
+                    return
+                elif isinstance(message, Thespian_StatusReq):
+                    self.enqueue(cell.address, sender, self._actor_status(cell))
+                else:
+                    actor._dispatch(sender, message)
+                if actor._stop_reason is not None:
+                    break
+            message = ("after_batch",)
+            actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, message)
+            return
+        except SystemExit as leaving:
+            self.end(cell, f"exit: {leaving.code}")
+            return
+        if actor._stop_reason is not None:
+            self.end(cell, actor._stop_reason)
+        elif queue:
+            self.ready.append(cell)
+        else:
+            cell.idle = True
+
+    def _plain_turn(self, cell: Cell) -> None:
+        queue = cell.queue
+        for _ in range(min(len(queue), self.budget)):
+            sender, message = queue.popleft()
+            self._plain_message(cell, sender, message)
+            if cell.actor is None:
+                return
+        if queue:
+            self.ready.append(cell)
+        else:
+            cell.idle = True
+
+    def _plain_message(self, cell: Cell, sender: ActorAddress, message: Any) -> None:
+        """A message for an actor that is no Process: tried twice, then returned as poison to its sender."""
+        if type(message) is tuple and message[:1] == ("$monitor",):
+            cell.add_monitor(sender, message[1])
+            return
+        if type(message) is tuple and message[:1] == ("$demonitor",):
+            cell.remove_monitor(sender, message[1])
+            return
+        if isinstance(message, Thespian_StatusReq):
+            self.enqueue(cell.address, sender, self._actor_status(cell))
+            return
+        is_exit = isinstance(message, ActorExitRequest)
+        result = None
+        for attempt in (1, 2):
+            try:
+                result = cell.actor.receiveMessage(message, sender)
+                break
+            except Exception:
+                log.warning(
+                    "%s failed on %s, attempt %d", cell.address, type(message).__name__, attempt, exc_info=True
+                )
+                if is_exit:
+                    break
+                if attempt == 2 and not isinstance(message, PoisonMessage) and sender is not self.address:
+                    self.enqueue(cell.address, sender, PoisonMessage(message, traceback.format_exc()))
+            except SystemExit as leaving:
+                self.end(cell, f"exit: {leaving.code}")
+                return
+        if is_exit:
+            self.end(cell, "normal", message.isRecursive)
+        elif cell.fds or isinstance(result, ThespianWatch):
+            # Thespian's contract: what is watched is what the last call returned, and nothing else.
+            wanted = set(result.filenos) if isinstance(result, ThespianWatch) else set()
+            for fd in cell.fds - wanted:
+                self.poller.unwatch(cell, fd)
+            for fd in wanted:
+                self.poller.watch(cell, fd, READ)
+
+    # -- delivery ----------------------------------------------------------------------------------
+
+    def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Put a message into a mailbox of this system, or treat it as undeliverable."""
+        cell = getattr(target, "_cell", None)
+        if cell is None or cell.ready is not self.ready:
+            cell = self.cells.get(target._aaddr)
+        if cell is not None:
+            cell.queue.append((sender, message))
+            self.schedule(cell)
+        elif target._aaddr == SYSTEM_ADDRESS:
+            if isinstance(message, Thespian_StatusReq):
+                self.enqueue(self.address, sender, self._system_status())
+        else:
+            self.undeliverable(sender, target, message)
+
+    def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
+        """A send whose address has no short cut: a copy, someone dead, another system's, or no address."""
+        if not isinstance(target, ActorAddress):
+            raise InvalidActorAddress(target, "not a valid ActorAddress for sending messages to")
+        self.enqueue(sender, target, message)
+
+    def undeliverable(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        if type(message) is tuple and message:
+            if message[0] == "ask" and len(message) == 3:
+                self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown("noproc")))
+                return
+            if message[0] == "$monitor":
+                self.enqueue(target, sender, ("$down", message[1], "noproc"))
+                return
+            if type(message[0]) is str and message[0].startswith("$"):
+                return
+        if isinstance(message, ActorSystemMessage) and not isinstance(message, PoisonMessage):
+            return
+        handler = self._dead_letter_handler
+        if handler is not None:
+            handler.queue.append((sender, DeadEnvelope(target, message)))
+            self.schedule(handler)
+
+    def handle_dead_letters(self, address: ActorAddress, enable: bool) -> None:
+        """At most one actor gets dead letters; a later registration replaces an earlier one for good."""
+        cell = self.cells.get(address.addressDetails)
+        if enable:
+            self._dead_letter_handler = cell
+        elif self._dead_letter_handler is cell:
+            self._dead_letter_handler = None
+
+    def update_capability(self, name: str, value: Any = None) -> None:
+        """Set, or with None remove. Actors whose requirements no longer hold are told to exit."""
+        if value is None:
+            self.capabilities.pop(name, None)
+        else:
+            self.capabilities[name] = value
+        for cell in list(self.cells.values()):
+            check = getattr(getattr(cell, "actor", None), "actorSystemCapabilityCheck", None)
+            if check is not None and not check(self.capabilities, cell.requirements or {}):
+                self.enqueue(self.address, cell.address, ActorExitRequest())
+
+    def fire_timers(self, now: float) -> None:
+        """Put the message of every timer due by `now` into its owner's mailbox."""
+        pop_due = self.timers.pop_due
+        while (entry := pop_due(now)) is not None:
+            cell, payload = entry[OWNER], entry[3]
+            entry[OWNER] = None
+            if isinstance(payload, ActorSystemMessage):
+                del cell.timers[entry[1]]
+                message: Any = payload
+            else:
+                # The payload stays with the cell: a timer cancelled from now on is still not delivered.
+                message = ("$timer", entry[1])
+            cell.queue.append((cell.address, message))
+            self.schedule(cell)
+
+    # -- death -------------------------------------------------------------------------------------
+
+    def crash(self, cell: Cell, error: BaseException, message: Any = None) -> None:
+        name = message[0] if type(message) is tuple and message else type(message).__name__
+        log.error("%s crashed handling %s", cell.address, name, exc_info=error)
+        self.end(cell, f"crash: {type(error).__name__}: {error}")
+
+    def _overload(self, cell: Cell, count: int) -> None:
+        reason = f"overload: {count} messages wait, the limit is {cell.limit}"
+        log.error("%s killed: %s", cell.address, reason)
+        if cell.parent is not None and cell.parent.handlers is not None and cell.parent.actor is not None:
+            self.enqueue(cell.address, cell.parent.address, ("$overload", cell.address))
+        self.end(cell, reason)
+
+    def end(self, cell: Cell, reason: str, recursive: bool = True) -> None:
+        """Take an actor out of service now and tell everyone concerned; its parent when its children are gone."""
+        actor = cell.actor
+        if actor is None:
+            return
+        details = cell.address._aaddr
+        if cell.handlers is not None:
+            actor._close(reason)
+        cell.actor = None
+        cell.idle = False  # nothing puts it on the run queue again
+        del cell.address._cell
+        del self.cells[details]
+        if cell.globalName:
+            self.global_names.pop(cell.globalName, None)
+        if self._dead_letter_handler is cell:
+            self._dead_letter_handler = None
+        for entry in cell.timers.values():
+            self.timers.cancel(entry)
+        cell.timers.clear()
+        for fd in list(cell.fds):
+            self.poller.unwatch(cell, fd)
+        unread, cell.queue = cell.queue, deque()
+        for sender, message in unread:
+            self.undeliverable(sender, cell.address, message)
+        monitors, cell.monitors = cell.monitors, {}
+        for (_, ref), watcher in monitors.items():
+            self.enqueue(cell.address, watcher, ("$down", ref, reason))
+        if recursive or self.ending:
+            for child in list(cell.children.values()):
+                if child.actor is not None:
+                    self.enqueue(cell.address, child.address, ActorExitRequest())
+        else:
+            for child in cell.children.values():
+                child.parent = None
+                self.roots[child.address._aaddr] = child
+            cell.children = {}
+        if not cell.children:
+            self._gone(cell)
+
+    def _gone(self, cell: Cell) -> None:
+        self.living -= 1
+        parent, details = cell.parent, cell.address._aaddr
+        if parent is None:
+            self.roots.pop(details, None)
+            return
+        parent.children.pop(details, None)
+        if parent.actor is not None:
+            parent.queue.append((self.address, ChildActorExited(cell.address)))
+            self.schedule(parent)
+        elif not parent.children:
+            self._gone(parent)
+
+    # -- status ------------------------------------------------------------------------------------
+
+    def _actor_status(self, cell: Cell) -> Thespian_ActorStatus:
+        parent = cell.parent.address if cell.parent is not None else self.address
+        status = Thespian_ActorStatus(cell.address, type(cell.actor).__name__, self.address, parent)
+        for child in cell.children.values():
+            status.addChild(child.address)
+        for sender, message in cell.queue:
+            status.addReceivedMessage(sender, cell.address, type(message).__name__)
+        now = self.now()
+        status.addWakeups(
+            (cell.address, ExpirationTimer(timedelta(seconds=max(0.0, entry[DEADLINE] - now))))
+            for entry in cell.timers.values()
+        )
+        return status
+
+    def _system_status(self) -> Thespian_SystemStatus:
+        status = Thespian_SystemStatus(self.address, capabilities=dict(self.capabilities))
+        for cell in self.roots.values():
+            status.addChild(cell.address)
+        for name, address in self.global_names.items():
+            status.addGlobalActor(name, address)
+        if self._dead_letter_handler is not None:
+            status.setDeadLetterHandler(self._dead_letter_handler.address)
+        return status
+
+    # -- what a subclass supplies ------------------------------------------------------------------
+
+    def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        raise NotImplementedError
+
+    def request_shutdown(self) -> None:
+        raise NotImplementedError

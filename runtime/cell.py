@@ -1,0 +1,190 @@
+"""One actor's place in a system: its mailbox, and the way it acts on the world.
+
+Thespian calls this object `_myRef`; for a `Process` it is also the host (`host.Host`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
+
+from .address import LoopAddress
+from .poller import READ, WRITE
+from .process import Process
+from .timers import PAYLOAD, Entry
+
+if TYPE_CHECKING:
+    from .actor_base import ActorBase
+
+
+class Cell:
+    """A mailbox of (sender address, message), and what belongs to the actor that reads it.
+
+    `actor` is None as soon as the actor takes no more messages; the cell itself stays until its last child has
+    ended, because only then is its parent told.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "actor",
+        "address",
+        "base",
+        "children",
+        "fds",
+        "globalName",
+        "handlers",
+        "idle",
+        "limit",
+        "monitors",
+        "parent",
+        "queue",
+        "ready",
+        "requirements",
+        "timers",
+    )
+
+    log = logging.getLogger("warren.runtime")
+
+    def __init__(self, base: ActorBase, address: LoopAddress, actor: Any, parent: Cell | None) -> None:
+        self.base = base
+        self.ready = base.ready
+        self.address = address
+        self.actor = actor
+        self.parent = parent
+        self.queue: deque[tuple[ActorAddress, Any]] = deque()
+        self.idle = True
+        is_process = isinstance(actor, Process)
+        self.handlers = actor._handlers if is_process else None
+        self.limit = actor.mailbox_limit if is_process else None
+        self.children: dict[str, Cell] = {}
+        self.fds: set[int] = set()
+        self.timers: dict[int, Entry] = {}
+        self.monitors: dict[tuple[str, Any], ActorAddress] = {}
+        self.globalName: str | None = None
+        self.requirements: Any = None
+
+    # -- sending: the hot path ---------------------------------------------------------------------
+
+    def send(self, target: ActorAddress, message: Any) -> None:
+        """Stands in for `Actor.send` on the instance, which saves a call and two type checks a hop."""
+        try:
+            cell = target._cell  # type: ignore[attr-defined]
+        except AttributeError:
+            self.base.deliver_slowly(self.address, target, message)
+            return
+        ready = self.ready
+        if cell.ready is not ready:
+            self.base.deliver_slowly(self.address, target, message)
+            return
+        cell.queue.append((self.address, message))
+        if cell.idle:
+            cell.idle = False
+            ready.append(cell)
+
+    actor_send = send
+
+    # -- Thespian's other calls --------------------------------------------------------------------
+
+    def createActor(
+        self, actor_class: Any, requirements: Any = None, global_name: str | None = None, source_hash: Any = None
+    ) -> ActorAddress:
+        return self.base.create(actor_class, self, requirements, global_name, source_hash)
+
+    def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
+        delay = period if isinstance(period, timedelta) else timedelta(seconds=period)
+        self.start_timer(delay.total_seconds(), WakeupMessage(delay, payload))
+
+    def handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
+        self.base.handle_dead_letters(address, enable)
+
+    def updateCapability(self, name: str, value: Any = None) -> None:
+        self.base.update_capability(name, value)
+
+    def notifyOnSystemRegistrationChanges(self, address: ActorAddress, enable: bool) -> None:
+        """There is no convention of systems to hear of; nodes are `cluster/`'s business."""
+
+    def registerSourceAuthority(self, address: ActorAddress) -> None:
+        raise ActorSystemFailure("actor sources cannot be loaded into this system")
+
+    def notifyOnSourceAvailability(self, address: ActorAddress, enable: bool) -> None:
+        """No source is ever loaded, so there is nothing to tell."""
+
+    def loadActorSource(self, fname: Any) -> str:
+        raise ActorSystemFailure("actor sources cannot be loaded into this system")
+
+    def unloadActorSource(self, source_hash: str) -> None:
+        """Unknown source hashes are ignored, and all are."""
+
+    def preRegisterRemoteSystem(self, address: Any, capabilities: Any) -> None:
+        raise ActorSystemFailure("this system joins no Thespian convention")
+
+    def deRegisterRemoteSystem(self, address: Any) -> None:
+        raise ActorSystemFailure("this system joins no Thespian convention")
+
+    def actorSystemShutdown(self) -> None:
+        self.base.request_shutdown()
+
+    # -- host of a Process -------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.base.now()
+
+    def wall_clock(self) -> float:
+        return self.base.wall_clock()
+
+    def random_bytes(self, count: int) -> bytes:
+        return self.base.random_bytes(count)
+
+    def start_timer(self, seconds: float, payload: Any) -> int:
+        entry = self.base.timers.start(self.base.now() + seconds, self, payload)
+        number: int = entry[1]
+        self.timers[number] = entry
+        return number
+
+    def cancel_timer(self, ref: int) -> None:
+        entry = self.timers.pop(ref, None)
+        if entry is not None:
+            self.base.timers.cancel(entry)
+
+    def take_timer(self, ref: int) -> tuple[Any] | None:
+        entry = self.timers.pop(ref, None)
+        return None if entry is None else (entry[PAYLOAD],)
+
+    def watch(self, fd: int, read: bool, write: bool) -> None:
+        self.base.poller.watch(self, fd, (READ if read else 0) | (WRITE if write else 0))
+
+    def unwatch(self, fd: int) -> None:
+        self.base.poller.unwatch(self, fd)
+
+    def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.base.run_blocking(self, ref, function, args)
+
+    def monitor(self, address: ActorAddress, ref: int) -> None:
+        # Registered on the spot when the target is here, so its end cannot slip between request and arrival.
+        cell = getattr(address, "_cell", None)
+        if isinstance(cell, Cell) and cell.base is self.base:
+            cell.add_monitor(self.address, ref)
+        else:
+            self.send(address, ("$monitor", ref))
+
+    def demonitor(self, address: ActorAddress, ref: int) -> None:
+        cell = getattr(address, "_cell", None)
+        if isinstance(cell, Cell) and cell.base is self.base:
+            cell.remove_monitor(self.address, ref)
+        else:
+            self.send(address, ("$demonitor", ref))
+
+    def add_monitor(self, watcher: ActorAddress, ref: Any) -> None:
+        self.monitors[watcher.actorAddressString, ref] = watcher
+
+    def remove_monitor(self, watcher: ActorAddress, ref: Any) -> None:
+        self.monitors.pop((watcher.actorAddressString, ref), None)
+
+    def receive(self, message: Any, sender: ActorAddress) -> None:
+        """`Process.receiveMessage` called by hand: one message, here and now."""
+        self.actor._dispatch(sender, message)

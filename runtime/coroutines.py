@@ -1,0 +1,56 @@
+"""What a process waits for, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from thespian.actors import ActorAddress
+
+
+class ReplyHandle:
+    """The `sender` of an asked message: who asked (`address`) and which of its asks it is (`ref`)."""
+
+    __slots__ = ("address", "key", "ref")
+
+    def __init__(self, address: ActorAddress, ref: Any) -> None:
+        self.address = address
+        self.ref = ref
+        self.key = (address.actorAddressString, ref)
+
+    def __repr__(self) -> str:
+        return f"<ask {self.ref} of {self.address}>"
+
+
+class Task:
+    """A coroutine a process runs, and the ask its value answers, if any."""
+
+    __slots__ = ("coroutine", "handle")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], handle: ReplyHandle | None) -> None:
+        self.coroutine = coroutine
+        self.handle = handle
+
+
+class Pending:
+    """An answer that is not here yet; `await` it once. `target` is None for blocking work."""
+
+    __slots__ = ("_done", "_ok", "_value", "target", "task", "timer")
+
+    def __init__(self, target: ActorAddress | None) -> None:
+        self.target = target
+        self.task: Task | None = None
+        self.timer: int | None = None
+        self._done = False
+        self._ok = False
+        self._value: Any = None
+
+    def settle(self, ok: bool, value: Any) -> None:
+        self._done, self._ok, self._value = True, ok, value
+
+    def __await__(self) -> Generator[Pending, None, Any]:
+        if not self._done:
+            yield self
+        if not self._ok:
+            raise self._value
+        return self._value

@@ -1,0 +1,23 @@
+"""What can go wrong between processes. Whatever derives from `ProcessError` may travel back to an asker."""
+
+from __future__ import annotations
+
+
+class ProcessError(Exception):
+    """An answer that is an error. Subclasses must pickle: they cross operating-system processes."""
+
+
+class ProcessDown(ProcessError):
+    """The process that was asked has ended, or had ended already; `reason` is the one its monitors hear."""
+
+    def __init__(self, reason: str = "noproc") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ProcessTimeout(ProcessError):
+    """No answer came within the time the asker allowed."""
+
+
+class UnknownMessage(ProcessError):
+    """A process has no handler for the message it was sent."""

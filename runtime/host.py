@@ -1,0 +1,39 @@
+"""What a process needs of the system it lives on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from thespian.actors import ActorAddress
+
+
+class Host(Protocol):
+    """Implemented by `cell.Cell` and `stock_host.StockHost`; a simulation brings its own clock and dice."""
+
+    log: logging.Logger
+
+    def now(self) -> float: ...
+    def wall_clock(self) -> float: ...
+    def random_bytes(self, count: int) -> bytes: ...
+
+    def start_timer(self, seconds: float, payload: Any) -> int: ...
+    def cancel_timer(self, ref: int) -> None: ...
+    def take_timer(self, ref: int) -> tuple[Any] | None:
+        """The payload of a due timer, which ends it; None if it was cancelled meanwhile."""
+
+    def watch(self, fd: int, read: bool, write: bool) -> None: ...
+    def unwatch(self, fd: int) -> None: ...
+
+    def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Its end comes back as the message ('$answer', ref, ok, value or error)."""
+
+    def monitor(self, address: ActorAddress, ref: int) -> None: ...
+    def demonitor(self, address: ActorAddress, ref: int) -> None: ...
+    def add_monitor(self, watcher: ActorAddress, ref: Any) -> None:
+        """`watcher` is to get ('$down', ref, reason) when this process ends."""
+
+    def remove_monitor(self, watcher: ActorAddress, ref: Any) -> None: ...
+
+    def receive(self, message: Any, sender: ActorAddress) -> Any: ...

@@ -1,0 +1,424 @@
+"""`Process`: the actor class everything above is written with.
+
+A message is a tuple `(name, *fields)` of plain picklable values and is handled by
+`on_<name>(sender, *fields)`. What a handler may be, and when an asker gets its answer:
+
+    handler                          told (send)            asked (ask)
+    plain, returns None              done                   no answer yet: keep `sender`, `reply` later
+    plain, returns a value           value is dropped       the value is the answer
+    async, returns anything          value is dropped       the value is the answer, even None
+    raises one of `reply_errors`     crash                  the error is raised at the asker's await
+    raises anything else             crash                  crash; the asker gets ProcessDown
+
+While asked, `sender` is a `ReplyHandle`, and `sender.address` the asker. `reply` and `reply_error` answer once;
+to a plain address (the handler was told, not asked) or a second time they do nothing, so one handler serves both.
+
+A crash is logged once, ends the process and its children, and is told to its parent (`on_child_exited`) and to
+its monitors (`on_down`, reason `crash: ...`). Nothing is retried. An ordinary end has the reason `normal`
+or the one given to `stop`.
+
+An async handler that waits does not hold up later messages. When the process ends its coroutines are closed.
+
+What the process needs of the system it lives on (clock, timers, descriptors, threads) comes from its host:
+`cell.Cell` on an event loop, `stock_host.StockHost` on Thespian's own system bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorSystemMessage,
+    ChildActorExited,
+    DeadEnvelope,
+    PoisonMessage,
+    WakeupMessage,
+    WatchMessage,
+)
+
+from .coroutines import Pending, ReplyHandle, Task
+from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
+
+if TYPE_CHECKING:
+    from .host import Host
+
+# Events have no sender and never arrive as a tuple: nobody can forge ('exit',) or ('down', ...).
+EVENTS = frozenset(
+    "on_" + event
+    for event in (
+        "child_exited",
+        "dead_letter",
+        "down",
+        "exit",
+        "message",
+        "overload",
+        "poison",
+        "readable",
+        "system_message",
+        "timer",
+        "unknown",
+        "writable",
+    )
+)
+
+Handler = Callable[..., Any]
+
+
+class _AskTimeout:
+    """Timer payload: the ask `ref` has waited long enough."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: int) -> None:
+        self.ref = ref
+
+
+class Process(Actor):  # type: ignore[misc]
+    """Base class of all processes. `__init__` may not act (no send, no timer), as in Thespian."""
+
+    mailbox_limit: ClassVar[int] = 1_000_000
+    """Most messages that may wait. Beyond it the process is killed and its parent's `on_overload` called."""
+
+    reply_errors: tuple[type[BaseException], ...] = (ProcessError,)
+    """Errors that a handler of an asked message may answer with; everything else is a crash."""
+
+    _handlers: ClassVar[dict[str, Handler]] = {}
+    _host: Host | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._handlers = _handlers_of(cls)
+
+    # -- what a subclass may override --------------------------------------------------------------
+
+    def after_batch(self) -> None:
+        """Called once after one or more messages were handled in a turn: flush here what they gathered."""
+
+    def on_exit(self) -> None:
+        """The process is ending, for whatever reason: close what it owns. Must not wait."""
+
+    def on_child_exited(self, address: ActorAddress) -> Any:
+        """A child and all its descendants have ended."""
+
+    def on_down(self, name: Hashable, reason: str) -> Any:
+        """The process monitored as `name` has ended, or was dead already (`noproc`)."""
+
+    def on_timer(self, payload: Any) -> Any:
+        """A timer of `start_timer` or `wakeupAfter` is due."""
+
+    def on_readable(self, fd: int) -> Any:
+        """A watched descriptor has input, end of file or an error."""
+
+    def on_writable(self, fd: int) -> Any:
+        """A watched descriptor takes output again (or has an error)."""
+
+    def on_dead_letter(self, address: ActorAddress, message: Any) -> Any:
+        """A message to `address` found nobody; only for the process registered by `handleDeadLetters`."""
+
+    def on_overload(self, address: ActorAddress) -> Any:
+        """Child `address` exceeded its `mailbox_limit` and is being killed."""
+
+    def on_poison(self, address: ActorAddress, message: Any) -> Any:
+        """A plain Thespian actor failed twice on `message` of ours."""
+
+    def on_message(self, sender: ActorAddress | ReplyHandle, message: Any) -> Any:
+        """Any message that is not a tuple and not one of Thespian's own."""
+        return self.on_unknown(sender, message)
+
+    def on_system_message(self, sender: ActorAddress, message: ActorSystemMessage) -> Any:
+        """One of Thespian's own messages that has no event here."""
+
+    def on_unknown(self, sender: ActorAddress | ReplyHandle, message: Any) -> Any:
+        """No handler for `message`. A crash if told; asked, the asker gets `UnknownMessage`."""
+        raise UnknownMessage(f"{type(self).__name__} has no handler for {_kind(message)}")
+
+    # -- asking and answering ----------------------------------------------------------------------
+
+    def ask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Awaitable[Any]:
+        """Send `message` now and return what `await` waits for: the answer.
+
+        At the `await`: ProcessDown if the target ends (or had ended) without answering, ProcessTimeout after
+        `timeout` seconds, or the error it answered with. On Thespian's own bases a target that was dead
+        before the message arrived is noticed by the timeout alone.
+        """
+        ref = self._new_ref()
+        self.send(address, ("ask", ref, message))
+        pending = self._asks[ref] = Pending(address)
+        if timeout is not None:
+            pending.timer = self._host.start_timer(timeout, _AskTimeout(ref))
+        return pending
+
+    def reply(self, sender: ActorAddress | ReplyHandle, value: Any) -> None:
+        """Answer the ask that `sender` came with. Does nothing if told instead of asked, or answered already."""
+        if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
+            self.send(sender.address, ("$answer", sender.ref, True, value))
+
+    def reply_error(self, sender: ActorAddress | ReplyHandle, error: BaseException) -> None:
+        """Answer with an error, which is raised at the asker; otherwise as `reply`."""
+        if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
+            # Without its traceback: frames neither pickle nor should live on in the asker.
+            self.send(sender.address, ("$answer", sender.ref, False, error.with_traceback(None)))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run `coroutine` inside this process, at once up to its first wait. An error from it is a crash."""
+        self._start(coroutine, None)
+
+    def run_blocking(self, function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Run `function(*args)` in a thread and return what `await` waits for: its value, or its error raised.
+
+        It must touch nothing of the process. On Thespian's own bases it runs here and now.
+        """
+        ref = self._new_ref()
+        pending = self._asks[ref] = Pending(None)
+        self._host.run_blocking(ref, function, args)
+        return pending
+
+    # -- monitors, timers, descriptors, clock ------------------------------------------------------
+
+    def monitor(self, address: ActorAddress, name: Hashable) -> None:
+        """Have `on_down(name, reason)` called once when `address` ends; at once, as a message, if it is dead.
+
+        One monitor a name: another one with the same name replaces it.
+        """
+        self.demonitor(name)
+        ref = self._new_ref()
+        self._monitor_refs[name] = ref
+        self._monitored[ref] = (name, address)
+        self._host.monitor(address, ref)
+
+    def demonitor(self, name: Hashable) -> None:
+        """Stop; no `on_down` for `name` comes after this. Unknown names are ignored."""
+        ref = self._monitor_refs.pop(name, None)
+        if ref is not None:
+            _, address = self._monitored.pop(ref)
+            self._host.demonitor(address, ref)
+
+    def start_timer(self, seconds: float, payload: Any = None) -> int:
+        """Call `on_timer(payload)` once after `seconds`; the number returned is for `cancel_timer`."""
+        return self._host.start_timer(seconds, payload)
+
+    def cancel_timer(self, ref: int) -> None:
+        """No `on_timer` for it comes after this, even if it was due. Fired or unknown ones are ignored."""
+        self._host.cancel_timer(ref)
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._host.now()
+
+    def wall_clock(self) -> float:
+        """Seconds since the epoch."""
+        return self._host.wall_clock()
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._host.random_bytes(count)
+
+    def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
+        """Watch `fd`, level triggered, for exactly these from now on; both False stops."""
+        self._host.watch(fd, read, write)
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`. Call it before closing the descriptor. Not watched: nothing happens."""
+        self._host.unwatch(fd)
+
+    def stop(self, reason: str | None = None) -> None:
+        """End this process when the current handler (and then `after_batch`) has returned.
+
+        Messages still waiting are undeliverable. The first reason given counts; None is `normal`.
+        """
+        if self._stop_reason is None:
+            self._stop_reason = reason or "normal"
+
+    # -- the machinery -----------------------------------------------------------------------------
+
+    def receiveMessage(self, msg: Any, sender: ActorAddress) -> Any:
+        """The way in on Thespian's own bases. An event loop dispatches by itself."""
+        if self._host is None:
+            from .stock_host import StockHost
+
+            self._attach(StockHost(self))
+        return self._host.receive(msg, sender)  # type: ignore[union-attr]
+
+    def _attach(self, host: Host) -> None:
+        self._host = host
+        self._last_ref = 0
+        self._stop_reason: str | None = None
+        self._asks: dict[int, Pending] = {}  # what we wait for
+        self._asked: dict[tuple[str, Any], ReplyHandle] = {}  # what others wait for
+        self._tasks: dict[Task, None] = {}  # ordered, so that a simulation closes them in the same order
+        self._monitor_refs: dict[Hashable, int] = {}
+        self._monitored: dict[int, tuple[Hashable, ActorAddress]] = {}
+
+    def _new_ref(self) -> int:
+        self._last_ref += 1
+        return self._last_ref
+
+    def _dispatch(self, sender: Any, message: Any) -> None:
+        """One message of any kind. The event loop's turn has the tuple branch inlined."""
+        if type(message) is tuple and message:
+            handler = self._handlers.get(message[0])
+            if handler is None:
+                result = self.on_unknown(sender, message)
+            else:
+                result = handler(self, sender, *message[1:])
+        elif isinstance(message, ActorSystemMessage):
+            result = self._system_message(sender, message)
+        else:
+            result = self.on_message(sender, message)
+        if result is not None:
+            self._returned(result, sender)
+
+    def _system_message(self, sender: ActorAddress, message: ActorSystemMessage) -> Any:
+        if isinstance(message, ChildActorExited):
+            return self.on_child_exited(message.childAddress)
+        if isinstance(message, WakeupMessage):
+            return self.on_timer(message.payload)
+        if isinstance(message, DeadEnvelope):
+            return self.on_dead_letter(message.deadAddress, message.deadMessage)
+        if isinstance(message, PoisonMessage):
+            return self.on_poison(sender, message.poisonMessage)
+        if isinstance(message, WatchMessage):
+            for fd in message.ready:
+                self._returned(self.on_readable(fd), None)
+            return None
+        return self.on_system_message(sender, message)
+
+    def _returned(self, result: Any, sender: Any) -> None:
+        """A handler returned something: a coroutine to run, or the answer if it was asked."""
+        if type(result) is CoroutineType:
+            self._start(result, sender if type(sender) is ReplyHandle else None)
+        elif result is not None:
+            self.reply(sender, result)
+
+    def _start(self, coroutine: Coroutine[Any, Any, Any], handle: ReplyHandle | None) -> None:
+        task = Task(coroutine, handle)
+        self._tasks[task] = None
+        self._step(task)
+
+    def _step(self, task: Task) -> None:
+        """Run `task` up to its next wait."""
+        try:
+            awaited = task.coroutine.send(None)
+        except StopIteration as stop:
+            del self._tasks[task]
+            if task.handle is not None:
+                self.reply(task.handle, stop.value)
+        except BaseException as error:
+            del self._tasks[task]
+            if task.handle is None or not isinstance(error, self.reply_errors):
+                raise
+            self.reply_error(task.handle, error)
+        else:
+            if type(awaited) is not Pending or awaited.task is not None:
+                raise TypeError("a process awaits what its own ask or run_blocking returned, and each only once")
+            awaited.task = task
+
+    def _asked_message(self, sender: ActorAddress, ref: Any, message: Any) -> None:
+        handle = ReplyHandle(sender, ref)
+        self._asked[handle.key] = handle
+        try:
+            self._dispatch(handle, message)
+        except self.reply_errors as error:
+            self.reply_error(handle, error)
+
+    def _answer(self, sender: ActorAddress, ref: int, ok: bool, value: Any) -> None:
+        pending = self._asks.pop(ref, None)
+        if pending is None:
+            return  # it came after the timeout
+        if pending.timer is not None:
+            self._host.cancel_timer(pending.timer)
+        pending.settle(ok, value)
+        if pending.task is not None:
+            self._step(pending.task)
+
+    def _forget(self, sender: ActorAddress, ref: Any) -> None:
+        """The asker no longer waits."""
+        self._asked.pop((sender.actorAddressString, ref), None)
+
+    def _timer_due(self, sender: ActorAddress, ref: int) -> Any:
+        found = self._host.take_timer(ref)
+        if found is None:
+            return None
+        payload = found[0]
+        if type(payload) is not _AskTimeout:
+            return self.on_timer(payload)
+        pending = self._asks.get(payload.ref)
+        if pending is not None:
+            pending.timer = None
+            if pending.target is not None:
+                self.send(pending.target, ("$forget", payload.ref))
+            self._answer(sender, payload.ref, False, ProcessTimeout("no answer in the time allowed"))
+        return None
+
+    def _down(self, sender: ActorAddress, ref: int, reason: str) -> Any:
+        found = self._monitored.pop(ref, None)
+        if found is None:
+            return None
+        name, _ = found
+        del self._monitor_refs[name]
+        return self.on_down(name, reason)
+
+    def _monitor_request(self, sender: ActorAddress, ref: Any) -> None:
+        self._host.add_monitor(sender, ref)
+
+    def _demonitor_request(self, sender: ActorAddress, ref: Any) -> None:
+        self._host.remove_monitor(sender, ref)
+
+    def _overloaded(self, sender: ActorAddress, address: ActorAddress) -> Any:
+        return self.on_overload(address)
+
+    def _close(self, reason: str) -> None:
+        """Everything a process owes others when it ends. Called once by the host, which then forgets it."""
+        log = self._host.log
+        try:
+            self.on_exit()
+        except Exception:
+            log.exception("%s failed in on_exit", self.myAddress)
+        for task in list(self._tasks):
+            try:
+                task.coroutine.close()
+            except Exception:
+                log.exception("%s failed to close a coroutine", self.myAddress)
+        self._tasks.clear()
+        for handle in list(self._asked.values()):
+            self.reply_error(handle, ProcessDown(reason))
+        for ref, pending in self._asks.items():
+            if pending.target is not None:
+                self.send(pending.target, ("$forget", ref))
+        self._asks.clear()
+        for name in list(self._monitor_refs):
+            self.demonitor(name)
+
+
+# The runtime's own conversation between processes. A `$` name cannot be a handler's.
+_PROTOCOL: dict[str, Handler] = {
+    "ask": Process._asked_message,
+    "$answer": Process._answer,
+    "$forget": Process._forget,
+    "$timer": Process._timer_due,
+    "$monitor": Process._monitor_request,
+    "$demonitor": Process._demonitor_request,
+    "$down": Process._down,
+    "$overload": Process._overloaded,
+}
+
+
+def _handlers_of(cls: type) -> dict[str, Handler]:
+    handlers = dict(_PROTOCOL)
+    for attribute in dir(cls):
+        if attribute.startswith("on_") and attribute not in EVENTS:
+            handlers[attribute[3:]] = getattr(cls, attribute)
+    return handlers
+
+
+Process._handlers = _handlers_of(Process)
+
+
+def _kind(message: Any) -> str:
+    """Of a message, what a log may show: its name, never its fields."""
+    if type(message) is tuple and message:
+        return f"({message[0]!r}, ...) of {len(message)}"
+    return type(message).__name__

@@ -1,0 +1,128 @@
+"""A process on Thespian's own system bases (`simpleSystemBase`, `multiprocTCPBase`, ...).
+
+Those retry a handler that raised and know no monitors, cancellable timers or write-readiness. Here a crash is
+caught, told to the monitors, and ends the actor by an ActorExitRequest to itself; timers are wakeups with a number
+that may have been cancelled; monitors are a conversation of messages, completed by ChildActorExited for a child
+that was killed from outside; blocking work simply blocks, as nobody shares the operating-system process.
+
+Known limits: no write watches; a message to a process that is already gone is lost, so asks need a timeout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, ThespianWatch, WakeupMessage
+
+from .errors import ProcessDown
+
+if TYPE_CHECKING:
+    from .process import Process
+
+_TIMER = "$timer"
+
+
+class StockHost:
+    """See `host.Host`."""
+
+    log = logging.getLogger("warren.runtime")
+    now = staticmethod(time.monotonic)
+    wall_clock = staticmethod(time.time)
+    random_bytes = staticmethod(os.urandom)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._timers: dict[int, Any] = {}
+        self._last_timer = 0
+        self._fds: set[int] = set()
+        self._monitors: dict[tuple[str, Any], ActorAddress] = {}
+        self._end_reason: str | None = None
+
+    def receive(self, message: Any, sender: ActorAddress) -> ThespianWatch | None:
+        process = self._process
+        if self._end_reason is not None:
+            if type(message) is tuple and message[:1] == ("ask",):
+                process.send(sender, ("$answer", message[1], False, ProcessDown(self._end_reason)))
+            return None
+        if isinstance(message, ActorExitRequest):
+            self._end("normal")
+            return None
+        if isinstance(message, WakeupMessage) and type(message.payload) is tuple and message.payload[:1] == (_TIMER,):
+            message = message.payload
+        try:
+            process._dispatch(sender, message)
+            if isinstance(message, ChildActorExited):
+                self._child_gone(message.childAddress)
+            process.after_batch()
+        except Exception as error:
+            self.log.exception("%s crashed", process)
+            self._leave(f"crash: {type(error).__name__}: {error}")
+        else:
+            if process._stop_reason is not None:
+                self._leave(process._stop_reason)
+        return ThespianWatch(sorted(self._fds)) if self._fds else None
+
+    def _leave(self, reason: str) -> None:
+        self._end(reason)
+        self._process.send(self._process.myAddress, ActorExitRequest())
+
+    def _end(self, reason: str) -> None:
+        self._end_reason = reason
+        self._process._close(reason)
+        self._timers.clear()
+        self._fds.clear()
+        for (_, ref), watcher in self._monitors.items():
+            self._process.send(watcher, ("$down", ref, reason))
+        self._monitors.clear()
+
+    def _child_gone(self, address: ActorAddress) -> None:
+        process = self._process
+        for ref in [ref for ref, (_, target) in process._monitored.items() if target == address]:
+            process._dispatch(address, ("$down", ref, "exited"))
+
+    def start_timer(self, seconds: float, payload: Any) -> int:
+        self._last_timer += 1
+        self._timers[self._last_timer] = payload
+        self._process.wakeupAfter(timedelta(seconds=seconds), (_TIMER, self._last_timer))
+        return self._last_timer
+
+    def cancel_timer(self, ref: int) -> None:
+        self._timers.pop(ref, None)
+
+    def take_timer(self, ref: int) -> tuple[Any] | None:
+        return (self._timers.pop(ref),) if ref in self._timers else None
+
+    def watch(self, fd: int, read: bool, write: bool) -> None:
+        if write:
+            raise NotImplementedError("Thespian's own system bases watch descriptors for reading only")
+        if read:
+            self._fds.add(fd)
+        else:
+            self._fds.discard(fd)
+
+    def unwatch(self, fd: int) -> None:
+        self._fds.discard(fd)
+
+    def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            value, ok = function(*args), True
+        except Exception as error:
+            value, ok = error, False
+        self._process._answer(self._process.myAddress, ref, ok, value)
+
+    def monitor(self, address: ActorAddress, ref: int) -> None:
+        self._process.send(address, ("$monitor", ref))
+
+    def demonitor(self, address: ActorAddress, ref: int) -> None:
+        self._process.send(address, ("$demonitor", ref))
+
+    def add_monitor(self, watcher: ActorAddress, ref: Any) -> None:
+        self._monitors[watcher.actorAddressString, ref] = watcher
+
+    def remove_monitor(self, watcher: ActorAddress, ref: Any) -> None:
+        self._monitors.pop((watcher.actorAddressString, ref), None)
