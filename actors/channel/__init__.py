@@ -1,0 +1,5 @@
+"""The process of one AMQP channel."""
+
+from .process import Channel
+
+__all__ = ["Channel"]

@@ -1,0 +1,191 @@
+"""Publisher confirms of one channel: which publish numbers wait for which queues, and what to tell the client (AB-110 to AB-113).
+
+Everything is kept in closed ranges `(first, last)`, because publishers are confirmed in long prefixes: a run of 400 publishes to one queue
+costs one entry here, not 400. Only a run that went to several queues is counted message by message.
+
+A number leaves `Confirms` once, as an ack when every queue it went to has confirmed, as a nack as soon as one refused.
+"""
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Iterable
+
+Range = tuple[int, int]
+
+
+class RangeSet:
+    """Disjoint, sorted, merged closed ranges of integers. Every operation costs O(log n + ranges touched) plus a list move."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: list[Range] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def __iter__(self):
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        """How many integers are in the set."""
+        return sum(last - first + 1 for first, last in self._ranges)
+
+    @property
+    def smallest(self) -> int | None:
+        return self._ranges[0][0] if self._ranges else None
+
+    def add(self, first: int, last: int) -> None:
+        ranges = self._ranges
+        if not ranges or first > ranges[-1][1] + 1:
+            ranges.append((first, last))
+            return
+        at = bisect_right(ranges, (first,))
+        if at and ranges[at - 1][1] >= first - 1:
+            at -= 1
+        end = at
+        while end < len(ranges) and ranges[end][0] <= last + 1:
+            first, last = min(first, ranges[end][0]), max(last, ranges[end][1])
+            end += 1
+        ranges[at:end] = [(first, last)]
+
+    def discard(self, first: int, last: int) -> list[Range]:
+        """Removes what of [first, last] is present; returns the removed pieces."""
+        ranges = self._ranges
+        at = bisect_right(ranges, (first,))
+        if at and ranges[at - 1][1] >= first:
+            at -= 1
+        end, removed, left = at, [], []
+        while end < len(ranges) and ranges[end][0] <= last:
+            low, high = ranges[end]
+            removed.append((max(low, first), min(high, last)))
+            if low < first:
+                left.append((low, first - 1))
+            if high > last:
+                left.append((last + 1, high))
+            end += 1
+        if removed:
+            ranges[at:end] = left
+        return removed
+
+    def clear(self) -> None:
+        self._ranges.clear()
+
+
+class Confirms:
+    """The unconfirmed publishes of one channel. Sends nothing: `flush` tells what to send."""
+
+    __slots__ = ("next_number", "_waiting", "_by_queue", "_fan_out", "_acked", "_nacked")
+
+    def __init__(self) -> None:
+        self.next_number = 1
+        self._waiting = RangeSet()
+        self._by_queue: dict[str, RangeSet] = {}
+        self._fan_out: dict[int, int] = {}      # number -> queues still to confirm, only where more than one
+        self._acked = RangeSet()
+        self._nacked = RangeSet()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether a flush would send anything."""
+        return bool(self._acked or self._nacked)
+
+    def publish(self, count: int, queue_ids: Iterable[str]) -> int:
+        """Numbers `count` publishes that went to `queue_ids`; returns the first number. No queue: acked at once."""
+        first = self.next_number
+        last = first + count - 1
+        self.next_number = last + 1
+        queues = 0
+        for queue_id in queue_ids:
+            queues += 1
+            ranges = self._by_queue.get(queue_id)
+            if ranges is None:
+                ranges = self._by_queue[queue_id] = RangeSet()
+            ranges.add(first, last)
+        if not queues:
+            self._acked.add(first, last)
+            return first
+        self._waiting.add(first, last)
+        if queues > 1:
+            self._fan_out.update(dict.fromkeys(range(first, last + 1), queues))
+        return first
+
+    def confirm(self, queue_id: str, ranges: Iterable[Range]) -> None:
+        """The queue has taken responsibility for these numbers. What it never owed, or was nacked meanwhile, is ignored."""
+        owed = self._by_queue.get(queue_id)
+        if owed is None:
+            return
+        for first, last in ranges:
+            for piece in owed.discard(first, last):
+                self._confirmed(*piece)
+        if not owed:
+            del self._by_queue[queue_id]
+
+    def _confirmed(self, first: int, last: int) -> None:
+        if not self._fan_out:
+            for piece in self._waiting.discard(first, last):
+                self._acked.add(*piece)
+            return
+        for number in range(first, last + 1):
+            left = self._fan_out.get(number, 1) - 1
+            if left:
+                self._fan_out[number] = left
+                continue
+            self._fan_out.pop(number, None)
+            if self._waiting.discard(number, number):
+                self._acked.add(number, number)
+
+    def refuse(self, queue_id: str, ranges: Iterable[Range]) -> None:
+        """The queue refused these numbers: nack, whatever other queues say (AB-111)."""
+        owed = self._by_queue.get(queue_id)
+        if owed is None:
+            return
+        for first, last in ranges:
+            for low, high in owed.discard(first, last):
+                for piece in self._waiting.discard(low, high):
+                    self._nacked.add(*piece)
+                for number in range(low, high + 1) if self._fan_out else ():
+                    # The other queues' confirms of a nacked number find it gone from `_waiting`.
+                    if self._fan_out.get(number, 0) > 1:
+                        self._fan_out[number] -= 1
+                    else:
+                        self._fan_out.pop(number, None)
+        if not owed:
+            del self._by_queue[queue_id]
+
+    def queue_gone(self, queue_id: str, crashed: bool) -> None:
+        """A deleted queue confirms what it still owed, a crashed one refuses it (AB-111)."""
+        owed = self._by_queue.get(queue_id)
+        if owed is not None:
+            (self.refuse if crashed else self.confirm)(queue_id, list(owed))
+
+    def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
+        """What to send now: acks, then nacks, each `(delivery_tag, multiple)` (AB-113). Forgets them."""
+        acked, nacked = self._acked, self._nacked
+        if not acked and not nacked:
+            return [], []
+        waiting = self._waiting.smallest
+        floor = self.next_number if waiting is None else waiting
+        acks = _grouped(acked, min(floor, nacked.smallest) if nacked else floor)
+        nacks = _grouped(nacked, min(floor, acked.smallest) if acked else floor)
+        acked.clear()
+        nacked.clear()
+        return acks, nacks
+
+
+def _grouped(numbers: RangeSet, cut: int) -> list[tuple[int, bool]]:
+    """Numbers below `cut` as one multiple, the others singly; one number alone is never a multiple."""
+    below, singles, count = 0, [], 0
+    for first, last in numbers:
+        if first < cut:
+            high = min(last, cut - 1)
+            below = high
+            count += high - first + 1
+            first = high + 1
+        singles.extend(range(first, last + 1))
+    if not below:
+        return [(number, False) for number in singles]
+    return [(below, count > 1 or bool(singles))] + [(number, False) for number in singles]

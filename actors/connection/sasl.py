@@ -1,0 +1,103 @@
+"""Login mechanisms (AB-11 to AB-18), as functions from a response to who it claims to be.
+
+A mechanism answers with `Credentials`, or with `Challenge` when it wants more. Whether the password is right is asked once, in `verify`.
+"""
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Callable
+
+from ...amqp.errors import AmqpError
+from ...amqp.fields import FieldError, decode_table_body
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    user: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What `connection.secure` asks; `proceed` takes the client's answer."""
+
+    text: bytes
+    proceed: Callable[[bytes], Credentials]
+
+
+def plain(response: bytes) -> Credentials:
+    """`NUL user NUL password` (AB-11)."""
+    parts = response.split(b"\0")
+    if len(parts) != 3 or parts[0]:
+        raise _malformed("PLAIN")
+    return Credentials(_text(parts[1]), _text(parts[2]))
+
+
+def amqplain(response: bytes) -> Credentials:
+    """The body of a field table with LOGIN and PASSWORD (AB-12)."""
+    try:
+        table = decode_table_body(response)
+    except FieldError:
+        raise _malformed("AMQPLAIN") from None
+    values = []
+    for key in ("LOGIN", "PASSWORD"):
+        found = table.get(key)
+        if found is None or found[0] != "S":
+            raise _malformed("AMQPLAIN")
+        values.append(_text(found[1]))
+    return Credentials(*values)
+
+
+def cr_demo(response: bytes) -> Challenge:
+    """RabbitMQ's demonstration of a challenge (AB-14); offered only when configured."""
+    user = _text(response)
+
+    def proceed(answer: bytes) -> Credentials:
+        prefix = b"My password is "
+        if not answer.startswith(prefix):
+            raise _malformed("RABBIT-CR-DEMO")
+        return Credentials(user, _text(answer[len(prefix):]))
+
+    return Challenge(b"Please tell me your password", proceed)
+
+
+MECHANISMS: dict[str, Callable[[bytes], Credentials | Challenge]] = {"PLAIN": plain, "AMQPLAIN": amqplain, "RABBIT-CR-DEMO": cr_demo}
+
+
+def begin(mechanism: str, response: bytes, enabled: tuple[str, ...]) -> Credentials | Challenge:
+    """The first step. AmqpError 503 for a mechanism that is unknown or not enabled (AB-18)."""
+    if mechanism not in MECHANISMS:
+        raise AmqpError(503, f"unknown authentication mechanism '{mechanism}'")
+    if mechanism not in enabled:
+        raise AmqpError(503, f"invalid authentication mechanism '{mechanism}'")
+    return MECHANISMS[mechanism](response)
+
+
+def verify(credentials: Credentials, settings: Any, peer_host: str) -> str | None:
+    """None if the login is good, else the reason for the log; the client never hears it (AB-15 to AB-17)."""
+    known = credentials.user == settings.default_user
+    # Compared in constant time, also for an unknown user.
+    right = hmac.compare_digest(credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8"))
+    if not known:
+        return f"user '{credentials.user}' does not exist"
+    if not credentials.password or not right:
+        return f"user '{credentials.user}' gave a wrong password"
+    if credentials.user in settings.loopback_users and not _is_loopback(peer_host):
+        return f"user '{credentials.user}' can only connect via localhost"
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    address = ip_address(host.split("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def _malformed(mechanism: str) -> AmqpError:
+    return AmqpError(502, f"malformed {mechanism} response")

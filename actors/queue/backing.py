@@ -1,0 +1,21 @@
+"""Which backing queue a queue gets: one in memory, or one for each priority level."""
+from __future__ import annotations
+
+from typing import Callable
+
+from ...store.backing_queue import BackingQueue, Recover
+from ...store.memory_queue import MemoryQueue
+from ...store.priority_queue import PriorityQueue
+from ..arguments import QueueSettings
+
+
+def open_backing_queue(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
+    """A new, initialised backing queue; `clock` gives monotonic seconds."""
+    backing: BackingQueue
+    if settings.max_priority is not None:
+        backing = PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
+    else:
+        backing = MemoryQueue(clock)
+    backing.init(Recover.NEW)
+    backing.set_queue_mode(settings.queue_mode)
+    return backing
