@@ -1,0 +1,40 @@
+"""The broker that the client libraries talk to.
+
+Each module gets an embedded broker of its own on a free port. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the same
+tests run against that broker instead: run them against a RabbitMQ to see that a test asks for nothing but what AMQP clients
+may expect (the oracle).
+"""
+
+import itertools
+import os
+from urllib.parse import urlsplit
+
+import pytest
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker_url():
+    """An AMQP URL that every client library accepts as it is."""
+    oracle = os.environ.get("WARREN_TEST_URL")
+    if oracle:
+        yield oracle
+        return
+    from warren import Broker
+
+    with Broker(port=0) as broker:
+        yield broker.url
+
+
+@pytest.fixture
+def broker_address(broker_url):
+    """`(host, port)` for clients that want no URL."""
+    parts = urlsplit(broker_url)
+    return parts.hostname, parts.port
+
+
+@pytest.fixture
+def name():
+    """A name that no other test uses, also on a shared broker."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
