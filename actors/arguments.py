@@ -1,4 +1,4 @@
-"""What clients say about queues, exchanges and consumers: what it means, which are refused, and when two declarations are the same.
+"""Arguments of queues, exchanges and consumers: what they mean, which are refused, and when two declarations are the same.
 
 A declaration is checked in the order of RabbitMQ, because only the first fault is reported: the queue type, then each
 known argument in the order of `_CHECKS`, then arguments that belong to other queue types (AB-89, AB-90).
@@ -6,7 +6,6 @@ known argument in the order of `_CHECKS`, then arguments that belong to other qu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,10 +14,7 @@ from typing import Any, Literal
 from ..amqp.constants import INTERNAL_ERROR, PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
-from .resources import clean_name as clean_name
 from .resources import exchange_phrase, queue_phrase, value_text
-from .resources import generated_name as generated_name
-from .resources import locked_error as locked_error
 
 MAX_EXPIRY = 315_360_000_000  # ms; ten years
 MAX_PRIORITY = 255
@@ -112,9 +108,9 @@ def check_server_named(arguments: Table) -> None:
         raise AmqpError(PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {module}")
 
 
-def check_queue_arguments(arguments: Table, name: str, vhost: str, node: str) -> None:
+def check_queue_arguments(vhost: str, name: str, arguments: Table, node: str) -> None:
     """Whether a new queue may have these arguments, else C406, or X541 for a type this node cannot host (AB-89 to AB-91)."""
-    phrase = queue_phrase(name, vhost)
+    phrase = queue_phrase(vhost, name)
     dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
         raise _wrong_type(dead_letter_exchange[0], "x-dead-letter-exchange", phrase)
@@ -236,9 +232,9 @@ _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-def check_consumer_arguments(arguments: Table, queue: str, vhost: str) -> int:
-    """The priority of a consumer with these arguments, 0 by default; C406 if a classic queue does not accept them (AB-118, AB-122)."""
-    phrase = queue_phrase(queue, vhost)
+def check_consumer_arguments(vhost: str, queue: str, arguments: Table) -> None:
+    """Whether a classic queue accepts a consumer with these arguments, else C406 (AB-118)."""
+    phrase = queue_phrase(vhost, queue)
     for key, check in _CONSUMER_CHECKS:
         found = arguments.get(key)
         if found is not None:
@@ -247,36 +243,22 @@ def check_consumer_arguments(arguments: Table, queue: str, vhost: str) -> int:
                 raise _invalid(key, phrase, reason)
     if arguments.get("x-stream-offset") is not None:
         raise _foreign("x-stream-offset", phrase)
-    priority = arguments.get("x-priority")
-    return 0 if priority is None else priority[1]
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
-
-_LEADING_INTEGER = re.compile(r"[+-]?[0-9]+")
-
-
-def check_expiration(expiration: str) -> None:
-    """C406 unless the property is a decimal number of ms from 0 to `MAX_EXPIRY` (AB-98)."""
-    found = _LEADING_INTEGER.match(expiration)
-    if found is None:
-        reason = "no_integer"
-    elif found.end() < len(expiration):
-        reason = f'{{leftover_string,"{expiration[found.end() :]}"}}'
-    else:
-        reason = _in_time(int(expiration))
-    if reason:
-        raise AmqpError(PRECONDITION_FAILED, f"invalid expiration '{expiration}': {reason}")
+def consumer_priority(arguments: Table) -> int:
+    """`x-priority` of accepted consumer arguments, 0 if absent (AB-122)."""
+    found = arguments.get("x-priority")
+    return 0 if found is None else found[1]
 
 
 # --- exchanges --------------------------------------------------------------------------------------------------------
 
 
-def check_exchange_arguments(arguments: Table, name: str, vhost: str) -> None:
+def check_exchange_arguments(vhost: str, name: str, arguments: Table) -> None:
     """Whether a new exchange may have these arguments, else C406 (section 7, exchange.declare)."""
     found = arguments.get("alternate-exchange")
     if found is not None and found[0] != "S":
-        raise _wrong_type(found[0], "alternate-exchange", exchange_phrase(name, vhost))
+        raise _wrong_type(found[0], "alternate-exchange", exchange_phrase(vhost, name))
 
 
 def alternate_exchange(arguments: Table) -> str | None:
@@ -288,13 +270,9 @@ def alternate_exchange(arguments: Table) -> str | None:
 # --- equivalence ------------------------------------------------------------------------------------------------------
 
 
-QueueDeclaration = tuple[bool, bool, Table]  # durable, auto_delete, arguments
-ExchangeDeclaration = tuple[str, bool, bool, bool, Table]  # type, durable, auto_delete, internal, arguments
-
-
-def check_queue_equivalence(old: QueueDeclaration, new: QueueDeclaration, name: str, vhost: str) -> None:
-    """C406 unless an existing and a new declaration agree (AB-87, AB-88)."""
-    phrase = queue_phrase(name, vhost)
+def check_queue_equivalence(vhost: str, name: str, old: tuple[bool, bool, Table], new: tuple[bool, bool, Table]) -> None:
+    """C406 unless an existing and a new declaration `(durable, auto_delete, arguments)` agree (AB-87, AB-88)."""
+    phrase = queue_phrase(vhost, name)
     _check_equal("durable", phrase, old[0], new[0])
     _check_equal("auto_delete", phrase, old[1], new[1])
     # The type comes last here and first in a new declaration, as in RabbitMQ.
@@ -302,9 +280,14 @@ def check_queue_equivalence(old: QueueDeclaration, new: QueueDeclaration, name: 
         _check_argument_equal(key, phrase, old[2], new[2])
 
 
-def check_exchange_equivalence(old: ExchangeDeclaration, new: ExchangeDeclaration, name: str, vhost: str) -> None:
-    """C406 unless an existing and a new declaration agree (AB-66)."""
-    phrase = exchange_phrase(name, vhost)
+def check_exchange_equivalence(
+    vhost: str,
+    name: str,
+    old: tuple[str, bool, bool, bool, Table],
+    new: tuple[str, bool, bool, bool, Table],
+) -> None:
+    """C406 unless two declarations `(type, durable, auto_delete, internal, arguments)` agree (AB-66)."""
+    phrase = exchange_phrase(vhost, name)
     _check_equal("type", phrase, old[0], new[0])
     _check_equal("durable", phrase, old[1], new[1])
     _check_equal("auto_delete", phrase, old[2], new[2])

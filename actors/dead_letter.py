@@ -91,9 +91,12 @@ def sender_selected_keys(headers: Table | None) -> tuple[str, ...]:
     return keys
 
 
-def without_bcc(headers: Table) -> Table:
-    """The headers as they are queued; the same object if there is no BCC header."""
-    return headers if headers.get("BCC") is None else headers.without("BCC")
+def without_bcc(properties: Properties) -> Properties:
+    """The properties as they are queued; the same object if there is no BCC header."""
+    headers = properties.headers
+    if headers is None or headers.get("BCC") is None:
+        return properties
+    return replace(properties, headers=headers.without("BCC"))
 
 
 def _strings(array: tuple[tuple[str, Any], ...]) -> tuple[str, ...]:

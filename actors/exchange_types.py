@@ -190,7 +190,7 @@ class UnavailableRouter:
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
         raise AmqpError(
             PRECONDITION_FAILED,
-            f"Cannot route message through {exchange_phrase(self._name, self._vhost)}: exchange type {self._type} not found",
+            f"Cannot route message through {exchange_phrase(self._vhost, self._name)}: exchange type {self._type} not found",
         )
 
 

@@ -1,7 +1,7 @@
 """What is said about queues and exchanges in replies: the fixed resource phrases, and the errors that consist of little else.
 
-Clients match these texts, so they are written once. Parameters are in the order of the phrases: name, then virtual host.
-Every function that returns an `AmqpError` leaves class and method ids at 0; the channel fills in the method that failed (AB-51).
+Clients match these texts, so they are written once. Every function that returns an `AmqpError` leaves class and method ids
+at 0; the channel fills in the method that failed (AB-51).
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from ..amqp.errors import AmqpError
 _CR_LF = str.maketrans("", "", "\r\n")
 
 
-def queue_phrase(name: str, vhost: str) -> str:
+def queue_phrase(vhost: str, name: str) -> str:
     return f"queue '{name}' in vhost '{vhost}'"
 
 
-def exchange_phrase(name: str, vhost: str) -> str:
+def exchange_phrase(vhost: str, name: str) -> str:
     return f"exchange '{name}' in vhost '{vhost}'"
 
 
-def no_queue(name: str, vhost: str) -> AmqpError:
-    return AmqpError(NOT_FOUND, f"no {queue_phrase(name, vhost)}")
+def no_queue(vhost: str, name: str) -> AmqpError:
+    return AmqpError(NOT_FOUND, f"no {queue_phrase(vhost, name)}")
 
 
-def no_exchange(name: str, vhost: str) -> AmqpError:
-    return AmqpError(NOT_FOUND, f"no {exchange_phrase(name, vhost)}")
+def no_exchange(vhost: str, name: str) -> AmqpError:
+    return AmqpError(NOT_FOUND, f"no {exchange_phrase(vhost, name)}")
 
 
-def locked_error(name: str, vhost: str) -> AmqpError:
+def queue_locked(vhost: str, name: str) -> AmqpError:
     """AB-84."""
     return AmqpError(
         RESOURCE_LOCKED,
-        f"cannot obtain exclusive access to locked {queue_phrase(name, vhost)}. It could be originally declared on another "
+        f"cannot obtain exclusive access to locked {queue_phrase(vhost, name)}. It could be originally declared on another "
         "connection or the exclusive property value does not match that of the original declaration.",
     )
 
 
-def unavailable_error(name: str, vhost: str, state: str, node: str) -> AmqpError:
+def queue_unavailable(vhost: str, name: str, state: str, node: str) -> AmqpError:
     """The error for a queue that exists and cannot be used; `state` is that of its `QueueRow` (AB-63)."""
-    phrase = queue_phrase(name, vhost)
+    phrase = queue_phrase(vhost, name)
     texts = {
         "down": f"home node '{node}' of durable {phrase} is down or inaccessible",
         "crashed": f"{phrase} has crashed and failed to restart",
@@ -63,14 +63,14 @@ def check_not_reserved(kind: str, name: str) -> None:
         raise AmqpError(ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
-def clean_name(name: str) -> str:
+def without_cr_lf(name: str) -> str:
     """A queue or exchange name as declare, delete, bind and unbind read it (AB-59)."""
     return name.translate(_CR_LF)
 
 
 def generated_name(prefix: str, unpredictable: bytes) -> str:
-    """`prefix` (`amq.gen-`, `amq.ctag-`) and 16 unpredictable octets as 22 URL-safe base64 characters (AB-82)."""
-    return f"{prefix}{base64.urlsafe_b64encode(unpredictable).rstrip(b'=').decode()}"
+    """`prefix`, a hyphen, and 16 unpredictable octets in 22 URL-safe base64 characters: `amq.gen-…`, `amq.ctag-…` (AB-82)."""
+    return f"{prefix}-{base64.urlsafe_b64encode(unpredictable).rstrip(b'=').decode()}"
 
 
 def value_text(value: Any) -> str:
