@@ -63,7 +63,7 @@ class Channel(Process):
         self.user = user
         self.frame_max = frame_max
         self.cancel_notify = cancel_notify
-        self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._grant, self.now)
+        self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=self.settings.flow_hold_channel / 1000)
         self.publisher = Publisher(self)
         self.subscriptions = Subscriptions(self)
 
@@ -344,7 +344,7 @@ class Channel(Process):
         subscriptions, publisher = self.subscriptions, self.publisher
         return {
             "name": self.name, "number": self.number, "user": self.user, "vhost": self.vhost, "connection": self.connection_id, "channel_id": self.channel_id,
-            "state": self.credit.state or self.state, "transactional": publisher.transaction is not None, "confirm": publisher.confirming,
+            "state": "flow" if self.credit.in_flow() else self.state, "transactional": publisher.transaction is not None, "confirm": publisher.confirming,
             "consumer_count": len(subscriptions.consumers) + (subscriptions.reply_tag is not None), "messages_unacknowledged": len(subscriptions.unacked),
             "messages_unconfirmed": len(publisher.confirms), "prefetch_count": subscriptions.prefetch, "global_prefetch_count": subscriptions.limit or 0,
             "backlog": len(self.backlog),

@@ -81,7 +81,7 @@ class Connection(Process):
         self.connected_at = self.wall_clock()
         self.output = SocketOutput(self.sock)
         self.reader = FrameReader()
-        self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._no_grants, self.now)
+        self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._no_grants, clock=self.now, hold=self.settings.flow_hold_connection / 1000, hold_from="end")
         self.sender_beat, self.monitor_beat = HeartbeatSender(), HeartbeatMonitor()
         self.handshake = Handshake(self)
         self.closing = Closing(self)
@@ -413,7 +413,9 @@ class Connection(Process):
             return "blocked"
         if self.alarms and self.state == "running":
             return "blocking"
-        return self.credit.state or ("running" if self.state == "blocked" else self.state)
+        if self.credit.in_flow() and self.state in ("running", "blocked"):
+            return "flow"
+        return self.state
 
     def on_info(self, sender: Any) -> dict[str, Any]:
         """rabbitmqctl's info items of this connection."""

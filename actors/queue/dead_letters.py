@@ -65,7 +65,7 @@ class DeadLetterer:
             return
         props = encode_properties(dead)
         contents = [with_properties(message.content, props) for message in messages]
-        entry = Origin(exchange, keys, props, origin.persistent, origin.priority, None), contents, sum(map(body_size, contents))
+        entry = Origin(exchange, keys, props, dead.delivery_mode == 2, origin.priority, None), contents, sum(map(body_size, contents))
         for row in rows:
             targets.setdefault(row.queue_id, (row, []))[1].append(entry)
 

@@ -59,7 +59,7 @@ class Queue(Process):
         self.consumers = Consumers(self.settings.single_active_consumer)
         self.backing = open_backing_queue(self.settings, self.now)
         self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
-        self.credit = CreditFlow(context.settings.credit_flow_default_credit, self._grant, self.now)
+        self.credit = CreditFlow(context.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=context.settings.flow_hold_queue / 1000)
         self.uneven_expiry = self.settings.max_priority is not None
         self.restart_unused_timer()
 
@@ -536,7 +536,7 @@ class Queue(Process):
         return {
             "name": row.name, "vhost": row.vhost, "durable": row.durable, "auto_delete": row.auto_delete, "exclusive": row.exclusive_owner is not None,
             "owner": row.exclusive_owner, "arguments": row.arguments, "type": row.type, "messages_ready": ready, "messages_unacknowledged": unacked,
-            "messages": ready + unacked, "consumers": len(self.consumers), "state": self.credit.state or "running",
+            "messages": ready + unacked, "consumers": len(self.consumers), "state": "flow" if self.credit.in_flow() else "running",
             "message_bytes_ready": backing.ready_bytes, "message_bytes_unacknowledged": backing.unacked_bytes,
             "message_bytes": backing.ready_bytes + backing.unacked_bytes, "head_message_timestamp": backing.info("head_message_timestamp"),
             "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
