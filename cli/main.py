@@ -2,10 +2,10 @@
 
 import click
 
-from ..version import VERSION
+from ..version import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="warren", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="warren", message="%(prog)s %(version)s")
 def main() -> None:
     """An AMQP 0-9-1 message broker."""
