@@ -82,6 +82,6 @@ def octets_text(data: bytes, as_string: bool = True) -> str:
 
     `as_string` False gives numbers always, as in `cannot decode <<0,0>>`.
     """
-    if as_string and data and all(32 <= octet < 127 or octet >= 160 or octet in _ESCAPES for octet in data):
+    if as_string and data and all(32 <= octet < 127 or octet in _ESCAPES for octet in data):
         return '<<"' + "".join(_ESCAPES.get(octet) or chr(octet) for octet in data) + '">>'
     return "<<" + ",".join(map(str, data)) + ">>"

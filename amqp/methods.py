@@ -822,7 +822,8 @@ def decode_method(payload: bytes) -> Method:
     if position != len(payload):
         raise _cannot_decode(method_class, payload)
     if not is_utf8 and not method_class.HAS_CONTENT:
-        raise AmqpError(FRAME_ERROR, "Malformed UTF-8 in shortstr", method_class.CLASS_ID, method_class.METHOD_ID)
+        # Without the method's ids, as RabbitMQ has it.
+        raise AmqpError(FRAME_ERROR, "Malformed UTF-8 in shortstr")
     make: Callable[..., Method] = method_class
     return make(*arguments)
 

@@ -129,6 +129,11 @@ class FrameReader:
         """Octets that were fed and neither given as an event nor gathered for an unfinished content."""
         return len(self._buffer) - self._position + self._chunks_size
 
+    @property
+    def unfinished(self) -> int:
+        """Octets that are kept of contents whose last body frame has not come yet."""
+        return sum(len(assembly.gathered or b"") for assembly in self._assemblies.values())
+
     def feed(self, data: bytes) -> None:
         """Add octets. Nothing is parsed, and nothing is copied unless the last call left part of a frame."""
         if self._dead or not data:
@@ -341,7 +346,7 @@ class FrameReader:
     def _handle_channel0(self, kind: int, payload: bytes) -> Event | None:
         if kind == FRAME_METHOD and len(payload) >= 4:
             # Content methods, too: none is accepted here, so none is waited for.
-            return METHOD, 0, decode_method(payload)
+            return METHOD, 0, _decode_on_channel0(payload)
         if self.phase == CLOSING:
             return None
         if not _is_known(kind, payload):
@@ -537,6 +542,15 @@ def _take(buffer: bytes, start: int, stop: int, skip: int, stride: int, contents
         contents += _block(skip, stride - skip).unpack_from(buffer, start)
         start += _BLOCK * stride
     contents += [buffer[at + skip : at + stride] for at in range(start, stop, stride)]
+
+
+def _decode_on_channel0(payload: bytes) -> Method:
+    try:
+        return decode_method(payload)
+    except AmqpError as error:
+        # On this channel every error has the ids of the method (seen with RabbitMQ 3.10.8).
+        error.class_id, error.method_id = struct.unpack_from(">HH", payload)
+        raise
 
 
 def _is_known(kind: int, payload: bytes) -> bool:

@@ -1,0 +1,180 @@
+"""What clients say: octets of valid conversations, with the events they mean; and readers to put them through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import table_from
+from warren.amqp.frames import CONTENT_HEAD, frame, heartbeat, method_frame
+from warren.amqp.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicDeliver,
+    BasicGet,
+    BasicNack,
+    BasicPublish,
+    ConnectionUpdateSecret,
+    QueueDeclare,
+)
+from warren.amqp.properties import Properties, encode_properties
+from warren.amqp.reader import ACKS, CLOSING, HEARTBEAT, METHOD, OVERSIZED, RUN, Event, FrameReader
+
+PROPS = (
+    b"\x00\x00",
+    b"\x10\x00\x02",
+    b"\x10\x00\x01",
+    encode_properties(Properties(headers=table_from({"a": 1}), correlation_id="c", expiration="1000")),
+)
+# Among them names that look like the head of a publish, for what follows by comparing octets must not be fooled.
+ROUTES = (("", "q"), ("x", "key"), ("", "\x01\x00\x01\x00\x00\x00"), ("x" * 40, "k" * 200))
+SIZES = (0, 1, 2, 100, 100, 100, 101, 0xCE, 300)
+OTHERS = (
+    QueueDeclare(queue="q", arguments=table_from({"x-expires": 5})),
+    BasicGet(queue="q"),
+    BasicNack(3, True),
+    BasicConsume(queue="q"),
+)
+
+Step = tuple[list[bytes], list[Event]]  # frames of one channel in a row, and the events when the last has come
+
+
+def publish(rng: Random, channel: int, route: tuple[str, str], props: bytes, size: int) -> Step:
+    """One publish, cut into body frames in any way, empty ones among them."""
+    method = BasicPublish(exchange=route[0], routing_key=route[1])
+    body = bytes([rng.randrange(256)]) * size
+    header = CONTENT_HEAD.pack(2, channel, 12 + len(props), 60, 0, size) + props + b"\xce"
+    frames = [method_frame(channel, method), header]
+    content = header
+    position = 0
+    while position < size:
+        step = size if rng.random() < 0.7 else rng.randint(0, size)
+        piece = frame(3, channel, body[position : position + step])
+        frames.append(piece)
+        if len(piece) > 8:
+            content += piece
+        position += step
+    return frames, [(RUN, channel, method.encode(), props, [content], size)]
+
+
+def _steps(rng: Random, channel: int, count: int) -> Iterable[Step]:
+    """What one channel says."""
+    if channel == 0:
+        for _ in range(count):
+            if rng.random() < 0.7:
+                yield [heartbeat()], [(HEARTBEAT, 0)]
+            else:
+                method = ConnectionUpdateSecret(b"s", "r")
+                yield [method_frame(0, method)], [(METHOD, 0, method)]
+        return
+    while count > 0:
+        what = rng.random()
+        repeats = rng.choice((1, 1, 2, 3, 40))
+        count -= repeats
+        if what < 0.7:
+            route, props, size = rng.choice(ROUTES), rng.choice(PROPS), rng.choice(SIZES)
+            for _ in range(repeats):
+                if rng.random() < 0.2:
+                    size = rng.choice(SIZES)
+                if rng.random() < 0.05:
+                    props = rng.choice(PROPS)
+                yield publish(rng, channel, route, props, size)
+        elif what < 0.85:
+            for _ in range(repeats):
+                tag, multiple = rng.randrange(1 << 64), rng.random() < 0.5
+                yield [method_frame(channel, BasicAck(tag, multiple))], [(ACKS, channel, [(tag, multiple)])]
+        elif what < 0.95:
+            method = rng.choice(OTHERS)
+            yield [method_frame(channel, method)], [(METHOD, channel, method)]
+        else:
+            frames, _ = publish(rng, channel, ROUTES[0], PROPS[0], rng.choice(SIZES))
+            frames[0] = method_frame(channel, BasicDeliver(consumer_tag="t"))
+            yield frames, [(METHOD, channel, BasicDeliver(consumer_tag="t"))]
+
+
+def conversation(rng: Random, length: int) -> tuple[bytes, list[Event]]:
+    """About `length` steps on a few channels, interleaved frame by frame (AB-45), and the events they mean."""
+    channels = rng.sample((0, 1, 2, 3, 300, 0xCE), rng.randint(1, 4))
+    threads = [list(_steps(rng, channel, length // len(channels) + 1)) for channel in channels]
+    queues = [[(piece, last) for frames, events in thread for piece, last in _marked(frames, events)] for thread in threads]
+    octets: list[bytes] = []
+    expected: list[Event] = []
+    alternate = rng.random()
+    while queues:
+        queue = rng.choice(queues)
+        while queue:
+            piece, events = queue.pop(0)
+            octets.append(piece)
+            expected += events
+            if rng.random() < alternate:
+                break
+        queues = [queue for queue in queues if queue]
+    return b"".join(octets), expected
+
+
+def _marked(frames: list[bytes], events: list[Event]) -> Iterable[tuple[bytes, list[Event]]]:
+    for piece in frames[:-1]:
+        yield piece, []
+    yield frames[-1], events
+
+
+def normal(events: Iterable[Event]) -> list[Event]:
+    """The same events with runs and acks that follow one another made one: how they were grouped is left to the reader."""
+    joined: list[Any] = []
+    for event in events:
+        last = joined[-1] if joined else None
+        if last and event[0] == RUN and last[:4] == event[:4]:
+            joined[-1] = (*event[:4], last[4] + event[4], last[5] + event[5])
+        elif last and event[0] == ACKS and last[:2] == event[:2]:
+            joined[-1] = (*event[:2], last[2] + event[2])
+        else:
+            joined.append(event)
+    return joined
+
+
+def cut(rng: Random, octets: bytes) -> list[bytes]:
+    """`octets` in pieces of random sizes."""
+    most = rng.choice((1, 7, 30, 500, 5000, 1 << 20))
+    pieces = []
+    position = 0
+    while position < len(octets):
+        step = rng.randint(1, most)
+        pieces.append(octets[position : position + step])
+        position += step
+    return pieces
+
+
+def read_all(reader: FrameReader, pieces: Iterable[bytes]) -> tuple[list[Event], AmqpError | None]:
+    """All events, and the error that ended them; then reads on as a closing connection does.
+
+    Asserts that the reader keeps no more than it was given, and that it comes to an end.
+    """
+    events: list[Event] = []
+    fault: AmqpError | None = None
+    fed = reader.buffered + reader.unfinished
+    for piece in pieces:
+        reader.feed(piece)
+        fed += len(piece)
+        for _ in range(fed // 8 + 2):
+            try:
+                event = reader.next()
+            except AmqpError as error:
+                if fault is None:
+                    fault = error
+                reader.phase = CLOSING
+                continue
+            if event is None:
+                break
+            if event[0] == RUN:
+                assert 1 <= len(event[4]) <= max(1, reader.credit.get(event[1], 1))
+            if fault is None:
+                events.append(event)
+        else:
+            raise AssertionError("the reader gave more events than there were frames")
+        assert reader.buffered + reader.unfinished <= fed
+    return events, fault
+
+
+__all__ = ["OVERSIZED", "conversation", "cut", "normal", "publish", "read_all"]

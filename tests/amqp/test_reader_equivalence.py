@@ -1,0 +1,57 @@
+"""Both paths of the reader give the events that a conversation means, however it is cut (AB-41 to AB-45)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.amqp.reader import FrameReader
+
+from .conversations import conversation, cut, normal, read_all
+from .strategies import steady
+
+
+def _reader(rng: Random, fast: bool) -> FrameReader:
+    reader = FrameReader(rng.choice((4096, 131072, 0)), fast=fast)
+    if rng.random() < 0.9:
+        reader.credit = {channel: rng.choice((0, 1, 2, 5, 33, 1 << 40)) for channel in (1, 2, 3, 300, 0xCE)}
+    return reader
+
+
+@given(st.integers(0, 1 << 32), st.integers(1, 120))
+@settings(steady, max_examples=1000)
+def test_fast_and_slow_give_the_events_the_conversation_means(seed: int, length: int) -> None:
+    """AB-45: any publishes, acks and methods, channels interleaved, cut at random, with any credit."""
+    rng = Random(seed)
+    octets, expected = conversation(rng, length)
+    pieces = cut(rng, octets)
+    for fast in (True, False):
+        reader = _reader(rng, fast)
+        events, fault = read_all(reader, pieces)
+        assert fault is None
+        assert normal(events) == normal(expected)
+        assert reader.buffered == 0
+        assert reader.unfinished == 0
+
+
+@given(st.integers(0, 1 << 32))
+@settings(steady, max_examples=100)
+def test_fast_and_slow_agree_while_limits_change(seed: int) -> None:
+    """`max_body_size` and `frame_max` may be set at any time and hold from then on."""
+    octets, _ = conversation(Random(seed), 60)
+    outcomes = []
+    for fast in (True, False):
+        rng = Random(seed)
+        reader = FrameReader(131072, fast=fast)
+        reader.credit = dict.fromkeys((1, 2, 3, 300, 0xCE), 1 << 20)
+        events = []
+        for piece in cut(rng, octets):
+            found, fault = read_all(reader, [piece])
+            assert fault is None
+            events += found
+            reader.max_body_size = rng.choice((1, 100, 250, 1000))
+            reader.frame_max = rng.choice((4096, 131072, 0))
+        outcomes.append(normal(events))
+    assert outcomes[0] == outcomes[1]

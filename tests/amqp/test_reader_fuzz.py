@@ -1,0 +1,73 @@
+"""Mangled conversations end in an AmqpError or in clean events, and both paths agree on which (AB-38).
+
+`WARREN_FUZZ` is the number of conversations; `WARREN_FUZZ_SEED` starts elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.reader import FrameReader
+
+from .conversations import conversation, cut, normal, read_all
+
+CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "100000"))
+SEED = int(os.environ.get("WARREN_FUZZ_SEED", "0"))
+PARTS = 8  # test cases, so that they can run side by side
+CREDIT = dict.fromkeys((1, 2, 3, 300, 0xCE), 1000)
+
+
+def mangle(rng: Random, octets: bytes, other: bytes) -> bytes:
+    """`octets` with a few bits, octets or slices changed, inserted, repeated or taken out."""
+    data = bytearray(octets)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        if not data:
+            break
+        what = rng.randrange(7)
+        start = rng.randrange(len(data))
+        stop = min(len(data), start + rng.choice((1, 2, 8, 40, 200)))
+        if what == 0:
+            data[start] ^= 1 << rng.randrange(8)
+        elif what == 1:
+            data[start] = rng.choice((0, 1, 2, 3, 8, 0xCE, 0xFF))
+        elif what == 2:
+            del data[start:]
+        elif what == 3:
+            data[start:start] = rng.randbytes(rng.choice((1, 2, 8, 30)))
+        elif what == 4:
+            data[start:start] = data[start:stop]
+        elif what == 5:
+            del data[start:stop]
+        else:
+            data[start:stop] = other[start:stop]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.timeout(60 + CONVERSATIONS // 500)
+def test_mangled_conversations_are_events_or_an_amqp_error(part: int) -> None:
+    """AB-38: no other exception, no endless loop, no more memory than the input; fast and slow agree."""
+    rng = Random(SEED * PARTS + part)
+    pool = [conversation(rng, rng.randint(1, 9))[0][:3000] for _ in range(100)]
+    for number in range(CONVERSATIONS // PARTS):
+        octets = mangle(rng, rng.choice(pool), rng.choice(pool))
+        pieces = [octets] if number % 4 else cut(rng, octets)
+        outcomes = []
+        for fast in (True, False):
+            reader = FrameReader(4096, fast=fast)
+            reader.credit = CREDIT
+            reader.max_body_size = 10_000
+            events, fault = read_all(reader, pieces)
+            outcomes.append((normal(events), _told(fault)))
+        assert outcomes[0] == outcomes[1], octets
+
+
+def _told(fault: AmqpError | None) -> tuple[object, ...] | None:
+    if fault is None:
+        return None
+    assert len(fault.reply_text.encode("utf-8", "surrogateescape")) <= 255
+    return fault.code, fault.reply_text, fault.class_id, fault.method_id, fault.fatal
