@@ -40,6 +40,11 @@ class BlockingPool:
             self._threads.append(thread)
         thread.start()
 
+    def is_busy(self) -> bool:
+        """Whether a call waits or runs."""
+        with self._changed:
+            return bool(self._work) or self._free < len(self._threads)
+
     def _run(self) -> None:
         while True:
             with self._changed:

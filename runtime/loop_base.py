@@ -284,6 +284,22 @@ class LoopBase(ActorBase):
     def is_running(self) -> bool:
         return self._runner is not None
 
+    def busy_with(self) -> str:
+        """What there is to do at this moment, in words; empty if nothing is. Call it on the loop: `base.call(base.busy_with)`.
+
+        Timers that are not due yet are no work, nor are descriptors that nobody watches.
+        """
+        for cell in self.ready:
+            return f"{cell.address} has messages to handle"
+        for fd, _ in self.poller.poll(0):
+            owner = self.poller.owners.get(fd)
+            if owner is not None and fd != self._wake_fd:
+                return f"{owner[0].address} has descriptor {fd} to serve"
+        for fd, (cell, mask) in self.poller.owners.items():
+            if mask & WRITE:
+                return f"{cell.address} cannot write all it has to descriptor {fd}"
+        return "a blocking call is under way" if self._pool.is_busy() else ""
+
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
         cell = getattr(target, "_cell", None)
         if cell is not None and cell.ready is not self.ready:

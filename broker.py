@@ -1,0 +1,327 @@
+"""`Broker`: a node inside your own process.
+
+    with Broker() as broker:
+        print(broker.url)                      # amqp://guest:guest@127.0.0.1:40123/%2F, for any AMQP 0-9-1 client
+        broker.declare_queue("orders")
+        broker.publish(b"hello", "orders")     # True: it reached a queue
+        broker.get("orders").body              # b'hello'
+
+`start` returns when the port accepts connections; `stop` closes every connection with 320 CONNECTION_FORCED and ends the broker's thread.
+Brokers share nothing: as many as you like in one process. Everything is kept in memory and gone after `stop`.
+
+All methods may be called from any thread. They wait for the broker's own thread, typically well under a millisecond, so asyncio code may
+call them directly; only `wait_idle` can take long, and belongs in `asyncio.to_thread`. What the broker refuses is raised as `BrokerError`
+with AMQP's reply code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
+
+from thespian.actors import ActorSystem
+
+from .actors.node import NodeSupervisor
+from .amqp import methods
+from .amqp.errors import AmqpError
+from .amqp.fields import FieldError, table_from
+from .amqp.properties import Properties, encode_properties
+from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo, Row, message, rows
+from .runtime.loop_base import LoopBase
+from .runtime.outside import OutsideClient
+from .settings import Settings
+
+#: Seconds a call on the broker may take before it is given up as hanging; no call comes near it.
+CALL_TIMEOUT = 30.0
+
+#: How often `wait_idle` looks while the broker is busy, in seconds.
+IDLE_LOOK_INTERVAL = 0.002
+
+T = TypeVar("T")
+
+
+class BrokerError(Exception):
+    """The broker refused: `code` (404), `name` (`NOT_FOUND`) and `text` as a client would see them in channel.close or connection.close."""
+
+    def __init__(self, code: int, name: str, text: str):
+        super().__init__(f"{code} {name} - {text}")
+        self.code = code
+        self.name = name
+        self.text = text
+
+
+class Broker:
+    """A broker on a port of its own, in a background thread of this process.
+
+    `port` 0 lets the operating system choose; further keywords are those of `Settings`. Use it with `with` or `async with`, or call `start` and `stop`.
+    A stopped broker may be started again and is then empty.
+
+    Raises `SettingsError` when made with a wrong setting, and OSError from `start` when it cannot listen.
+    """
+
+    def __init__(self, port: int = 0, host: str = "127.0.0.1", **settings: Any):
+        self.settings = Settings.of(port=port, host=host, **settings)
+        self._changing = threading.Lock()
+        self._running: _Node | None = None
+
+    # -- life -----------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Broker:
+        """Start listening; returns when connections are accepted. Does nothing if it is running."""
+        with self._changing:
+            if self._running is None:
+                self._running = _Node(self.settings)
+        return self
+
+    def stop(self) -> None:
+        """Close all connections (320 CONNECTION_FORCED), end the thread and free the port. Takes at most about `stop_timeout`; does nothing if it is not running."""
+        with self._changing:
+            node, self._running = self._running, None
+            if node is not None:
+                node.stop()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Broker:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # In a thread: clients on this very event loop must be able to answer the close meanwhile.
+        await asyncio.to_thread(self.stop)
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.url}>" if self.is_running else "<Broker, stopped>"
+
+    # -- where it is -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        """The address it listens on."""
+        return self._node.host
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, never 0."""
+        return self._node.port
+
+    @property
+    def url(self) -> str:
+        """An AMQP URL with user, password and virtual host, as every client library takes it. Wildcard addresses are given as this machine."""
+        node, settings = self._node, self.settings
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(node.host, node.host)
+        if ":" in host:
+            host = f"[{host}]"
+        # The virtual host is written out as %2F: clients disagree about what an empty path means.
+        user, password, vhost = (quote(part, safe="") for part in (settings.default_user, settings.default_pass, settings.default_vhost))
+        return f"amqp://{user}:{password}@{host}:{node.port}/{vhost}"
+
+    # -- looking ---------------------------------------------------------------------------------------------------------------
+
+    def queues(self, vhost: str | None = None) -> list[QueueInfo]:
+        """All queues of the virtual host (the default one if None)."""
+        return self._list(QueueInfo, "queues", vhost)
+
+    def queue(self, name: str, vhost: str | None = None) -> QueueInfo:
+        """One queue. Raises `BrokerError` 404 if there is none of that name."""
+        for info in self.queues(vhost):
+            if info.name == name:
+                return info
+        raise BrokerError(404, "NOT_FOUND", f"no queue '{name}' in vhost '{self._vhost(vhost)}'")
+
+    def exchanges(self, vhost: str | None = None) -> list[ExchangeInfo]:
+        """All exchanges of the virtual host, the predefined ones included."""
+        return self._list(ExchangeInfo, "exchanges", vhost)
+
+    def bindings(self, vhost: str | None = None) -> list[BindingInfo]:
+        """All bindings of the virtual host, those of the default exchange included."""
+        return self._list(BindingInfo, "bindings", vhost)
+
+    def consumers(self, vhost: str | None = None) -> list[ConsumerInfo]:
+        """All consumers of the virtual host's queues."""
+        return self._list(ConsumerInfo, "consumers", vhost)
+
+    def connections(self) -> list[ConnectionInfo]:
+        """All connections, of every virtual host, in whatever state."""
+        return rows(ConnectionInfo, self._node.ask_node(("list", "connections", None)))
+
+    def channels(self) -> list[ChannelInfo]:
+        """All channels of all connections."""
+        return rows(ChannelInfo, self._node.ask_node(("list", "channels", None)))
+
+    def _list(self, kind: type[Row], items: str, vhost: str | None) -> list[Row]:
+        return rows(kind, self._node.ask_node(("list", items, self._vhost(vhost))))
+
+    # -- doing -----------------------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        body: bytes | str,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        headers: Mapping[str, Any] | None = None,
+        vhost: str | None = None,
+        **properties: Any,
+    ) -> bool:
+        """Publish one message and wait until its queues have it. True if it reached a queue.
+
+        `body` is sent as UTF-8 if it is a `str`. `properties` are AMQP's: content_type, delivery_mode, priority (0 to 255), correlation_id, reply_to, expiration
+        (`str` of ms), message_id, timestamp (seconds), type, user_id, app_id …
+        Raises `BrokerError`: 404 for an exchange that is not there, 406 if a full queue refused the message; TypeError or ValueError for a property that AMQP cannot carry.
+        """
+        known = Properties(headers=None if headers is None else table_from(headers), **properties)
+        octets = body.encode("utf-8") if isinstance(body, str) else bytes(body)
+        return self._node.ask_direct(("publish", self._vhost(vhost), exchange, routing_key, encode_properties(known), octets, True))
+
+    def get(self, queue: str, *, ack: bool = True, vhost: str | None = None) -> Message | None:
+        """The oldest ready message, or None if there is none. It is taken out of the queue; with `ack=False` it stays, marked redelivered."""
+        found = self._node.ask_direct(("get", self._vhost(vhost), queue, ack))
+        return None if found is None else message(*found[:5])
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        vhost: str | None = None,
+    ) -> str:
+        """Declare a queue and return its name, which the broker chooses if none is given. Raises `BrokerError` 406 if it exists with other properties."""
+        declare = methods.QueueDeclare(queue=name, durable=durable, auto_delete=auto_delete, arguments=table_from(arguments or {}))
+        return self._call(declare, vhost).queue
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        vhost: str | None = None,
+    ) -> None:
+        """Declare an exchange of type direct, fanout, topic or headers. Raises `BrokerError` 406 if it exists with other properties, 503 for an unknown type."""
+        self._call(
+            methods.ExchangeDeclare(
+                exchange=name, type=type, durable=durable, auto_delete=auto_delete, internal=internal, arguments=table_from(arguments or {})
+            ),
+            vhost,
+        )
+
+    def bind(
+        self, queue: str, exchange: str, routing_key: str = "", *, arguments: Mapping[str, Any] | None = None, vhost: str | None = None
+    ) -> None:
+        """Bind a queue to an exchange. Raises `BrokerError` 404 if either is missing."""
+        self._call(methods.QueueBind(queue=queue, exchange=exchange, routing_key=routing_key, arguments=table_from(arguments or {})), vhost)
+
+    def purge(self, queue: str, *, vhost: str | None = None) -> int:
+        """Drop all ready messages; returns how many there were."""
+        return self._call(methods.QueuePurge(queue=queue), vhost).message_count
+
+    def delete_queue(self, name: str, *, vhost: str | None = None) -> int:
+        """Delete a queue with all it holds; returns the number of ready messages. A queue that is not there counts 0."""
+        return self._call(methods.QueueDelete(queue=name), vhost).message_count
+
+    def delete_exchange(self, name: str, *, vhost: str | None = None) -> None:
+        """Delete an exchange and its bindings."""
+        self._call(methods.ExchangeDelete(exchange=name), vhost)
+
+    def _call(self, method: methods.Method, vhost: str | None) -> Any:
+        return self._node.ask_direct(("call", self._vhost(vhost), method))
+
+    # -- making trouble --------------------------------------------------------------------------------------------------------
+
+    def set_alarm(self, resource: Literal["memory", "disk"], on: bool) -> None:
+        """Raise or clear a resource alarm: while one is on, connections that publish are blocked and told so (connection.blocked)."""
+        self._node.ask_node(("set_alarm", resource, on))
+
+    def close_connections(self, reason: str = "closed by the operator") -> int:
+        """Close every connection as an operator would: clients see connection.close 320 with `reason`. Returns how many there were."""
+        return self._node.ask_node(("close_connections", reason))
+
+    # -- waiting ---------------------------------------------------------------------------------------------------------------
+
+    def wait_idle(self, timeout: float = 5.0) -> None:
+        """Wait until the broker has done all it can do; raises TimeoutError after `timeout` seconds, saying what it was busy with.
+
+        Idle means, all at one moment: no process has a message in its mailbox; no socket the broker reads has octets or a new connection waiting; nothing is
+        left to write that the operating system would not take; no blocking call is under way. What clients sent before is therefore
+        routed, queued, and delivered as far as consumers' prefetch allows. Not counted: timers (a TTL still to come), octets that a client holds back or has
+        not read from its own socket, and connections whose input the broker has paused (blocked by an alarm).
+        """
+        self._node.wait_idle(timeout)
+
+    @property
+    def _node(self) -> _Node:
+        node = self._running
+        if node is None:
+            raise RuntimeError("the broker is not running; call start(), or use it in a `with` block")
+        return node
+
+    def _vhost(self, vhost: str | None) -> str:
+        return self.settings.default_vhost if vhost is None else vhost
+
+
+class _Node:
+    """A running node: its system of actors and the way in. Made by starting it."""
+
+    def __init__(self, settings: Settings):
+        self._stop_timeout = settings.stop_timeout / 1000
+        self._base = LoopBase(shutdown_seconds=1.0)
+        self._system = ActorSystem(systemBase=self._base, transientUnique=True)
+        try:
+            self._client = OutsideClient(self._system)
+            self._address = self._system.createActor(NodeSupervisor)
+            facts = self.ask_node(("start", settings))
+            self._direct = facts["direct"]
+        except BaseException:
+            self._base.shutdown()
+            raise
+        self.host: str = facts["host"]
+        self.port: int = facts["port"]
+
+    def stop(self) -> None:
+        try:
+            self._client.ask(self._address, ("stop", "shutdown"), self._stop_timeout + 1)
+        finally:
+            self._client.close()
+            self._base.shutdown()
+
+    def ask_node(self, request: tuple[Any, ...]) -> Any:
+        return self._ask(self._address, request)
+
+    def ask_direct(self, request: tuple[Any, ...]) -> Any:
+        return self._ask(self._direct, request)
+
+    def _ask(self, address: Any, request: tuple[Any, ...]) -> Any:
+        try:
+            return self._client.ask(address, request, CALL_TIMEOUT)
+        except AmqpError as error:
+            raise BrokerError(error.code, error.name, error.text) from None
+
+    def wait_idle(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        quiet = 0
+        # Twice in a row: between two looks the loop has run once, so what the first could not see (calls from other threads) has arrived.
+        while quiet < 2:
+            busy = self._base.call(self._base.busy_with)
+            quiet = 0 if busy else quiet + 1
+            if busy and time.monotonic() >= deadline:
+                raise TimeoutError(f"the broker is not idle after {timeout} s: {busy}")
+            if busy:
+                time.sleep(IDLE_LOOK_INTERVAL)
