@@ -44,7 +44,6 @@ from .address import LoopAddress
 from .cell import Cell
 from .errors import ProcessDown
 from .poller import READ, Poller
-from .process import Process
 from .timers import DEADLINE, OWNER, Timers
 
 log = logging.getLogger("warren.runtime")

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from .cell import Cell
 
 
-class LoopAddress(ActorAddress):  # type: ignore[misc]
+class LoopAddress(ActorAddress):
     """The address `details`, a string unique for ever: `<system>/<class>-<number>`."""
 
     __slots__ = ("_cell",)
     _cell: Cell
 
     def __init__(self, details: str) -> None:
-        self._aaddr = details
+        super().__init__(details)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, ActorAddress) and self._aaddr == other._aaddr)
+        return self is other or (isinstance(other, ActorAddress) and self._aaddr == other.addressDetails)
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -60,7 +60,7 @@ class Cell:
         self.idle = True
         is_process = isinstance(actor, Process)
         self.handlers = actor._handlers if is_process else None
-        self.limit = actor.mailbox_limit if is_process else None
+        self.limit: int = actor.mailbox_limit if is_process else 0  # counts for processes only
         self.children: dict[str, Cell] = {}
         self.fds: set[int] = set()
         self.timers: dict[int, Entry] = {}
@@ -73,7 +73,7 @@ class Cell:
     def send(self, target: ActorAddress, message: Any) -> None:
         """Stands in for `Actor.send` on the instance, which saves a call and two type checks a hop."""
         try:
-            cell = target._cell  # type: ignore[attr-defined]
+            cell = target._cell
         except AttributeError:
             self.base.deliver_slowly(self.address, target, message)
             return

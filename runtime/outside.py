@@ -161,7 +161,7 @@ class OutsideClient(Port):
         ref = self._send(address, message, finish)
         try:
             ok, value = await asyncio.wait_for(future, timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise ProcessTimeout(f"{address} did not answer within {timeout} s") from None
         finally:
             self._give_up(ref, address)

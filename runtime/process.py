@@ -77,7 +77,7 @@ class _AskTimeout:
         self.ref = ref
 
 
-class Process(Actor):  # type: ignore[misc]
+class Process(Actor):
     """Base class of all processes. `__init__` may not act (no send, no timer), as in Thespian."""
 
     mailbox_limit: ClassVar[int] = 1_000_000
@@ -87,7 +87,8 @@ class Process(Actor):  # type: ignore[misc]
     """Errors that a handler of an asked message may answer with; everything else is a crash."""
 
     _handlers: ClassVar[dict[str, Handler]] = {}
-    _host: Host | None = None
+    _host: Host = None  # type: ignore[assignment]  # no host before the first message or the system's welcome
+    _stop_reason: str | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -240,12 +241,12 @@ class Process(Actor):  # type: ignore[misc]
             from .stock_host import StockHost
 
             self._attach(StockHost(self))
-        return self._host.receive(msg, sender)  # type: ignore[union-attr]
+        return self._host.receive(msg, sender)
 
     def _attach(self, host: Host) -> None:
         self._host = host
         self._last_ref = 0
-        self._stop_reason: str | None = None
+        self._stop_reason = None
         self._asks: dict[int, Pending] = {}  # what we wait for
         self._asked: dict[tuple[str, Any], ReplyHandle] = {}  # what others wait for
         self._tasks: dict[Task, None] = {}  # ordered, so that a simulation closes them in the same order
