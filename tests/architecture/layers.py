@@ -1,0 +1,77 @@
+"""The layer table of docs/internals, as a check on the imports of a source tree.
+
+    4  cli  management  spark  broker.py         the faces
+    3  cluster  simulation                       nodes
+    2  mirror                                    queues across nodes
+    1  actors  gm_ring                           processes
+    0  amqp  store  runtime  settings version    pure rooms: none of amqp, store, runtime imports another
+
+A room imports from its own layer and those below, never upward; the pure rooms import no other room's code at all. Files at the root are rooms of their own.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+LAYERS = {
+    0: {"amqp", "store", "runtime", "settings", "version"},
+    1: {"actors", "gm_ring"},
+    2: {"mirror"},
+    3: {"cluster", "simulation"},
+    4: {"cli", "management", "spark", "broker", "listings", "__init__"},
+}
+LAYER_OF = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
+PURE = {"amqp", "store", "runtime"}
+NOT_THE_PACKAGE = {"tests", "bench", "docs", "build", "dist"}
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "lib"}
+
+
+def sources(root: Path) -> list[Path]:
+    """The package's own modules."""
+    return [
+        path
+        for path in sorted(root.rglob("*.py"))
+        if not any(part.startswith(".") or part in NOT_THE_PACKAGE for part in path.relative_to(root).parts[:1])
+    ]
+
+
+def room_of(path: Path, root: Path) -> str:
+    """The folder at the root, or the name of a file at the root."""
+    first = path.relative_to(root).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_rooms(path: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """(line, room) for every import of the package's own code in the file, wherever in the file it stands."""
+    package = ["warren", *path.relative_to(root).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *((node.module or "").split(".") if node.module else [])]
+            names = [".".join([*module, alias.name]) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "warren" and len(parts) > 1:
+                yield node.lineno, parts[1] if parts[1] in LAYER_OF else "__init__"
+
+
+def violations(root: Path) -> list[str]:
+    """One line of text for each import that the table forbids, and each room it does not know."""
+    found = []
+    for path in sources(root):
+        room, name = room_of(path, root), path.relative_to(root)
+        if room not in LAYER_OF:
+            found.append(f"{name}: '{room}' has no place in the layer table")
+            continue
+        for line, target in imported_rooms(path, root):
+            if target == room:
+                continue
+            if LAYER_OF[target] > LAYER_OF[room]:
+                found.append(f"{name}:{line}: {room} (layer {LAYER_OF[room]}) imports {target} (layer {LAYER_OF[target]})")
+            elif room in PURE and target in PURE:
+                found.append(f"{name}:{line}: the pure room {room} imports the pure room {target}")
+    return found

@@ -1,0 +1,55 @@
+"""Who may import whom (docs/internals, the layout of the house), and what files may be called."""
+
+import pytest
+
+
+def test_nothing_imports_upward(layers, root):
+    assert layers.violations(root) == []
+
+
+def test_the_checker_reads_the_whole_package(layers, root):
+    """A checker that finds no files finds no violations either."""
+    rooms = {layers.room_of(path, root) for path in layers.sources(root)}
+    assert {"amqp", "store", "runtime", "actors", "cli", "broker", "settings"} <= rooms
+    assert any(True for path in layers.sources(root) for _ in layers.imported_rooms(path, root))
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "complaint"),
+    [
+        ("amqp/frames.py", "from ..actors.queue import Queue", "amqp (layer 0) imports actors (layer 1)"),
+        ("amqp/frames.py", "import warren.broker", "amqp (layer 0) imports broker (layer 4)"),
+        ("amqp/frames.py", "from warren import Broker", "amqp (layer 0) imports __init__ (layer 4)"),
+        ("amqp/frames.py", "from .. import store", "the pure room amqp imports the pure room store"),
+        ("store/deep/queue.py", "from ...runtime import process", "the pure room store imports the pure room runtime"),
+        ("actors/node.py", "def late():\n    from ..cluster.link import Link", "actors (layer 1) imports cluster (layer 3)"),
+        ("settings.py", "from .amqp import frames\nfrom .broker import Broker", "settings (layer 0) imports broker (layer 4)"),
+        ("attic/things.py", "", "'attic' has no place in the layer table"),
+    ],
+)
+def test_a_violation_is_found(layers, tmp_path, file, code, complaint):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+    assert [complaint in line for line in layers.violations(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("actors/queue/process.py", "from ...amqp import frames\nfrom ...store.run import Run\nfrom ..routing import table"),
+        ("amqp/frames.py", "import struct\nfrom .constants import FRAME_END\nfrom . import errors"),
+        ("cli/start.py", "from ..broker import Broker\nfrom ..settings import Settings"),
+        ("tests/test_any.py", "from warren import Broker"),
+    ],
+)
+def test_what_is_allowed_is_not_reported(layers, tmp_path, file, code):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+    assert layers.violations(tmp_path) == []
+
+
+def test_files_are_named_after_what_they_are_about(layers, root):
+    """No utils, helpers, common: what two places use has a name of its own."""
+    assert [str(path) for path in layers.sources(root) if layers.NAMELESS & {*path.relative_to(root).parts[:-1], path.stem}] == []
