@@ -149,7 +149,7 @@ class Channel(Process):
             crossed = type(method) is methods.ChannelClose
             if crossed:
                 self.reply_with(methods.ChannelCloseOk())
-            self._forget(crossed)
+            self._end(crossed)
 
     async def _finish(self, waiting: Awaitable[None]) -> None:
         try:
@@ -193,15 +193,15 @@ class Channel(Process):
         self.resume()
 
     def close(self, method: methods.ChannelClose) -> Awaitable[None]:
-        return self._close()
+        return self._close_in_order()
 
-    async def _close(self) -> None:
+    async def _close_in_order(self) -> None:
         self.state = "closing"
         await self._release()
         self.out.append(method_frame(self.number, methods.ChannelCloseOk()))
-        self._forget(crossed=False)
+        self._end(crossed=False)
 
-    def _forget(self, crossed: bool) -> None:
+    def _end(self, crossed: bool) -> None:
         self.state = "closed"
         self._send_output()
         self.send(self.connection, ("channel_closed", self.number, crossed))

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Any, Callable
 
 from ...amqp.errors import AmqpError
-from ...amqp.fields import FieldError, decode_table_body
+from ...amqp.fields import FieldError, decode_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def plain(response: bytes) -> Credentials:
 def amqplain(response: bytes) -> Credentials:
     """The body of a field table with LOGIN and PASSWORD (AB-12)."""
     try:
-        table = decode_table_body(response)
+        table = decode_table(response)
     except FieldError:
         raise _malformed("AMQPLAIN") from None
     values = []

@@ -10,6 +10,7 @@ Limits: the queue knows nothing of sockets, delivery tags or channel numbers; th
 """
 from __future__ import annotations
 
+from collections import deque
 from itertools import repeat
 from typing import Any, Sequence
 
@@ -22,11 +23,12 @@ from ..context import NodeContext
 from ..routing import QueueRow
 from .awaiting import AwaitingConfirms
 from .backing import open_backing_queue
-from .consumers import ChannelRecord, Consumer, Consumers
+from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers
 from .dead_letters import DeadLetterer
 
 DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
 EXPIRY_STEP = 400           # messages expired before other work gets its turn (FC-36)
+PATIENCE = 5                # turns a publish waits for a delivery to be written: the way to the socket and back is four
 NOT_YET = object()
 
 
@@ -44,6 +46,10 @@ class Queue(Process):
         self.has_work = False               # a delivery may be possible
         self.ending = False
         self.had_consumer = False
+        self.late: deque[tuple[Any, str, list[tuple]]] = deque()       # publishes that wait for deliveries, see `on_publish`
+        self.patience = 0
+        self.allowance = 0
+        self.awaits_write = False           # messages are ready and a consumer waits only for its socket
         self.expiry_timer: Any = None
         self.expiry_at: int | None = None   # what the timer is set to, microseconds since the epoch
         self.any_expiry = False             # some message was published with an expiry
@@ -86,16 +92,20 @@ class Queue(Process):
         record = self.channels.get(channel_id)
         if record is not None:
             record.unsent -= count
+            self.allowance = min(max(self.allowance, 0) + count // 2, DELIVERY_BATCH)
+            self.awaits_write = False
             if self.consumers.resume(record):
                 self.has_work = True
 
     def on_channel_closing(self, sender: Any, channel_id: str) -> bool:
         """The channel ends in order: when it has the answer its messages are back in the queue (AB-53)."""
+        self._take_late()
         self.forget_channel(channel_id)
         self.demonitor(channel_id)
         return True
 
     def on_down(self, channel_id: str, reason: str) -> None:
+        self._take_late()
         self.forget_channel(channel_id)
 
     def forget_channel(self, channel_id: str) -> None:
@@ -117,9 +127,44 @@ class Queue(Process):
     # -- publishing ---------------------------------------------------------------------------------------------------------------------------
 
     def on_publish(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
-        """Entries `(origin, contents, body_bytes, first_confirm)`, one credit per content."""
+        """Entries `(origin, contents, body_bytes, first_confirm)`, one credit per content.
+
+        While a backlog is on its way to consumers, publishes are taken half as fast as deliveries are written (FC-33): publishing costs fewer turns than
+        consuming, and a publisher that never pauses would otherwise grow the queue for ever. A consumer whose client does not read delays them
+        by `PATIENCE` turns only.
+        """
+        if self.late or self.awaits_write and self.allowance <= 0:
+            if not self.late:
+                self._wait_a_turn()
+            self.late.append((sender, channel_id, entries))
+        else:
+            self._take(sender, channel_id, entries)
+
+    def _wait_a_turn(self) -> None:
+        self.patience = PATIENCE
+        self.send(self.myAddress, ("late_publishes",))
+
+    def on_late_publishes(self, sender: Any) -> None:
+        self.patience -= 1
+        if not self.late:
+            return
+        if not self.awaits_write or self.allowance > 0 or self.patience <= 0:
+            self._take(*self.late.popleft())
+            if self.late:
+                self._wait_a_turn()
+        else:
+            self.send(self.myAddress, ("late_publishes",))
+
+    def _take_late(self) -> None:
+        """Before the queue is asked anything, it takes what was published before."""
+        while self.late:
+            self._take(*self.late.popleft())
+
+    def _take(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
         record = self.channels.get(channel_id) or self.channel(channel_id, sender)
-        self.credit.take(channel_id, sum([len(entry[1]) for entry in entries]))
+        count = sum([len(entry[1]) for entry in entries])
+        self.credit.take(channel_id, count)
+        self.allowance -= count
         for origin, contents, body_bytes, first_confirm in entries:
             self.accept(record, origin, contents, body_bytes, first_confirm)
 
@@ -448,6 +493,7 @@ class Queue(Process):
             # Where messages expire in any order, each must be looked at when it becomes the head.
             shares, taken = consumers.share(1 if self.any_expiry and self.uneven_expiry else min(len(backing), DELIVERY_BATCH))
             if not taken:
+                self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
                 for record in consumers.waiting_for_slots():
                     record.slots_asked = True
                     self.send(record.address, ("ask_slots", self.queue_id, len(backing)))
@@ -492,19 +538,23 @@ class Queue(Process):
     # -- the queue itself ---------------------------------------------------------------------------------------------------------------------
 
     def _check_alive(self) -> None:
+        self._take_late()
         if self.ending:
             raise AmqpError(404, f"no queue '{self.row.name}' in vhost '{self.row.vhost}'")
 
     def on_counts(self, sender: Any) -> tuple[int, int]:
         """Ready messages and consumers, for a declare: a use of the queue (AB-93)."""
+        self._take_late()
         self.restart_unused_timer()
         return len(self.backing), len(self.consumers)
 
     def on_purge(self, sender: Any) -> int:
+        self._take_late()
         return self.backing.purge()
 
     def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> int:
         """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table."""
+        self._take_late()
         resource = f"queue '{self.row.name}' in vhost '{self.row.vhost}'"
         if if_empty and len(self.backing):
             raise AmqpError(406, f"{resource} not empty")
