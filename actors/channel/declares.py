@@ -4,9 +4,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Awaitable, Callable
 
 from ...amqp import methods
-from ..arguments import check_server_named
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
-from ..resources import check_not_default_exchange, generated_name, no_exchange, no_queue, without_cr_lf
+from ..resources import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
 
 if TYPE_CHECKING:
     from .process import Channel
@@ -76,9 +75,6 @@ async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> Non
         row = channel.queue_row(name if name else channel.last_queue_or(""))
         channel.check_owner(row)
     else:
-        if not name:
-            check_server_named(method.arguments)
-            name = generated_name("amq.gen", channel.random_bytes(16))
         row, _ = await _ask_metadata(channel, "declare_queue", name, method.durable and not method.exclusive,
                                      channel.connection_id if method.exclusive else None, method.auto_delete, method.arguments, channel.connection_id)
     channel.last_queue = row.name

@@ -1,0 +1,180 @@
+"""`NodeSupervisor`: the root of everything that runs in a node, and the place where it is wired together.
+
+    NodeSupervisor
+      Metadata                      the routing table's writer
+      Alarms
+      VhostSupervisor   per vhost   QueueSupervisor -> Queue ...
+      Listener          per address Connection ... -> Channel ...
+      DirectClient                  channels without a socket, for the program that embeds the broker
+
+They start in this order, so that nobody meets a process that is not there yet. A virtual host that fails closes its own
+connections (AB-171). If one of the others fails the node has lost something that nothing can give back, so it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+from ..amqp.constants import CONNECTION_FORCED
+from ..amqp.errors import AmqpError
+from ..runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ..runtime.process import Process
+from .alarms import Alarms
+from .context import NodeContext
+from .direct import DirectClient
+from .listener import Listener, ListenError
+from .metadata import Metadata, queue_items
+from .routing import QueueRow, RoutingTable
+from .vhost import VhostSupervisor
+
+log = logging.getLogger("warren.node")
+
+LIST_TIMEOUT = 5.0  # s that a listing waits for a process; one that does not answer is left out
+
+LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
+
+
+class NodeError(ProcessError):
+    """A request to the node that cannot be met; the text is for a person."""
+
+
+class NodeSupervisor(Process):
+    """
+    ('start', settings)             -> {'node_name', 'host', 'port', 'direct': address of the DirectClient}; ListenError
+    ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
+    ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
+    ('set_alarm', source, on)       -> True; source 'memory' or 'disk'
+    ('create_vhost', name)          -> None
+
+    From Metadata: ('start_vhost', name) -> the address of its queue supervisor.
+    """
+
+    reply_errors = (AmqpError, ProcessError)
+
+    async def on_start(self, sender: Any, settings: Any) -> dict[str, Any]:
+        self.settings = settings
+        self.routing = RoutingTable()
+        self.alarms = self._core(Alarms)
+        self.metadata = self._core(Metadata)
+        self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms)
+        self.send(self.metadata, ("start", self.context, self.myAddress))
+        await self.ask(self.metadata, ("create_vhost", settings.default_vhost))
+        self.direct = self._core(DirectClient)
+        self.send(self.direct, ("start", self.context))
+        self.listener = self.createActor(Listener)
+        try:
+            host, port = await self.ask(self.listener, ("start", self.context, settings.host, settings.port))
+        except ListenError:
+            self.stop("cannot listen")
+            raise
+        self.monitor(self.listener, Listener.__name__)
+        log.info("%s listens on %s:%s", settings.node_name, host, port)
+        return {"node_name": settings.node_name, "host": host, "port": port, "direct": self.direct}
+
+    def _core(self, process: type[Process]) -> Any:
+        address = self.createActor(process)
+        self.monitor(address, process.__name__)
+        return address
+
+    async def on_stop(self, sender: Any, reason: str) -> bool:
+        await self.ask(self.listener, ("stop_accepting",))
+        closing = ("close_connections", CONNECTION_FORCED, f"broker forced connection closure with reason '{reason}'")
+        try:
+            await self.ask(self.listener, closing, timeout=self.settings.stop_timeout / 1000)
+        except ProcessTimeout:
+            log.warning("some clients did not answer within %s ms; hanging up", self.settings.stop_timeout)
+        self.stop(reason)
+        return True
+
+    def on_down(self, name: Any, reason: str) -> Any:
+        if isinstance(name, tuple):
+            return self._close_vhost(name[1], reason)
+        log.error("%s ends because its %s did: %s", self.settings.node_name, name, reason)
+        self.stop(f"{name} ended: {reason}")
+        return None
+
+    # --- virtual hosts ------------------------------------------------------------------------------------------------
+
+    async def on_create_vhost(self, sender: Any, name: str) -> None:
+        await self.ask(self.metadata, ("create_vhost", name))
+
+    async def on_start_vhost(self, sender: Any, name: str) -> Any:
+        address = self.createActor(VhostSupervisor)
+        self.monitor(address, ("vhost", name))
+        return await self.ask(address, ("start", self.context))
+
+    async def _close_vhost(self, name: str, reason: str) -> None:
+        log.error("vhost '%s' is down: %s", name, reason)
+        self.send(self.metadata, ("vhost_down", name))
+        connections = await self.ask(self.listener, ("connections",))
+        asked = [(address, self._ask_info(address, ("info",))) for address in connections]
+        for address, pending in asked:
+            info = await _answer(pending)
+            if info is not None and info["vhost"] == name:
+                self.send(address, ("force_close", CONNECTION_FORCED, f"vhost '{name}' is down"))
+
+    # --- alarms -------------------------------------------------------------------------------------------------------
+
+    async def on_set_alarm(self, sender: Any, source: str, on: bool) -> bool:
+        await self.ask(self.alarms, ("set", source, on))
+        return True
+
+    # --- listings -----------------------------------------------------------------------------------------------------
+
+    async def on_list(self, sender: Any, kind: str, vhost: str | None) -> list[dict[str, Any]]:
+        if kind not in LIST_KINDS:
+            raise NodeError(f"unknown kind '{kind}'; it is one of: {', '.join(LIST_KINDS)}")
+        if vhost is not None and not self.routing.has_vhost(vhost):
+            raise NodeError(f"Virtual host '{vhost}' does not exist")
+        if kind in ("queues", "consumers"):
+            return await self._list_queues(kind, self._queue_rows(vhost))
+        if kind in ("connections", "channels"):
+            return await self._list_connections(kind, vhost)
+        found: list[dict[str, Any]] = await self.ask(self.metadata, ("list", kind, vhost))
+        return found
+
+    def _queue_rows(self, vhost: str | None) -> list[QueueRow]:
+        vhosts = self.routing.vhosts() if vhost is None else (vhost,)
+        return [row for name in vhosts for row in self.routing.queues(name)]
+
+    async def _list_queues(self, kind: str, rows: list[QueueRow]) -> list[dict[str, Any]]:
+        question = ("info",) if kind == "queues" else ("consumers_info",)
+        asked = [(row, self._ask_info(row.address, question) if row.state == "running" else None) for row in rows]
+        found: list[dict[str, Any]] = []
+        for row, pending in asked:
+            answer = None if pending is None else await _answer(pending)
+            if kind == "consumers":
+                found += answer or ()
+            elif answer is not None:
+                found.append({**queue_items(row), **answer})
+            elif self.routing.queue(row.vhost, row.name) is not None:
+                found.append(queue_items(row))
+        return found
+
+    async def _list_connections(self, kind: str, vhost: str | None) -> list[dict[str, Any]]:
+        connections = await self.ask(self.listener, ("connections",))
+        question = ("info",) if kind == "connections" else ("channels_info",)
+        asked = [self._ask_info(address, question) for address in connections]
+        found: list[dict[str, Any]] = []
+        for pending in asked:
+            answer = await _answer(pending)
+            if answer is not None:
+                found += [answer] if kind == "connections" else answer
+        return list(_of_vhost(found, vhost))
+
+    def _ask_info(self, address: Any, question: tuple[str]) -> Awaitable[Any]:
+        return self.ask(address, question, timeout=LIST_TIMEOUT)
+
+
+async def _answer(pending: Awaitable[Any]) -> Any:
+    """The answer, or None from a process that is ending or does not answer in time."""
+    try:
+        return await pending
+    except (ProcessDown, ProcessTimeout):
+        return None
+
+
+def _of_vhost(rows: Iterable[dict[str, Any]], vhost: str | None) -> Iterable[dict[str, Any]]:
+    return (row for row in rows if vhost is None or row["vhost"] == vhost)

@@ -1,0 +1,34 @@
+"""How often a process may be restarted before its supervisor gives up."""
+
+from __future__ import annotations
+
+from collections import deque
+
+#: A queue that crashes more often than this is beyond help: at most so many restarts in so many seconds.
+MAX_RESTARTS = 5
+MAX_SECONDS = 10.0
+
+_FAULTS = ("crash:", "overload:", "exit:")
+
+
+def is_fault(reason: str) -> bool:
+    """Whether a process that ended for this reason did not mean to."""
+    return reason.startswith(_FAULTS)
+
+
+class RestartIntensity:
+    """The restarts of one process: at most `MAX_RESTARTS` in any `MAX_SECONDS`."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque()
+
+    def allows(self, now: float) -> bool:
+        """Count a restart at `now` (monotonic seconds); False if it is one too many."""
+        while self._times and self._times[0] <= now - MAX_SECONDS:
+            self._times.popleft()
+        if len(self._times) >= MAX_RESTARTS:
+            return False
+        self._times.append(now)
+        return True
