@@ -1,0 +1,124 @@
+"""Frames and contents (AB-41, AB-43 to AB-45)."""
+
+from __future__ import annotations
+
+import pamqp.frame
+import pamqp.header
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.amqp import frames
+from warren.amqp.errors import AmqpError
+from warren.amqp.methods import QueueDeclareOk
+from warren.amqp.properties import Properties, encode_properties
+
+from .strategies import properties, steady
+
+PROPS = b"\x10\x00\x02"
+sizes = st.one_of(st.integers(0, 40), st.integers(0, 5000))
+
+
+@pytest.mark.parametrize("frame_max", [11, 4096])
+@pytest.mark.parametrize("frames_of_body", [0, 0.3, 1, 2, 2.5])
+def test_content_framing(frame_max: int, frames_of_body: float) -> None:
+    """AB-44: bodies empty, small, exact and longer: no body frame exceeds frame_max, header size is the sum."""
+    body = b"x" * int(frames_of_body * (frame_max - 8))
+    content = frames.build_content(5, PROPS, body, frame_max)
+    header, *bodies = frames.split_frames(content)[0]
+    assert header[:2] == (2, 5)
+    assert int.from_bytes(header[2][4:12], "big") == sum(len(payload) for _, _, payload in bodies) == len(body)
+    assert all(kind == 3 and channel == 5 and 0 < len(payload) <= frame_max - 8 for kind, channel, payload in bodies)
+    assert b"".join(payload for _, _, payload in bodies) == body
+
+
+def test_an_empty_body_has_no_body_frame() -> None:
+    """AB-44: a header frame and nothing else."""
+    content = frames.build_content(1, PROPS, b"", 4096)
+    assert len(frames.split_frames(content)[0]) == 1
+    assert frames.content_body(content) == b""
+
+
+def test_no_limit_is_one_frame() -> None:
+    """AB-44: frame_max 0."""
+    assert len(frames.split_frames(frames.build_content(1, PROPS, b"x" * 300_000, 0))[0]) == 2
+
+
+@steady
+@given(st.binary(max_size=200), st.integers(9, 100), properties, st.integers(1, 65535))
+def test_a_content_gives_back_what_it_was_built_of(body: bytes, frame_max: int, props: Properties, channel: int) -> None:
+    """AB-43: properties, size and body of a content in any number of frames."""
+    octets = encode_properties(props)
+    content = frames.build_content(channel, octets, body, frame_max)
+    assert frames.content_properties(content) == octets
+    assert frames.content_size(content) == len(body)
+    assert frames.content_body(content) == body
+
+
+@steady
+@given(st.lists(st.tuples(sizes, st.integers(9, 600)), max_size=12), st.integers(1, 65535), st.integers(1, 65535))
+def test_another_channel_is_as_if_built_there(made: list[tuple[int, int]], channel: int, other: int) -> None:
+    """AB-45: singly or as a run, whatever the number of frames."""
+    run = [frames.build_content(channel, PROPS, b"b" * size, frame_max) for size, frame_max in made]
+    there = [frames.build_content(other, PROPS, b"b" * size, frame_max) for size, frame_max in made]
+    assert [frames.rechannel(content, other) for content in run] == there
+    assert frames.rechannel_run(run, other) == there
+
+
+def test_a_run_of_one_total_size_cut_differently() -> None:
+    """AB-45: same octet count, same channel, but another number of frames."""
+    one = frames.build_content(1, PROPS, b"x" * 30, 0)
+    two = frames.build_content(1, PROPS, b"x" * 22, 28)
+    assert len(one) == len(two)
+    for run in ([one, two, one], [two, one, two]):
+        assert [frames.content_body(content) for content in frames.rechannel_run(run, 2)] == [
+            frames.content_body(content) for content in run
+        ]
+        assert all(channel == 2 for c in frames.rechannel_run(run, 2) for _, channel, _ in frames.split_frames(c)[0])
+
+
+@steady
+@given(sizes, st.integers(9, 6000), st.integers(9, 6000), st.integers(1, 3))
+def test_fit_cuts_only_what_is_too_large(size: int, came: int, goes: int, channel: int) -> None:
+    """AB-44: a client with a smaller frame_max gets smaller frames; a larger one gets what came."""
+    content = frames.build_content(1, PROPS, b"y" * size, came)
+    fitted = frames.fit(content, channel, goes)
+    limit = goes - 8
+    pieces = frames.split_frames(fitted)[0]
+    assert all(len(payload) <= limit for kind, _, payload in pieces if kind == 3)
+    assert all(number == channel for _, number, _ in pieces)
+    assert frames.content_body(fitted) == b"y" * size
+    if came <= goes:
+        assert fitted == frames.rechannel(content, channel)
+    assert frames.fit(content, channel, 0) == frames.rechannel(content, channel)
+
+
+def test_a_client_reads_frames_cut_anywhere() -> None:
+    """AB-41: complete frames, and the rest."""
+    octets = frames.method_frame(1, QueueDeclareOk("q", 1, 2)) + frames.heartbeat()
+    for cut in range(len(octets) + 1):
+        first, rest = frames.split_frames(octets[:cut])
+        second, end = frames.split_frames(rest + octets[cut:])
+        assert [(kind, channel) for kind, channel, _ in first + second] == [(1, 1), (8, 0)]
+        assert end == b""
+
+
+def test_a_frame_without_its_end_is_a_fault() -> None:
+    """AB-41: the end octet."""
+    with pytest.raises(AmqpError):
+        frames.split_frames(frames.heartbeat()[:-1] + b"\x00")
+
+
+def test_pamqp_reads_our_content() -> None:
+    """AB-43: header and body as another implementation sees them."""
+    props = encode_properties(Properties(content_type="text/plain", delivery_mode=2, priority=4))
+    content = frames.build_content(7, props, b"hello", 4096)
+    used, channel, header = pamqp.frame.unmarshal(content)
+    assert isinstance(header, pamqp.header.ContentHeader)
+    assert (channel, header.body_size) == (7, 5)
+    assert (header.properties.content_type, header.properties.delivery_mode, header.properties.priority) == (
+        "text/plain",
+        2,
+        4,
+    )
+    assert pamqp.frame.unmarshal(content[used:])[2].value == b"hello"

@@ -1,0 +1,249 @@
+"""What the reader promises beside faults: runs, credit, interleaving, limits, cost."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from warren.amqp.frames import build_content, frame, heartbeat, method_frame
+from warren.amqp.methods import BasicAck, BasicDeliver, BasicNack, BasicPublish, QueueDeclare
+from warren.amqp.reader import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event, FrameReader
+
+both_paths = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+PROPS = b"\x10\x00\x02"
+PAYLOAD = BasicPublish(routing_key="q").encode()
+
+
+def publish(body: bytes, channel: int = 1, key: str = "q", props: bytes = PROPS, frame_max: int = 4096) -> bytes:
+    """The octets of one publish."""
+    return method_frame(channel, BasicPublish(routing_key=key)) + build_content(channel, props, body, frame_max)
+
+
+def events_of(reader: FrameReader) -> list[Event]:
+    """All there are now."""
+    return list(iter(reader.next, None))
+
+
+def a_reader(credit: int | None = 1000, fast: bool = True, frame_max: int = 4096) -> FrameReader:
+    """A reader with credit for channels 1 and 2."""
+    reader = FrameReader(frame_max, fast=fast)
+    if credit is not None:
+        reader.credit = {1: credit, 2: credit}
+    return reader
+
+
+def test_publishes_of_one_kind_are_one_run() -> None:
+    """Same method frame and properties, any bodies."""
+    bodies = [b"a", b"bb", b"cc", b"", b"dddd"] + [b"e" * 10] * 100
+    reader = a_reader()
+    reader.feed(b"".join(map(publish, bodies)))
+    assert events_of(reader) == [
+        (RUN, 1, PAYLOAD, PROPS, [build_content(1, PROPS, body, 4096) for body in bodies], sum(map(len, bodies)))
+    ]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [publish(b"x", key="r"), publish(b"x", props=b"\0\0"), publish(b"x", props=b"\x10\0\1"), publish(b"x", channel=2)],
+    ids=["routing key", "properties", "value of a property", "channel"],
+)
+def test_a_run_ends_where_anything_but_the_body_differs(second: bytes) -> None:
+    """A run has one method frame and one `props`, though bodies be equal."""
+    reader = a_reader()
+    reader.feed(publish(b"x") * 3 + second * 2 + publish(b"x"))
+    assert [len(event[4]) for event in events_of(reader)] == [3, 2, 1]
+
+
+def test_other_frames_end_a_run() -> None:
+    """Events come in wire order."""
+    reader = a_reader()
+    reader.feed(publish(b"x") * 2 + heartbeat() + publish(b"x") + method_frame(1, BasicAck(1)) * 2 + publish(b"x"))
+    assert [event[0] for event in events_of(reader)] == [RUN, HEARTBEAT, RUN, ACKS, RUN]
+
+
+def test_acks_are_gathered_per_channel() -> None:
+    """Consecutive basic.ack are one event; basic.nack is another method."""
+    reader = a_reader()
+    octets = [method_frame(1, BasicAck(tag, tag % 2 == 0)) for tag in (1, 2, 3)]
+    reader.feed(b"".join(octets) + method_frame(2, BasicAck(9)) + method_frame(2, BasicNack(9)))
+    assert events_of(reader) == [
+        (ACKS, 1, [(1, False), (2, True), (3, False)]),
+        (ACKS, 2, [(9, False)]),
+        (METHOD, 2, BasicNack(9)),
+    ]
+
+
+@pytest.mark.parametrize("credit", [None, 0, -5, 1, 2, 7, 33, 64, 1000])
+def test_a_run_is_cut_at_the_credit_of_its_channel(credit: int | None) -> None:
+    """A missing entry counts as 1, and so does what is not positive; the entry is read afresh by each call."""
+    reader = a_reader(credit)
+    reader.feed(publish(b"x" * 20) * 100)
+    limit = max(1, credit or 1)
+    counts = [len(event[4]) for event in events_of(reader)]
+    assert sum(counts) == 100
+    assert counts[:-1] == [limit] * (len(counts) - 1)
+    assert counts[-1] <= limit
+
+
+def test_credit_may_change_between_calls() -> None:
+    """The caller counts down; the reader only looks."""
+    reader = a_reader(None)
+    reader.feed(publish(b"x") * 10)
+    counts = []
+    for credit in (3, 1, 4, 100):
+        reader.credit[1] = credit
+        event = reader.next()
+        assert event is not None
+        counts.append(len(event[4]))
+    assert counts == [3, 1, 4, 2]
+
+
+def test_a_content_that_came_in_pieces_begins_the_run_of_those_after_it() -> None:
+    """What straddles two feeds does not split the run, nor exceed its credit."""
+    for credit, expected in ((1000, [2, 4]), (3, [2, 3, 1]), (1, [1, 1, 1, 1, 1, 1])):
+        reader = a_reader(credit)
+        one = publish(b"x" * 50)
+        counts = []
+        for piece in (one * 2 + one[:60], one[60:] + one * 3):
+            reader.feed(piece)
+            counts += [len(event[4]) for event in events_of(reader)]
+        assert counts == expected
+
+
+@both_paths
+def test_other_channels_come_between_the_frames_of_a_content(fast: bool) -> None:
+    """AB-45: a content is put together per channel; events come when contents are complete."""
+    reader = a_reader(fast=fast)
+    first = [method_frame(1, BasicPublish(routing_key="q")), *_frames(1, b"abcdef", 3)]
+    second = [method_frame(2, BasicPublish(routing_key="q")), *_frames(2, b"uvwxyz", 2)]
+    reader.feed(b"".join(a + b for a, b in zip(first, second + [b""] * 9)) + b"".join(second[len(first) :]))
+    assert events_of(reader) == [
+        (RUN, 1, PAYLOAD, PROPS, [b"".join(first[1:])], 6),
+        (RUN, 2, PAYLOAD, PROPS, [b"".join(second[1:])], 6),
+    ]
+
+
+def _frames(channel: int, body: bytes, step: int) -> list[bytes]:
+    content = build_content(channel, PROPS, body, step + 8)
+    size = len(content) - len(body) // step * (step + 8)
+    return [content[:size], *[content[i : i + step + 8] for i in range(size, len(content), step + 8)]]
+
+
+@both_paths
+def test_empty_body_frames_count_nothing_and_are_not_kept(fast: bool) -> None:
+    """AB-40: accepted before the body is complete."""
+    reader = a_reader(fast=fast)
+    empty = frame(3, 1, b"")
+    octets = publish(b"abc")
+    head, body = octets[:-11], octets[-11:]
+    reader.feed(head + empty * 3 + body + publish(b"abc"))
+    contents = [content for event in events_of(reader) for content in event[4]]
+    assert contents == [build_content(1, PROPS, b"abc", 4096)] * 2
+
+
+@both_paths
+def test_a_method_only_brokers_send_is_given_when_its_content_is_complete(fast: bool) -> None:
+    """AB-58: the channel refuses it; the reader must get past its content."""
+    reader = a_reader(fast=fast)
+    reader.feed(method_frame(1, BasicDeliver("t")) + build_content(1, PROPS, b"x" * 5000, 4096))
+    reader.feed(method_frame(1, QueueDeclare()))
+    assert events_of(reader) == [(METHOD, 1, BasicDeliver("t")), (METHOD, 1, QueueDeclare())]
+
+
+@both_paths
+def test_a_content_method_on_channel_0_is_not_followed_by_a_content(fast: bool) -> None:
+    """AB-5: it is one more unexpected method."""
+    reader = a_reader(fast=fast)
+    reader.feed(method_frame(0, BasicPublish()) + method_frame(0, BasicAck(1)))
+    assert events_of(reader) == [(METHOD, 0, BasicPublish()), (METHOD, 0, BasicAck(1))]
+
+
+@both_paths
+def test_content_started_tells_headers_and_bodies(fast: bool) -> None:
+    """AB-33: the method frame of a publish alone does not block a connection, its header does."""
+    reader = a_reader(fast=fast)
+    octets = publish(b"abc")
+    method = method_frame(1, BasicPublish(routing_key="q"))
+    reader.feed(heartbeat() + method)
+    events_of(reader)
+    assert not reader.content_started
+    reader.feed(octets[len(method) : -11])
+    events_of(reader)
+    assert reader.content_started
+    reader.content_started = False
+    reader.feed(octets[-11:])
+    events_of(reader)
+    assert reader.content_started
+    reader.content_started = False
+    reader.feed(octets)
+    events_of(reader)
+    assert reader.content_started
+
+
+@both_paths
+def test_an_oversized_body_is_reported_at_its_header_and_not_kept(fast: bool) -> None:
+    """AB-105: the channel refuses it; what comes after is read as usual."""
+    reader = a_reader(fast=fast)
+    reader.max_body_size = 1000
+    reader.feed(publish(b"x" * 1000) * 2)
+    assert sum(len(event[4]) for event in events_of(reader)) == 2
+    octets = publish(b"x" * 100_000)
+    reader.feed(octets[:200])
+    assert events_of(reader) == [(OVERSIZED, 1, PAYLOAD, PROPS, 100_000)]
+    for start in range(200, len(octets), 3000):
+        reader.feed(octets[start : start + 3000])
+        assert reader.next() is None
+        assert reader.unfinished == 0
+    reader.feed(publish(b"x" * 1001) + publish(b"y"))
+    assert [event[0] for event in events_of(reader)] == [OVERSIZED, RUN]
+
+
+@both_paths
+def test_a_header_may_declare_any_size(fast: bool) -> None:
+    """Nothing is reserved for what has not come."""
+    reader = a_reader(fast=fast)
+    reader.max_body_size = 1 << 64
+    header = (1 << 64) - 1
+    reader.feed(method_frame(1, BasicPublish()) + frame(2, 1, b"\0\x3c\0\0" + header.to_bytes(8, "big") + b"\0\0"))
+    reader.feed(frame(3, 1, b"x" * 100))
+    assert reader.next() is None
+    assert reader.unfinished < 200
+
+
+def test_many_ways_of_publishing_are_read_and_not_all_remembered() -> None:
+    """A client cannot make the reader keep more than so many method frames."""
+    reader = a_reader()
+    for number in range(3000):
+        reader.feed(publish(b"x", key=f"key.{number}"))
+        event = reader.next()
+        assert event is not None and event[2] == BasicPublish(routing_key=f"key.{number}").encode()
+    assert len(reader._shapes) <= 256
+
+
+@pytest.mark.parametrize("piece", [1460, 65536])
+def test_a_large_body_costs_time_in_proportion_to_its_size(piece: int) -> None:
+    """What was received is not joined again and again."""
+    octets = publish(b"x" * (16 << 20), frame_max=131072)
+    reader = a_reader(frame_max=131072)
+    started = time.process_time()
+    events = []
+    for start in range(0, len(octets), piece):
+        reader.feed(octets[start : start + piece])
+        events += events_of(reader)
+    # 0.05 s on a slow machine; joining at each piece would take a minute.
+    assert time.process_time() - started < 3
+    assert [event[5] for event in events] == [16 << 20]
+
+
+def test_a_large_frame_in_single_octets_costs_time_in_proportion_to_its_size() -> None:
+    """Nor is the beginning of a frame."""
+    octets = publish(b"x" * 120_000, frame_max=131072)
+    reader = a_reader(frame_max=131072)
+    started = time.process_time()
+    events = []
+    for start in range(len(octets)):
+        reader.feed(octets[start : start + 1])
+        events += events_of(reader)
+    assert time.process_time() - started < 5
+    assert len(events) == 1
