@@ -8,6 +8,8 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 # More arguments for pytest: make test PYTEST_ARGS="-k pika"
 PYTEST_ARGS ?=
+# The packages of the tests with node's amqplib; without npm those tests are skipped, and say so.
+NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.package-lock.json)
 
 .PHONY: help run env test lint types tests bench clean
 
@@ -32,8 +34,12 @@ types: $(VENV)/.test
 	MYPYPATH=$(VENV)/typing $(BIN)/mypy --config-file setup.cfg -p warren
 
 # `pytest`, never `python -m pytest`: that would put this folder on the path, whose `amqp` is not the client library of that name.
-tests: $(VENV)/.test
+tests: $(VENV)/.test $(NODE_PACKAGES)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini tests -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+
+tests/clients/node/node_modules/.package-lock.json: tests/clients/node/package-lock.json
+	cd tests/clients/node && npm ci --silent --no-audit --no-fund
+	touch $@
 
 bench: $(VENV)/.test
 	@ls bench/*.py >/dev/null 2>&1 && $(BIN)/python bench/run.py || echo "no benchmarks here yet"
@@ -51,5 +57,5 @@ $(VENV)/.test: $(VENV)/bin/python setup.cfg
 	touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache tests/.pytest_cache .ruff_cache .hypothesis tests/.hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache tests/.pytest_cache .ruff_cache .hypothesis tests/.hypothesis tests/clients/node/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,40 +18,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import quote
 
-from thespian.actors import ActorSystem
-
-from .actors.node import NodeSupervisor
 from .amqp import methods
-from .amqp.errors import AmqpError
-from .amqp.fields import FieldError, table_from
+from .amqp.fields import table_from
 from .amqp.properties import Properties, encode_properties
 from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo, Row, message, rows
-from .runtime.loop_base import LoopBase
-from .runtime.outside import OutsideClient
+from .running_node import BrokerError, RunningNode
 from .settings import Settings
 
-#: Seconds a call on the broker may take before it is given up as hanging; no call comes near it.
-CALL_TIMEOUT = 30.0
-
-#: How often `wait_idle` looks while the broker is busy, in seconds.
-IDLE_LOOK_INTERVAL = 0.002
-
-T = TypeVar("T")
-
-
-class BrokerError(Exception):
-    """The broker refused: `code` (404), `name` (`NOT_FOUND`) and `text` as a client would see them in channel.close or connection.close."""
-
-    def __init__(self, code: int, name: str, text: str):
-        super().__init__(f"{code} {name} - {text}")
-        self.code = code
-        self.name = name
-        self.text = text
+__all__ = ["Broker", "BrokerError"]
 
 
 class Broker:
@@ -66,7 +44,7 @@ class Broker:
     def __init__(self, port: int = 0, host: str = "127.0.0.1", **settings: Any):
         self.settings = Settings.of(port=port, host=host, **settings)
         self._changing = threading.Lock()
-        self._running: _Node | None = None
+        self._running: RunningNode | None = None
 
     # -- life -----------------------------------------------------------------------------------------------------------------
 
@@ -74,7 +52,7 @@ class Broker:
         """Start listening; returns when connections are accepted. Does nothing if it is running."""
         with self._changing:
             if self._running is None:
-                self._running = _Node(self.settings)
+                self._running = RunningNode(self.settings)
         return self
 
     def stop(self) -> None:
@@ -267,7 +245,7 @@ class Broker:
         self._node.wait_idle(timeout)
 
     @property
-    def _node(self) -> _Node:
+    def _node(self) -> RunningNode:
         node = self._running
         if node is None:
             raise RuntimeError("the broker is not running; call start(), or use it in a `with` block")
@@ -275,53 +253,3 @@ class Broker:
 
     def _vhost(self, vhost: str | None) -> str:
         return self.settings.default_vhost if vhost is None else vhost
-
-
-class _Node:
-    """A running node: its system of actors and the way in. Made by starting it."""
-
-    def __init__(self, settings: Settings):
-        self._stop_timeout = settings.stop_timeout / 1000
-        self._base = LoopBase(shutdown_seconds=1.0)
-        self._system = ActorSystem(systemBase=self._base, transientUnique=True)
-        try:
-            self._client = OutsideClient(self._system)
-            self._address = self._system.createActor(NodeSupervisor)
-            facts = self.ask_node(("start", settings))
-            self._direct = facts["direct"]
-        except BaseException:
-            self._base.shutdown()
-            raise
-        self.host: str = facts["host"]
-        self.port: int = facts["port"]
-
-    def stop(self) -> None:
-        try:
-            self._client.ask(self._address, ("stop", "shutdown"), self._stop_timeout + 1)
-        finally:
-            self._client.close()
-            self._base.shutdown()
-
-    def ask_node(self, request: tuple[Any, ...]) -> Any:
-        return self._ask(self._address, request)
-
-    def ask_direct(self, request: tuple[Any, ...]) -> Any:
-        return self._ask(self._direct, request)
-
-    def _ask(self, address: Any, request: tuple[Any, ...]) -> Any:
-        try:
-            return self._client.ask(address, request, CALL_TIMEOUT)
-        except AmqpError as error:
-            raise BrokerError(error.code, error.name, error.text) from None
-
-    def wait_idle(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        quiet = 0
-        # Twice in a row: between two looks the loop has run once, so what the first could not see (calls from other threads) has arrived.
-        while quiet < 2:
-            busy = self._base.call(self._base.busy_with)
-            quiet = 0 if busy else quiet + 1
-            if busy and time.monotonic() >= deadline:
-                raise TimeoutError(f"the broker is not idle after {timeout} s: {busy}")
-            if busy:
-                time.sleep(IDLE_LOOK_INTERVAL)

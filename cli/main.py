@@ -1,11 +1,51 @@
-"""The root of the command: what `warren` alone prints, and where the families of commands are hung."""
+"""The root of the command: what `warren` alone prints, where the families of commands hang, and how errors end the process.
+
+Exit codes are those of sysexits.h that rabbitmqctl uses: 0 success, 64 wrong use, 70 the broker could not start, 78 wrong settings, 130 interrupted.
+"""
+
+import sys
 
 import click
 
 from ..version import __version__
+from . import start
+
+EX_USAGE = 64
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="warren", message="%(prog)s %(version)s")
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="warren", message="%(version)s")
+def root() -> None:
+    """warren: an AMQP 0-9-1 message broker. Every RabbitMQ client library works with it unchanged.
+
+    \b
+    First steps:
+      warren start                              a broker on 127.0.0.1:5672, until Ctrl-C
+      amqp-declare-queue -q hello               (Debian package amqp-tools; any other client will do)
+      amqp-publish -r hello -b 'first message'
+      amqp-get -q hello
+
+    The user is guest with password guest, from this machine only. Messages are kept in memory.
+
+    In a Python program no command is needed: `from warren import Broker`, and `with Broker() as broker:` is a broker
+    at `broker.url`.
+    """
+
+
+root.add_command(start.start)
+
+
 def main() -> None:
-    """An AMQP 0-9-1 message broker."""
+    """The console script."""
+    try:
+        sys.exit(root.main(prog_name="warren", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as no_arguments:
+        click.echo(no_arguments.ctx.get_help() if no_arguments.ctx else str(no_arguments))
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(EX_USAGE)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)

@@ -1,0 +1,107 @@
+"""A node that runs: its system of actors, and the way in for threads that are not actors.
+
+`Broker` runs one on a thread of its own, `server` one on the calling thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from thespian.actors import ActorSystem
+
+from .actors.node import NodeSupervisor
+from .amqp.errors import AmqpError
+from .runtime.loop_base import LoopBase
+from .runtime.outside import OutsideClient
+from .settings import Settings
+
+#: Seconds a call on the node may take before it is given up as hanging; no call comes near it.
+CALL_TIMEOUT = 30.0
+
+#: Seconds the actors may take to end once every connection is closed.
+SHUTDOWN_SECONDS = 1.0
+
+#: How often `wait_idle` looks while the node is busy, in seconds.
+IDLE_LOOK_INTERVAL = 0.002
+
+
+class BrokerError(Exception):
+    """The broker refused: `code` (404), `name` (`NOT_FOUND`) and `text` as a client would see them in channel.close or connection.close."""
+
+    def __init__(self, code: int, name: str, text: str):
+        super().__init__(f"{code} {name} - {text}")
+        self.code = code
+        self.name = name
+        self.text = text
+
+
+class RunningNode:
+    """Made by starting it: `host` and `port` accept connections from then on. Raises OSError when it cannot listen there.
+
+    With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something.
+    """
+
+    def __init__(self, settings: Settings, thread: bool = True):
+        self._stop_timeout = settings.stop_timeout / 1000
+        self._base = LoopBase(thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
+        try:
+            system = ActorSystem(systemBase=self._base, transientUnique=True)
+            self._client = OutsideClient(system)
+            self._address = system.createActor(NodeSupervisor)
+            facts = self.ask_node(("start", settings))
+        except BaseException:
+            self._base.shutdown()
+            raise
+        self.host: str = facts["host"]
+        self.port: int = facts["port"]
+        self._direct = facts["direct"]
+
+    def stop(self, reason: str = "shutdown") -> None:
+        """Close every connection with 320 and `reason`, then end all actors; bounded by the setting `stop_timeout` and a little."""
+        try:
+            self._client.ask(self._address, ("stop", reason), self._stop_timeout + SHUTDOWN_SECONDS)
+        finally:
+            self._client.close()
+            self._base.shutdown()
+
+    def run_until_interrupted(self) -> None:
+        """Run on the calling thread until `interrupt`."""
+        self._base.run_forever()
+
+    def interrupt(self) -> None:
+        """End `run_until_interrupted`; may be called from a signal handler."""
+        self._base.stop()
+
+    def ask_node(self, request: tuple[Any, ...]) -> Any:
+        """The node supervisor's answer. Raises `BrokerError` for what the broker refuses."""
+        return self._ask(self._address, request)
+
+    def ask_direct(self, request: tuple[Any, ...]) -> Any:
+        """The answer of the client that drives a channel without a socket. Raises `BrokerError`."""
+        return self._ask(self._direct, request)
+
+    def _ask(self, address: Any, request: tuple[Any, ...]) -> Any:
+        try:
+            return self._client.ask(address, request, CALL_TIMEOUT)
+        except AmqpError as error:
+            raise BrokerError(error.code, error.name, error.text) from None
+
+    def wait_idle(self, timeout: float) -> None:
+        """See `Broker.wait_idle`."""
+        wait_until_idle(lambda: self._base.call(self._base.busy_with), timeout)
+
+
+def wait_until_idle(busy_with: Callable[[], str], timeout: float) -> None:
+    """Wait until `busy_with` says nothing twice in a row: what the first look could not see (calls other threads had just made) the loop has taken in
+    before the second. Raises TimeoutError with its last words after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    quiet = 0
+    while quiet < 2:
+        busy = busy_with()
+        quiet = 0 if busy else quiet + 1
+        if busy and time.monotonic() >= deadline:
+            raise TimeoutError(f"the broker is not idle after {timeout} s: {busy}")
+        if busy:
+            time.sleep(IDLE_LOOK_INTERVAL)

@@ -1,0 +1,128 @@
+"""A broker as a program of its own, in the foreground: from settings to a listening port, until a signal.
+
+The first SIGINT or SIGTERM stops it cleanly (clients get connection.close 320 CONNECTION_FORCED), the second ends the process at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from .running_node import RunningNode
+from .settings import Settings
+from .version import __version__
+
+log = logging.getLogger("warren.server")
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class StartError(Exception):
+    """The broker cannot start; the text says what, why, and the way out."""
+
+
+def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
+    """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted.
+
+    Raises `StartError` if it cannot start. Ends the process with code 130 on a second signal.
+    """
+    if settings.data_dir is not None:
+        raise StartError(
+            f"data_dir is {settings.data_dir!r}, but this build keeps messages in memory only: nothing would survive a restart. "
+            "Leave data_dir out to run in memory."
+        )
+    try:
+        node = RunningNode(settings, thread=False)
+    except OSError as error:
+        raise StartError(_cannot_listen(settings, error)) from error
+    signals = _Signals(node)
+    on_ready(report(settings, node.host, node.port))
+    node.run_until_interrupted()
+    log.info("stopping on %s: closing all connections; a second signal ends it at once", signals.first)
+    node.stop()
+    log.info("stopped")
+
+
+def report(settings: Settings, host: str, port: int) -> str:
+    """What a person wants to know at start: where it listens, how to connect, what is on, how to stop."""
+    shown = f"[{host}]" if ":" in host else host
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
+    local_only = ", ".join(user for user in settings.loopback_users) or "nobody"
+    heartbeat = f"every {settings.heartbeat} s" if settings.heartbeat else "off"
+    rows = [
+        ("listening", f"{shown}:{port} (AMQP 0-9-1, no TLS)"),
+        ("url", f"amqp://{settings.default_user}@{reachable}:{port}/%2F"),
+        ("node", settings.node_name),
+        ("messages", "kept in memory only; all are lost when it stops"),
+        ("heartbeats", heartbeat),
+        ("local logins", f"from this machine only: {local_only}"),
+        ("stop", "Ctrl-C, or SIGTERM to process " + str(os.getpid())),
+    ]
+    lines = [f"  {name:<13} {value}" for name, value in rows]
+    return "\n".join([f"warren {__version__} on Python {sys.version.split()[0]}", "", *lines, ""])
+
+
+def configure_logging(level: str) -> None:
+    """One line per event on standard error."""
+    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+
+
+class _Signals:
+    """The first signal interrupts the node, the second ends the process."""
+
+    def __init__(self, node: RunningNode):
+        self.node = node
+        self.first = "request"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.received)
+
+    def received(self, number: int, _frame: FrameType | None) -> None:
+        if self.first != "request":
+            # Whatever hangs may hang in an exit handler as well.
+            os._exit(130)
+        self.first = signal.Signals(number).name
+        self.node.interrupt()
+
+
+def _cannot_listen(settings: Settings, error: OSError) -> str:
+    where = f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        holder = port_holder(settings.port)
+        who = f"{holder} holds it" if holder else "another process holds it"
+        return f"port {settings.port} on {settings.host} is taken: {who}. Stop that, or choose another port with --port (0 takes a free one)."
+    if error.errno == errno.EACCES:
+        return f"this user may not listen on {where}: ports below 1024 are the administrator's. Choose another one with --port."
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"{settings.host} is not an address of this machine. Use 127.0.0.1 for local clients, 0.0.0.0 for all, with --host."
+    return f"cannot listen on {where}: {error.strerror or error}."
+
+
+def port_holder(port: int) -> str:
+    """`name (process 123)` for the process that listens on the TCP port; empty if the system does not say (another user's process)."""
+    inodes = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            parts = line.split()
+            # local address as hexadecimal host:port; state 0A is LISTEN
+            if parts[3] == "0A" and int(parts[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{parts[9]}]")
+    if not inodes:
+        return ""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(fd) in inodes for fd in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+        except OSError:
+            continue
+    return ""

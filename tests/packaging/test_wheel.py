@@ -1,0 +1,102 @@
+"""What a user installs: the wheel holds the package's rooms and nothing else, and starts a broker where nothing but its own dependencies is.
+
+The repository is copied to a folder whose name no package could have, as an unpacked archive may be.
+"""
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_PACKAGED = {"tests", "docs", "bench", "build", "dist"}
+
+# Several installations into fresh environments.
+pytestmark = pytest.mark.timeout(300)
+
+HANDSHAKE = """
+import socket
+from warren import Broker
+
+with Broker(port=0) as broker, socket.create_connection((broker.host, broker.port), 5) as client:
+    client.settimeout(5)
+    client.sendall(b"AMQP\\x00\\x00\\x09\\x01")
+    head = client.recv(7, socket.MSG_WAITALL)
+    size = int.from_bytes(head[3:7], "big")
+    payload = client.recv(size + 1, socket.MSG_WAITALL)
+    assert head[:3] == b"\\x01\\x00\\x00", head               # a method frame on channel 0
+    assert payload[:6] == b"\\x00\\x0a\\x00\\x0a\\x00\\x09", payload  # connection.start, version 0-9
+    assert payload[-1] == 0xCE
+print("answered")
+"""
+
+
+def run(*command, **options):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def clean_environment():
+    """No variable that would lead to modules of the environment these tests run in."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "PIP_"))}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("source") / "build.42"
+    ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, folder, ignore=ignored)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    target = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", target, source, cwd=target)
+    (built,) = target.glob("*.whl")
+    return built
+
+
+def rooms():
+    """Every folder of the package that holds modules, as dotted names."""
+    folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")}
+    inside = (folder for folder in folders if not any(part in NOT_PACKAGED or part.startswith(".") for part in folder.parts[:1]))
+    return {".".join(("warren", *folder.parts)) for folder in inside}
+
+
+def test_setup_cfg_lists_every_room():
+    """`packages` is a list by hand; a room that is not on it would be missing in the wheel."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert set(config["options"]["packages"].split()) == rooms()
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
+    modules = {f"warren/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py")}
+    expected = {name for name in modules if name.split("/")[1] not in NOT_PACKAGED and not name.split("/")[1].startswith(".")}
+    assert set(names) == expected | {"warren/py.typed"}
+
+
+def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
+    """No extras: only what install_requires names is there."""
+    run(sys.executable, "-m", "venv", tmp_path / "env")
+    bin_folder = tmp_path / "env" / "bin"
+    run(bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", wheel, env=clean_environment())
+    assert run(bin_folder / "python", "-c", HANDSHAKE, cwd=tmp_path, env=clean_environment()).strip() == "answered"
+    assert run(bin_folder / "warren", "--version", cwd=tmp_path, env=clean_environment()).strip() in wheel.name
+
+
+def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):
+    """Rooms and their sub-rooms are found in the clone itself."""
+    run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "env")
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-e", source, env=clean_environment())
+    found = run(python, "-c", "import warren.amqp.frames as f, warren.cli; print(f.__file__)", cwd=tmp_path, env=clean_environment())
+    assert found.strip() == str(source / "amqp" / "frames.py")
