@@ -26,10 +26,10 @@ from .amqp import methods
 from .amqp.fields import table_from
 from .amqp.properties import Properties, encode_properties
 from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo, Row, message, rows
-from .running_node import BrokerError, RunningNode
+from .running_node import BrokerError, RunningNode, StartError
 from .settings import Settings
 
-__all__ = ["Broker", "BrokerError"]
+__all__ = ["Broker", "BrokerError", "StartError"]
 
 
 class Broker:
@@ -38,7 +38,7 @@ class Broker:
     `port` 0 lets the operating system choose; further keywords are those of `Settings`. Use it with `with` or `async with`, or call `start` and `stop`.
     A stopped broker may be started again and is then empty.
 
-    Raises `SettingsError` when made with a wrong setting, and OSError from `start` when it cannot listen.
+    Raises `SettingsError` when made with a wrong setting, and `StartError` from `start` when it cannot listen.
     """
 
     def __init__(self, port: int = 0, host: str = "127.0.0.1", **settings: Any):

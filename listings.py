@@ -124,9 +124,12 @@ Row = TypeVar("Row")
 
 
 def rows(kind: type[Row], found: list[dict[str, Any]]) -> list[Row]:
-    """Values of the class `kind` from the node's dicts, which hold more items than it has fields."""
+    """Values of the class `kind` from the node's dicts, which hold more items than it has fields.
+
+    A queue that does not run at the moment has no counts; they are given as 0.
+    """
     names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
-    return [kind(**{name: _plain(row[name]) for name in names}) for row in found]
+    return [kind(**{name: _plain(row.get(name, 0)) for name in names}) for row in found]
 
 
 def message(props: bytes, body: bytes, exchange: str, routing_key: str, redelivered: bool) -> Message:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from thespian.actors import ActorSystem
 
+from .actors.listener import ListenError
 from .actors.node import NodeSupervisor
 from .amqp.errors import AmqpError
+from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop_base import LoopBase
 from .runtime.outside import OutsideClient
 from .settings import Settings
@@ -37,8 +40,12 @@ class BrokerError(Exception):
         self.text = text
 
 
+class StartError(Exception):
+    """The broker cannot start; the text says what, why, and the way out."""
+
+
 class RunningNode:
-    """Made by starting it: `host` and `port` accept connections from then on. Raises OSError when it cannot listen there.
+    """Made by starting it: `host` and `port` accept connections from then on. Raises `StartError` when it cannot listen there.
 
     With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something.
     """
@@ -51,6 +58,9 @@ class RunningNode:
             self._client = OutsideClient(system)
             self._address = system.createActor(NodeSupervisor)
             facts = self.ask_node(("start", settings))
+        except ListenError as error:
+            self._base.shutdown()
+            raise StartError(str(error)) from None
         except BaseException:
             self._base.shutdown()
             raise
@@ -61,18 +71,22 @@ class RunningNode:
     def stop(self, reason: str = "shutdown") -> None:
         """Close every connection with 320 and `reason`, then end all actors; bounded by the setting `stop_timeout` and a little."""
         try:
-            self._client.ask(self._address, ("stop", reason), self._stop_timeout + SHUTDOWN_SECONDS)
+            # A node that ended by itself, or takes longer, is ended by the shutdown that follows.
+            with suppress(ProcessDown, ProcessTimeout):
+                self._client.ask(self._address, ("stop", reason), self._stop_timeout + SHUTDOWN_SECONDS)
         finally:
             self._client.close()
             self._base.shutdown()
 
     def run_until_interrupted(self) -> None:
-        """Run on the calling thread until `interrupt`."""
-        self._base.run_forever()
+        """Run on the calling thread until `interrupt`. Raises ProcessDown if the node ends by itself."""
+        with suppress(ProcessTimeout):
+            self._client.ask(self._address, ("await_end",))
 
     def interrupt(self) -> None:
         """End `run_until_interrupted`; may be called from a signal handler."""
-        self._base.stop()
+        # By way of the loop's inbox, so that a signal that comes just before it runs is not lost.
+        self._base.post(self._base.stop)
 
     def ask_node(self, request: tuple[Any, ...]) -> Any:
         """The node supervisor's answer. Raises `BrokerError` for what the broker refuses."""
@@ -87,6 +101,8 @@ class RunningNode:
             return self._client.ask(address, request, CALL_TIMEOUT)
         except AmqpError as error:
             raise BrokerError(error.code, error.name, error.text) from None
+        except ProcessDown as error:
+            raise BrokerError(541, "INTERNAL_ERROR", f"the broker has ended: {error}") from error
 
     def wait_idle(self, timeout: float) -> None:
         """See `Broker.wait_idle`."""

@@ -5,17 +5,16 @@ The first SIGINT or SIGTERM stops it cleanly (clients get connection.close 320 C
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from .running_node import RunningNode
+from .running_node import RunningNode, StartError
+from .runtime.errors import ProcessDown
 from .settings import Settings
 from .version import __version__
 
@@ -24,14 +23,14 @@ log = logging.getLogger("warren.server")
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
-class StartError(Exception):
-    """The broker cannot start; the text says what, why, and the way out."""
+class ServerDied(Exception):
+    """The broker ended although nobody asked it to."""
 
 
 def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted.
 
-    Raises `StartError` if it cannot start. Ends the process with code 130 on a second signal.
+    Raises `StartError` if it cannot start, `ServerDied` if it fails later. Ends the process with code 130 on a second signal.
     """
     if settings.data_dir is not None:
         raise StartError(
@@ -40,11 +39,15 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
         )
     try:
         node = RunningNode(settings, thread=False)
-    except OSError as error:
-        raise StartError(_cannot_listen(settings, error)) from error
+    except StartError as error:
+        holder = port_holder(settings.port)
+        raise StartError(f"{error}. The port is held by {holder}." if holder else str(error)) from None
     signals = _Signals(node)
     on_ready(report(settings, node.host, node.port))
-    node.run_until_interrupted()
+    try:
+        node.run_until_interrupted()
+    except ProcessDown as error:
+        raise ServerDied(f"the broker has ended by itself: {error}; the log above says why") from error
     log.info("stopping on %s: closing all connections; a second signal ends it at once", signals.first)
     node.stop()
     log.info("stopped")
@@ -89,19 +92,6 @@ class _Signals:
             os._exit(130)
         self.first = signal.Signals(number).name
         self.node.interrupt()
-
-
-def _cannot_listen(settings: Settings, error: OSError) -> str:
-    where = f"{settings.host}:{settings.port}"
-    if error.errno == errno.EADDRINUSE:
-        holder = port_holder(settings.port)
-        who = f"{holder} holds it" if holder else "another process holds it"
-        return f"port {settings.port} on {settings.host} is taken: {who}. Stop that, or choose another port with --port (0 takes a free one)."
-    if error.errno == errno.EACCES:
-        return f"this user may not listen on {where}: ports below 1024 are the administrator's. Choose another one with --port."
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return f"{settings.host} is not an address of this machine. Use 127.0.0.1 for local clients, 0.0.0.0 for all, with --host."
-    return f"cannot listen on {where}: {error.strerror or error}."
 
 
 def port_holder(port: int) -> str:

@@ -46,7 +46,9 @@ class NodeSupervisor(Process):
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
     ('set_alarm', source, on)       -> True; source 'memory' or 'disk'
+    ('close_connections', reason)   -> how many there were; each is closed with X320 as an operator would (AB-31)
     ('create_vhost', name)          -> None
+    ('await_end',)                  never answered: the asker gets ProcessDown when the node ends
 
     From Metadata: ('start_vhost', name) -> the address of its queue supervisor.
     """
@@ -87,6 +89,15 @@ class NodeSupervisor(Process):
             log.warning("some clients did not answer within %s ms; hanging up", self.settings.stop_timeout)
         self.stop(reason)
         return True
+
+    async def on_close_connections(self, sender: Any, reason: str) -> int:
+        connections = await self.ask(self.listener, ("connections",))
+        for address in connections:
+            self.send(address, ("force_close", CONNECTION_FORCED, reason))
+        return len(connections)
+
+    def on_await_end(self, sender: Any) -> None:
+        """See above."""
 
     def on_down(self, name: Any, reason: str) -> Any:
         if isinstance(name, tuple):

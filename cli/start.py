@@ -31,13 +31,15 @@ def start(port: int | None, host: str | None, config: str | None, data_dir: str 
     except OSError as error:
         raise _failure(f"cannot read {config}: {error.strerror}", EX_CONFIG) from error
     # Here, not above: help texts and wrong settings need no broker loaded.
-    from ..server import StartError, configure_logging, serve
+    from ..server import ServerDied, StartError, configure_logging, serve
 
     configure_logging(log_level)
     try:
         serve(settings, on_ready=lambda report: click.echo(report))
     except StartError as error:
         raise _failure(str(error), EX_CONFIG if settings.data_dir else EX_SOFTWARE) from error
+    except ServerDied as error:
+        raise _failure(str(error), EX_SOFTWARE) from error
 
 
 def _failure(text: str, code: int) -> click.ClickException:
