@@ -28,7 +28,7 @@ from .dead_letters import DeadLetterer
 
 DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
 EXPIRY_STEP = 400           # messages expired before other work gets its turn (FC-36)
-PATIENCE = 5                # turns a publish waits for a delivery to be written: the way to the socket and back is four
+PATIENCE = 0.002            # seconds that publishes wait for a delivery to be written
 NOT_YET = object()
 
 
@@ -47,7 +47,8 @@ class Queue(Process):
         self.ending = False
         self.had_consumer = False
         self.late: deque[tuple[Any, str, list[tuple]]] = deque()       # publishes that wait for deliveries, see `on_publish`
-        self.patience = 0
+        self.patience_timer: Any = None
+        self.stalled = False
         self.allowance = 0
         self.awaits_write = False           # messages are ready and a consumer waits only for its socket
         self.expiry_timer: Any = None
@@ -92,8 +93,8 @@ class Queue(Process):
         record = self.channels.get(channel_id)
         if record is not None:
             record.unsent -= count
-            self.allowance = min(max(self.allowance, 0) + count // 2, DELIVERY_BATCH)
-            self.awaits_write = False
+            self.allowance = min(self.allowance + count // 2, DELIVERY_BATCH) if len(self.backing) else 0
+            self.stalled = False
             if self.consumers.resume(record):
                 self.has_work = True
 
@@ -130,30 +131,15 @@ class Queue(Process):
         """Entries `(origin, contents, body_bytes, first_confirm)`, one credit per content.
 
         While a backlog is on its way to consumers, publishes are taken half as fast as deliveries are written (FC-33): publishing costs fewer turns than
-        consuming, and a publisher that never pauses would otherwise grow the queue for ever. A consumer whose client does not read delays them
-        by `PATIENCE` turns only.
+        consuming, and a publisher that never pauses would otherwise grow the queue for ever. Where no socket takes anything for `PATIENCE` the consumers are
+        *stalled*, and publishes no longer wait for them until one of them reads again.
         """
-        if self.late or self.awaits_write and self.allowance <= 0:
+        if self.late or self.awaits_write and self.allowance <= 0 and not self.stalled:
             if not self.late:
-                self._wait_a_turn()
+                self.patience_timer = self.start_timer(PATIENCE, "patience")
             self.late.append((sender, channel_id, entries))
         else:
             self._take(sender, channel_id, entries)
-
-    def _wait_a_turn(self) -> None:
-        self.patience = PATIENCE
-        self.send(self.myAddress, ("late_publishes",))
-
-    def on_late_publishes(self, sender: Any) -> None:
-        self.patience -= 1
-        if not self.late:
-            return
-        if not self.awaits_write or self.allowance > 0 or self.patience <= 0:
-            self._take(*self.late.popleft())
-            if self.late:
-                self._wait_a_turn()
-        else:
-            self.send(self.myAddress, ("late_publishes",))
 
     def _take_late(self) -> None:
         """Before the queue is asked anything, it takes what was published before."""
@@ -164,7 +150,8 @@ class Queue(Process):
         record = self.channels.get(channel_id) or self.channel(channel_id, sender)
         count = sum([len(entry[1]) for entry in entries])
         self.credit.take(channel_id, count)
-        self.allowance -= count
+        if self.awaits_write:
+            self.allowance -= count
         for origin, contents, body_bytes, first_confirm in entries:
             self.accept(record, origin, contents, body_bytes, first_confirm)
 
@@ -330,7 +317,11 @@ class Queue(Process):
             self.expiry_timer = self.start_timer(max(0.0, head / 1e6 - self.wall_clock()) + 0.001, "expiry")
 
     def on_timer(self, payload: str) -> None:
-        if payload == "expiry":
+        if payload == "patience":
+            self.patience_timer = None
+            self.stalled = True
+            self._take_late()
+        elif payload == "expiry":
             self.expiry_timer, self.expiry_at = None, None
             self.has_work = True
         elif payload == "unused" and not len(self.consumers) and not self.ending:
@@ -468,6 +459,13 @@ class Queue(Process):
         if self.has_work:
             self.has_work = False
             self._deliver()
+        while self.late and (not self.awaits_write or self.allowance > 0):
+            self._take(*self.late.popleft())
+            self.has_work = False
+            self._deliver()
+        if self.patience_timer is not None and not self.late:
+            self.cancel_timer(self.patience_timer)
+            self.patience_timer = None
         if self.outbox:
             self._send_outbox()
         ranges = backing.drain_confirmed()
@@ -487,6 +485,7 @@ class Queue(Process):
 
     def _deliver(self) -> None:
         backing, consumers = self.backing, self.consumers
+        self.awaits_write = False
         if self.any_expiry:
             self._expire()
         while len(consumers) and len(backing):
