@@ -17,7 +17,7 @@ How the operations of the specification's section 3.1 map:
 | discard(msg_id) | `discard`, a range of numbers; nothing is kept |
 | drain_confirmed -> ids | `drain_confirmed` -> closed ranges of numbers, each number once (QS-18) |
 | fetch(ack_required) | `fetch(count, ack_required)` -> deliveries; an empty list is EMPTY |
-| drop(ack_required) | `drop(count, ack_required)` -> `Dropped`; `taken` 0 is EMPTY |
+| drop(ack_required) | `drop(count, ack_required)` -> `Dropped`; `count` 0 is EMPTY |
 | dropwhile(pred), fetchwhile(pred, fun, acc) | the same with a limit; `Swept` tells why it stopped |
 | ack(tags), requeue(tags) -> ids | `ack`, `requeue` -> how many tags were known |
 | fold(fun(msg, props, is_pending, acc)) | `fold(fun, acc)`, `fun(message, is_pending, acc) -> (acc, go_on)` |
@@ -34,7 +34,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from .message import Delivery, Message, Origin
 
@@ -72,21 +73,23 @@ class Duplicate(enum.Enum):
     REJECT = 'reject'
 
 
-class Dropped(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Dropped:
     """`tags` are the ack tags if acks were required, else empty."""
 
-    taken: int
+    count: int
     body_bytes: int
     tags: list[int]
 
 
-class Swept(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Swept:
     """What a sweep took from the head and where it stopped.
 
     `is_exhausted`: no ready message is left, `head_expiry` is None. `reached_limit`: the next head was not looked at; call again.
     """
 
-    taken: int
+    count: int
     body_bytes: int
     head_expiry: int | None
     is_exhausted: bool

@@ -106,7 +106,7 @@ class MemoryQueue(BackingQueue):
         if ack_required:
             self._make_pending(runs)
         else:
-            self._rates.out += dropped.taken
+            self._rates.out += dropped.count
         return dropped
 
     def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:

@@ -11,6 +11,7 @@ Inner queues are made when their level is first used; a queue that could have 25
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
@@ -112,7 +113,7 @@ class PriorityQueue(BackingQueue):
             if dropped == count:
                 break
             part = level.drop(count - dropped, ack_required)
-            dropped += part.taken
+            dropped += part.count
             dropped_bytes += part.body_bytes
             tags += _outer_tags(priority, part.tags)
         return Dropped(dropped, dropped_bytes, tags)
@@ -133,10 +134,10 @@ class PriorityQueue(BackingQueue):
         count = swept_bytes = 0
         for priority, level in self._levels:
             swept = sweep(priority, level, limit - count)
-            count += swept.taken
+            count += swept.count
             swept_bytes += swept.body_bytes
             if not swept.is_exhausted:
-                return swept._replace(taken=count, body_bytes=swept_bytes)
+                return replace(swept, count=count, body_bytes=swept_bytes)
         return Swept(count, swept_bytes, None, True, False)
 
     def ack(self, tags: Sequence[int]) -> int:

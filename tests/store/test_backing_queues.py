@@ -129,7 +129,7 @@ class QueueMachine(RuleBasedStateMachine):
     def drop(self, count, ack_required):
         taken, self.ready = self.ready[:count], self.ready[count:]
         dropped = self.queue.drop(count, ack_required)
-        assert dropped.taken == len(taken)
+        assert dropped.count == len(taken)
         assert dropped.body_bytes == sum(held.size for held in taken)
         assert dropped.tags == ([held.tag for held in taken] if ack_required else [])
         if ack_required:
@@ -147,7 +147,7 @@ class QueueMachine(RuleBasedStateMachine):
         taken = []
         while self.ready and len(taken) < limit and is_expired(self.ready[0].expiry, 0):
             taken.append(self.ready.pop(0))
-        assert (swept.taken, swept.body_bytes) == (len(taken), sum(held.size for held in taken))
+        assert (swept.count, swept.body_bytes) == (len(taken), sum(held.size for held in taken))
         assert swept.is_exhausted == (not self.ready)
         assert swept.head_expiry == (self.ready[0].expiry if self.ready else None)
         if self.ready and not is_expired(self.ready[0].expiry, 0) and len(taken) < limit:
@@ -266,7 +266,7 @@ def test_expired_low_level_waits_behind_live_high_head(priorities):
     priorities.publish(ORIGINS[3], [content(1)], 1, None, False)
     priorities.publish(ORIGINS[1], [content(1)], 1, 5, False)
     swept = priorities.dropwhile(lambda expiry, size: expiry is not None)
-    assert (swept.taken, swept.is_exhausted, len(priorities)) == (0, False, 2)
+    assert (swept.count, swept.is_exhausted, len(priorities)) == (0, False, 2)
 
 
 def test_ackfold_visits_the_highest_level_first(priorities):
