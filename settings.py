@@ -95,7 +95,7 @@ class Settings:
 
     # The node itself
     collect_statistics_interval: int = setting(5_000, "ms between two reports of statistics", low=1)
-    stop_timeout: int = setting(5_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
+    stop_timeout: int = setting(1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
     data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", optional=True)
 
     def __post_init__(self) -> None:

@@ -259,17 +259,22 @@ class Channel(Process):
         try:
             return await self.ask(row.address, message)
         except ProcessDown:
-            current = self.routing.queue(self.vhost, row.name)
-            if current is None or current.queue_id != row.queue_id:
+            if not self._is_routed_to(row):
                 raise no_queue(self.vhost, row.name) from None
             raise queue_unavailable(self.vhost, row.name, "crashed", self.context.node_name) from None
 
     def on_down(self, queue_id: str, reason: str) -> None:
-        self.queues.pop(queue_id, None)
+        row = self.queues.pop(queue_id, None)
         self.credit.peer_down(queue_id)
-        self.publisher.queue_gone(queue_id, reason.startswith("crash"))
+        # `noproc`: it was dead before it was watched. Only a queue that is out of the routing table went in good order.
+        crashed = reason.startswith("crash") or reason == "noproc" and row is not None and self._is_routed_to(row)
+        self.publisher.queue_gone(queue_id, crashed)
         if self.state == "running":
             self.subscriptions.queue_gone(queue_id)
+
+    def _is_routed_to(self, row: QueueRow) -> bool:
+        current = self.routing.queue(row.vhost, row.name)
+        return current is not None and current.queue_id == row.queue_id
 
     def on_confirm(self, sender: Any, queue_id: str, ranges: list[tuple[int, int]]) -> None:
         self.publisher.confirms.confirm(queue_id, ranges)
