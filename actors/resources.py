@@ -11,6 +11,7 @@ from typing import Any
 
 from ..amqp.constants import ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED
 from ..amqp.errors import AmqpError
+from ..amqp.fields import TYPE_NAMES, Table
 
 _CR_LF = str.maketrans("", "", "\r\n")
 
@@ -74,14 +75,17 @@ def generated_name(prefix: str, unpredictable: bytes) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A field value as it stands in reply texts: octets as text, booleans `true` and `false`, void `undefined`."""
+    """A field value as it stands in reply texts: octets as text, `true`, `undefined`, `[{longstr,a}]`, `{2,314}`."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
         return "undefined"
+    if isinstance(value, Table):
+        return f"[{','.join(f'{{{name},{TYPE_NAMES[letter]},{value_text(item)}}}' for name, letter, item in value)}]"
     if isinstance(value, tuple):
-        items = ["{" + ",".join(map(value_text, item)) + "}" if isinstance(item, tuple) else value_text(item) for item in value]
-        return f"[{','.join(items)}]"
+        if value and isinstance(value[0], int):
+            return f"{{{value[0]},{value[1]}}}"
+        return f"[{','.join(f'{{{TYPE_NAMES[letter]},{value_text(item)}}}' for letter, item in value)}]"
     return str(value)
