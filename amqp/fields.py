@@ -213,7 +213,7 @@ def encode_table(table: tuple[tuple[str, str, Any], ...]) -> bytes:
 def _encode_value(letter: str, value: Any) -> bytes:
     try:
         if letter == "S" or letter == "x":
-            return letter.encode() + _LENGTH.pack(len(value)) + value
+            return b"".join((letter.encode(), _LENGTH.pack(len(value)), value))
         if letter == "L":
             letter = "l"
         fixed = _FIXED.get(letter)

@@ -24,7 +24,6 @@ from .constants import (
     FRAME_END,
     FRAME_ERROR,
     FRAME_HEADER,
-    FRAME_HEARTBEAT,
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )

@@ -734,7 +734,7 @@ _BY_IDS: dict[bytes, type[Method]] = {}
 for _class in Method.__subclasses__():
     # A slotted dataclass is made anew; the class it was made from is still listed as a subclass.
     if "__dataclass_fields__" in _class.__dict__ and globals().get(_class.__name__) is _class:
-        _class.FIELDS = tuple(field.name for field in fields(_class))  # type: ignore[arg-type]
+        _class.FIELDS = tuple(field.name for field in fields(_class))
         METHODS[_class.CLASS_ID, _class.METHOD_ID] = _class
         _BY_IDS[struct.pack(">HH", _class.CLASS_ID, _class.METHOD_ID)] = _class
 
@@ -742,7 +742,7 @@ for _class in Method.__subclasses__():
 def _encode(method: Method) -> bytes:
     parts = [struct.pack(">HH", method.CLASS_ID, method.METHOD_ID)]
     bits = count = 0
-    for name, kind in zip(method.FIELDS, method.SIGNATURE):
+    for name, kind in zip(method.FIELDS, method.SIGNATURE, strict=True):
         value = getattr(method, name)
         if kind == "b":
             if count == 8:

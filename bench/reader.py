@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ..amqp.frames import build_content, method_frame
 from ..amqp.methods import BasicAck, BasicPublish
+from ..amqp.properties import Properties, encode_properties
 from ..amqp.reader import ACKS, RUN, FrameReader
 
 PROPS = b"\x10\x00\x02"  # delivery_mode 2
@@ -29,6 +30,25 @@ def publishes(sizes: Callable[[int], int]) -> bytes:
             made[size] = method + build_content(1, PROPS, b"x" * size, 131072)
         parts.append(made[size])
     return b"".join(parts)
+
+
+def differing() -> bytes:
+    """MESSAGES publishes of 100 octets, each with its own message id."""
+    method = method_frame(1, BasicPublish(routing_key="bench.queue"))
+    parts = []
+    for number in range(MESSAGES):
+        props = encode_properties(Properties(delivery_mode=2, message_id=f"{number:032x}"))
+        parts.append(method + build_content(1, props, b"x" * 100, 131072))
+    return b"".join(parts)
+
+
+def by_turns() -> bytes:
+    """MESSAGES publishes of 100 octets on four channels by turns."""
+    made = [
+        method_frame(channel, BasicPublish(routing_key=f"queue.{channel}")) + build_content(channel, PROPS, b"x" * 100, 0)
+        for channel in (1, 2, 3, 4)
+    ]
+    return b"".join(made) * (MESSAGES // 4)
 
 
 def measure(octets: bytes, chunk: int, fast: bool) -> float:
@@ -60,14 +80,16 @@ def main() -> None:
         "100 B": publishes(lambda number: 100),
         "1 KiB": publishes(lambda number: 1024),
         "100 to 163 B": publishes(lambda number: 100 + number * 7 % 64),
+        "own message id": differing(),
+        "four channels": by_turns(),
         "no body": publishes(lambda number: 0),
         "basic.ack": b"".join(method_frame(1, BasicAck(number)) for number in range(MESSAGES)),
     }
-    print(f"{'input':14}{'pieces of':>10}{'fast':>10}{'slow':>10}   ns a message")
+    print(f"{'input':16}{'pieces of':>10}{'fast':>10}{'slow':>10}   ns a message")
     for name, octets in inputs.items():
         for chunk in (65536, 262144):
             fast, slow = (measure(octets, chunk, fast) for fast in (True, False))
-            print(f"{name:14}{chunk // 1024:>6} KiB{fast:>10.0f}{slow:>10.0f}")
+            print(f"{name:16}{chunk // 1024:>6} KiB{fast:>10.0f}{slow:>10.0f}")
 
 
 if __name__ == "__main__":

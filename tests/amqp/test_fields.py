@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -187,7 +187,7 @@ def test_a_name_too_long_is_refused() -> None:
 
 def test_plain_values_get_the_letters_a_client_would_choose() -> None:
     """`table_from` and back."""
-    when = datetime(2024, 1, 2, tzinfo=timezone.utc)
+    when = datetime(2024, 1, 2, tzinfo=UTC)
     plain = {
         "n": None,
         "t": True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pamqp.commands
@@ -117,7 +117,7 @@ _for_pamqp = st.fixed_dictionaries(
         "reply_to": short_strings,
         "expiration": short_strings,
         "message_id": short_strings,
-        "timestamp": st.integers(0, 1 << 32).map(lambda n: datetime.fromtimestamp(n, tz=timezone.utc)),
+        "timestamp": st.integers(0, 1 << 32).map(lambda n: datetime.fromtimestamp(n, tz=UTC)),
         "message_type": short_strings,
         "user_id": short_strings,
         "app_id": short_strings,

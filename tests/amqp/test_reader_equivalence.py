@@ -21,7 +21,7 @@ def _reader(rng: Random, fast: bool) -> FrameReader:
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 120))
-@settings(steady, max_examples=1000)
+@settings(steady, max_examples=500)
 def test_fast_and_slow_give_the_events_the_conversation_means(seed: int, length: int) -> None:
     """AB-45: any publishes, acks and methods, channels interleaved, cut at random, with any credit."""
     rng = Random(seed)
@@ -37,7 +37,7 @@ def test_fast_and_slow_give_the_events_the_conversation_means(seed: int, length:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(steady, max_examples=100)
+@settings(steady, max_examples=60)
 def test_fast_and_slow_agree_while_limits_change(seed: int) -> None:
     """`max_body_size` and `frame_max` may be set at any time and hold from then on."""
     octets, _ = conversation(Random(seed), 60)

@@ -157,11 +157,15 @@ FATAL = [
         struct.pack(">BHI", 1, 1, 4097),
         "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4097,4088}",
     ),
+    (
+        "octets that are no frame",
+        b"\xff\xce" * 12,
+        "FRAME_ERROR - type 255, all octets = <<>>: {frame_too_large,3472871167,4088}",
+    ),
     (  # RabbitMQ breaks the line before the 0.
         "no end octet",
         PUBLISH[:-1] + b"\x00",
-        "FRAME_ERROR - type 1, all octets = <<0,60,0,40,0,0,0,7,110,111,119,104,101,114,101,0>>: "
-        "{invalid_frame_end_marker,0}",
+        "FRAME_ERROR - type 1, all octets = <<0,60,0,40,0,0,0,7,110,111,119,104,101,114,101,0>>: {invalid_frame_end_marker,0}",
     ),
     (
         "no end octet, printable",
