@@ -7,8 +7,8 @@ Everything here happens on one thread and knows neither descriptors nor sleep; `
     gone     its parent got ChildActorExited
 
 An actor is told to end by a message like any other (ActorExitRequest, in its place in the mailbox), so what was sent
-before is done before. What still waits in the mailbox after that is undeliverable: an ask is answered with
-ProcessDown, a monitor with `noproc`, anything else becomes a dead letter.
+before is done before. What still waits in the mailbox after that is undeliverable, as is what comes later: an ask is
+answered with ProcessDown, a monitor with its `$down`, anything else becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -271,13 +271,13 @@ class ActorBase:
             raise InvalidActorAddress(target, "not a valid ActorAddress for sending messages to")
         self.enqueue(sender, target, message)
 
-    def undeliverable(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+    def undeliverable(self, sender: ActorAddress, target: ActorAddress, message: Any, reason: str = "noproc") -> None:
         if type(message) is tuple and message:
             if message[0] == "ask" and len(message) == 3:
-                self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown("noproc")))
+                self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown(reason)))
                 return
             if message[0] == "$monitor":
-                self.enqueue(target, sender, ("$down", message[1], "noproc"))
+                self.enqueue(target, sender, ("$down", message[1], reason))
                 return
             if type(message[0]) is str and message[0].startswith("$"):
                 return
@@ -359,7 +359,7 @@ class ActorBase:
             self.poller.unwatch(cell, fd)
         unread, cell.queue = cell.queue, deque()
         for sender, message in unread:
-            self.undeliverable(sender, cell.address, message)
+            self.undeliverable(sender, cell.address, message, reason)
         monitors, cell.monitors = cell.monitors, {}
         for (_, ref), watcher in monitors.items():
             self.enqueue(cell.address, watcher, ("$down", ref, reason))

@@ -96,8 +96,8 @@ class Cell:
         return self.base.create(actor_class, self, requirements, global_name, source_hash)
 
     def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
-        delay = period if isinstance(period, timedelta) else timedelta(seconds=period)
-        self.start_timer(delay.total_seconds(), WakeupMessage(delay, payload))
+        seconds = period.total_seconds() if isinstance(period, timedelta) else period
+        self.start_timer(seconds, WakeupMessage(period, payload))
 
     def handleDeadLetters(self, address: ActorAddress, enable: bool) -> None:
         self.base.handle_dead_letters(address, enable)

@@ -236,7 +236,12 @@ class LoopBase(ActorBase):
     # -- other threads -----------------------------------------------------------------------------
 
     def post(self, function: Callable[..., None], *args: Any) -> None:
-        """Have the loop call `function(*args)` soon, in the order of each thread's posts. Never waits."""
+        """Have the loop call `function(*args)` soon, in the order of each thread's posts. Never waits.
+
+        After shutdown it does nothing.
+        """
+        if self._closed:
+            return
         self._inbox.append((function, args))
         if self._asleep:
             self._wake()

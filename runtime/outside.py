@@ -136,8 +136,10 @@ class OutsideClient(Port):
             arrived.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         else:
             base.run_until(lambda: bool(outcome), timeout)
-        if not outcome and self._give_up(ref, address):
-            raise ProcessTimeout(f"{address} did not answer within {timeout} s")
+        if not outcome:
+            if self._give_up(ref, address):
+                raise ProcessTimeout(f"{address} did not answer within {timeout} s")
+            arrived.acquire()  # the answer is being handed over at this very moment
         ok, value = outcome[0]
         if ok:
             return value

@@ -411,6 +411,8 @@ def _handlers_of(cls: type) -> dict[str, Handler]:
     handlers = dict(_PROTOCOL)
     for attribute in dir(cls):
         if attribute.startswith("on_") and attribute not in EVENTS:
+            if attribute[3:] in _PROTOCOL:
+                raise TypeError(f"{cls.__name__}.{attribute}: messages of that name are the runtime's own")
             handlers[attribute[3:]] = getattr(cls, attribute)
     return handlers
 
