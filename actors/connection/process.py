@@ -44,6 +44,7 @@ class ChannelEntry:
     channel_id: str
     address: Any
     events: list[tuple]
+    closing: bool = False       # it is sending, or has sent, channel.close
     ended: bool = False         # it has told us that it is done
 
 
@@ -151,6 +152,9 @@ class Connection(Process):
         if not entry.events:
             self.touched.append(entry)
         entry.events.append(event)
+        if entry.closing and kind == METHOD and type(event[2]) is methods.ChannelCloseOk:
+            # The client may use the number again at once (py-amqp does), so nothing more is read before the old channel has gone.
+            self.pause(f"end of channel {number}")
         if kind is RUN or kind is OVERSIZED:
             self.credit.spend(entry.channel_id, len(event[4]) if kind is RUN else 1)
             self.reader.credit[number] = self.credit.credit_from(entry.channel_id)
@@ -266,6 +270,7 @@ class Connection(Process):
         self.credit.peer_down(entry.channel_id)
         self.output.forget_channel(entry.channel_id)
         self.unpause(f"backlog of channel {entry.number}")
+        self.unpause(f"end of channel {entry.number}")
         self._unblock_if_free()
 
     def on_down(self, channel_id: str, reason: str) -> None:
@@ -286,6 +291,9 @@ class Connection(Process):
         self.closing.fail(error)
 
     def on_channel_error(self, sender: Any, number: int, code: int, text: str) -> None:
+        entry = self.channels.get(number)
+        if entry is not None:
+            entry.closing = True
         log.error("%s channel %d: closing with %d, %s", self.name, number, code, text)
 
     # -- channel 0 ------------------------------------------------------------------------------------------------------------------------------
