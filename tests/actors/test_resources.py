@@ -16,8 +16,10 @@ TEXTS = [
     (
         resources.queue_locked("/", "q"),
         405,
-        "cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally declared on another connection "
-        "or the exclusive property value does not match that of the original declaration.",
+        (
+            "cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally declared on another connection "
+            "or the exclusive property value does not match that of the original declaration."
+        ),
     ),
     (
         resources.queue_unavailable("/", "q", "down", "warren@a"),
