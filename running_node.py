@@ -41,7 +41,11 @@ class BrokerError(Exception):
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says what, why, and the way out."""
+    """The broker cannot start; the text says what, why, and the way out. `errno` is set if the operating system refused the address."""
+
+    def __init__(self, text: str, errno: int | None = None):
+        super().__init__(text)
+        self.errno = errno
 
 
 class RunningNode:
@@ -60,7 +64,7 @@ class RunningNode:
             facts = self.ask_node(("start", settings))
         except ListenError as error:
             self._base.shutdown()
-            raise StartError(str(error)) from None
+            raise StartError(str(error), error.errno) from None
         except BaseException:
             self._base.shutdown()
             raise

@@ -5,6 +5,7 @@ The first SIGINT or SIGTERM stops it cleanly (clients get connection.close 320 C
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -40,8 +41,8 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     try:
         node = RunningNode(settings, thread=False)
     except StartError as error:
-        holder = port_holder(settings.port)
-        raise StartError(f"{error}. The port is held by {holder}." if holder else str(error)) from None
+        holder = port_holder(settings.port) if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"{error}. The port is held by {holder}." if holder else str(error), error.errno) from None
     signals = _Signals(node)
     on_ready(report(settings, node.host, node.port))
     try:
@@ -59,9 +60,11 @@ def report(settings: Settings, host: str, port: int) -> str:
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
     local_only = ", ".join(user for user in settings.loopback_users) or "nobody"
     heartbeat = f"every {settings.heartbeat} s" if settings.heartbeat else "off"
+    # A password that everybody knows may be shown; any other is the operator's own business.
+    login = f"{settings.default_user}:{settings.default_pass}" if settings.default_pass == "guest" else settings.default_user
     rows = [
         ("listening", f"{shown}:{port} (AMQP 0-9-1, no TLS)"),
-        ("url", f"amqp://{settings.default_user}@{reachable}:{port}/%2F"),
+        ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
         ("node", settings.node_name),
         ("messages", "kept in memory only; all are lost when it stops"),
         ("heartbeats", heartbeat),

@@ -21,7 +21,14 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class ListenError(ProcessError):
-    """The address cannot be listened on; the text says why and what to do."""
+    """The address cannot be listened on; the text says why and what to do, `errno` which of the system's reasons it was."""
+
+    def __init__(self, text: str, errno: int | None) -> None:
+        super().__init__(text, errno)
+        self.errno = errno
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Listener(Process):
@@ -47,7 +54,7 @@ class Listener(Process):
             self.socket = _listen(*candidates[0][::4], context.settings.backlog)
         except OSError as error:
             self.stop("cannot listen")
-            raise ListenError(_explain(error, host, port)) from None
+            raise ListenError(_explain(error, host, port), error.errno) from None
         self.watch(self.socket.fileno())
         bound: tuple[Any, ...] = self.socket.getsockname()
         return bound[0], bound[1]

@@ -1,0 +1,34 @@
+"""Every command and every option of `warren` is described in the documents."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from warren.cli.main import root
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def commands(group, prefix="warren"):
+    for name, command in group.commands.items():
+        yield f"{prefix} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix} {name}")
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(root)))
+def test_a_command_and_its_options_are_documented(name, command):
+    assert name in TEXT
+    for parameter in command.params:
+        for option in parameter.opts:
+            if option.startswith("--"):
+                assert option in TEXT, f"{name} {option}"
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(root)))
+def test_a_command_has_help(name, command):
+    assert command.help, name
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{name} {parameter.name}"

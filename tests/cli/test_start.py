@@ -1,0 +1,139 @@
+"""`warren start` as a process: report, signals, exit codes, and errors that say what to do."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pika
+import pika.exceptions
+import pytest
+
+WARREN = Path(sys.executable).with_name("warren")
+
+
+def warren(*arguments):
+    return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=30, cwd="/")
+
+
+@contextmanager
+def started(*arguments):
+    """(process, port) of a `warren start --port 0`; what it printed before is on `process.report`."""
+    command = [WARREN, "start", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/") as process:
+        try:
+            process.report = ""
+            while "stop " not in process.report:
+                line = process.stdout.readline()
+                assert line, process.stderr.read()
+                process.report += line
+            yield process, int(re.search(r"listening\s+\S+:(\d+) ", process.report)[1])
+        finally:
+            process.kill()
+
+
+def test_warren_alone_prints_help():
+    result = warren()
+    assert result.returncode == 0
+    assert "warren start" in result.stdout
+    assert result.stderr == ""
+
+
+def test_the_version_is_a_line_of_its_own():
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", warren("--version").stdout)
+
+
+def test_an_unknown_command_is_wrong_use():
+    result = warren("strat")
+    assert result.returncode == 64
+    assert "strat" in result.stderr
+
+
+def test_the_report_names_address_url_and_how_to_stop():
+    with started() as (process, port):
+        assert f"amqp://guest:guest@127.0.0.1:{port}/%2F" in process.report
+        assert "memory only" in process.report
+        assert f"process {process.pid}" in process.report
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_and_clients_are_told(number):
+    """Clients get connection.close 320; the process exits with 0."""
+    with started() as (process, port):
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        process.send_signal(number)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+            while True:
+                connection.process_data_events(time_limit=5)
+        assert caught.value.reply_code == 320
+        assert process.wait(10) == 0
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path):
+    """A client that never answers holds up a clean stop for stop_timeout; nobody has to wait for it."""
+    config = tmp_path / "slow.toml"
+    config.write_text("stop_timeout = 60000\n")
+    with started("--config", config) as (process, port):
+        silent = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        process.terminate()
+        wait_for_line(process.stderr, "stopping on SIGTERM")
+        process.terminate()
+        assert process.wait(5) == 130
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            silent.close()
+
+
+def wait_for_line(stream, text):
+    for line in stream:
+        if text in line:
+            return
+    raise AssertionError(f"no line with {text!r}")
+
+
+def test_a_taken_port_names_who_holds_it():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = warren("start", "--port", str(taken.getsockname()[1]))
+    assert result.returncode == 70
+    assert "in use" in result.stderr
+    assert re.search(r"held by \S+.* \(process \d+\)", result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_an_address_of_another_machine():
+    result = warren("start", "--host", "192.0.2.1", "--port", "0")
+    assert result.returncode == 70
+    assert "no such address" in result.stderr
+
+
+def test_a_data_directory_is_refused_honestly(tmp_path):
+    """Until the store is there, accepting it would lose what somebody meant to keep."""
+    result = warren("start", "--data-dir", str(tmp_path))
+    assert result.returncode == 78
+    assert "memory only" in result.stderr
+
+
+def test_a_wrong_setting_names_file_line_and_the_nearest_key(tmp_path):
+    config = tmp_path / "warren.toml"
+    config.write_text("heartbeat = 10\nframe_maxx = 8192\n")
+    result = warren("start", "--config", str(config))
+    assert result.returncode == 78
+    assert f"{config}, line 2: unknown setting 'frame_maxx'; did you mean 'frame_max'?" in result.stderr
+
+
+def test_a_missing_config_file(tmp_path):
+    result = warren("start", "--config", str(tmp_path / "none.toml"))
+    assert result.returncode == 78
+    assert "No such file" in result.stderr
+
+
+def test_settings_of_the_file_take_effect(tmp_path):
+    config = tmp_path / "warren.toml"
+    config.write_text("frame_max = 8192\nheartbeat = 7\n")
+    with started("--config", config) as (_process, port):
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        tuned = connection._impl.params
+        assert (tuned.frame_max, tuned.heartbeat) == (8192, 7)
+        connection.close()
