@@ -110,13 +110,13 @@ class Channel(Process):
         kind = event[0]
         try:
             if kind == RUN:
-                self._take_credit(len(event[4]))
+                self.credit.take(CONNECTION, len(event[4]))
                 self.running_ids = (60, 40)
                 if self.state == "running":
                     self.publisher.publish(event[2], event[3], event[4], event[5])
             elif self.state != "running":
                 if kind == OVERSIZED:
-                    self._take_credit(1)
+                    self.credit.take(CONNECTION, 1)
                 self._handle_closed(event)
             elif kind == ACKS:
                 self.running_ids = (60, 80)
@@ -132,7 +132,7 @@ class Channel(Process):
                     self.busy = True
                     self.spawn(self._finish(waiting))
             elif kind == OVERSIZED:
-                self._take_credit(1)
+                self.credit.take(CONNECTION, 1)
                 self.running_ids = (60, 40)
                 self.publisher.refuse_oversized(event[4])
         except AmqpError as error:
@@ -158,9 +158,6 @@ class Channel(Process):
             self._fail(error)
         finally:
             self.resume()
-
-    def _take_credit(self, count: int) -> None:
-        self.credit.take(CONNECTION, count)
 
     # -- errors and closing -------------------------------------------------------------------------------------------------------------------
 
@@ -323,7 +320,7 @@ class Channel(Process):
         publisher = self.publisher
         if publisher.outgoing:
             publisher.flush()
-        if publisher.confirms.has_settled and self.state == "running":
+        if publisher.numbering and publisher.confirms.has_settled and self.state == "running":
             publisher.flush_confirms()
         if self.out:
             self._send_output()

@@ -50,6 +50,7 @@ class Publisher:
         self.channel = channel
         self.confirms = Confirms()
         self.confirming = False
+        self.numbering = False          # publishes get numbers: confirm mode, or a transaction
         self.transaction: Transaction | None = None
         self.committing = False
         self.outgoing: dict[str, tuple[QueueRow, list[tuple]]] = {}
@@ -102,7 +103,8 @@ class Publisher:
             for row in rows:
                 batch = outgoing.get(row.queue_id)
                 if batch is None:
-                    self.channel.know(row)
+                    if row.queue_id not in self.channel.queues:
+                        self.channel.know(row)
                     batch = outgoing[row.queue_id] = (row, [])
                 batch[1].append((publication.origin, contents, body_bytes, first))
             return
@@ -191,7 +193,7 @@ class Publisher:
     def confirm_select(self, method: methods.ConfirmSelect) -> None:
         if self.transaction is not None:
             raise AmqpError(406, "cannot switch from tx to confirm mode")
-        self.confirming = True
+        self.confirming = self.numbering = True
         if not method.nowait:
             self.channel.reply_with(methods.ConfirmSelectOk())
 
@@ -223,6 +225,7 @@ class Publisher:
             raise AmqpError(406, "cannot switch from confirm to tx mode")
         if self.transaction is None:
             self.transaction = Transaction()
+            self.numbering = True
         self.channel.reply_with(methods.TxSelectOk())
 
     def _need_transaction(self) -> "Transaction":

@@ -170,6 +170,16 @@ class Consumers:
     def share(self, count: int) -> tuple[list[Share], int]:
         """Shares out up to `count` messages: the shares in order, and how many messages they cover (a prefix).
         The consumers' counts are moved. A step other than 1 occurs only when `is_uniform`."""
+        if len(self._all) == 1:
+            # The usual queue: no line, nobody to take turns with.
+            only = self._all[0]
+            size = only.capacity
+            if size > count:
+                size = count
+            if size <= 0:
+                return [], 0
+            only.took(size)
+            return [(only, 0, size, 1)], size
         shares: list[Share] = []
         at = 0
         while at < count:

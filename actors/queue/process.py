@@ -63,6 +63,8 @@ class Queue(Process):
         self.row = row
         self.queue_id = row.queue_id
         self.settings: QueueSettings = queue_settings(row.arguments)
+        self.rejects_publish = self.settings.rejects_publish
+        self.drops_head = self.settings.drops_head
         self.consumers = Consumers(self.settings.single_active_consumer)
         self.backing = open_backing_queue(self.settings, self.now)
         self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
@@ -165,7 +167,7 @@ class Queue(Process):
         count = len(contents)
         if origin.persistent and not self.row.durable:
             origin = self._as_transient(origin)
-        if settings.rejects_publish and self._exceeds(count, body_bytes):
+        if self.rejects_publish and self._exceeds(count, body_bytes):
             if count > 1:
                 for offset, content in enumerate(contents):
                     self.accept(record, origin, [content], _body_bytes([content]), first_confirm and first_confirm + offset)
@@ -177,7 +179,7 @@ class Queue(Process):
             return
 
         backing = self.backing
-        expiry = self._expiry_of(origin)
+        expiry = None if settings.message_ttl is None and origin.expiration is None else self._expiry_of(origin)
         durable = first_confirm and origin.persistent
         if len(self.consumers) and backing.is_empty() and self.consumers.is_uniform:
             shares, taken = self.consumers.share(count)
@@ -205,7 +207,7 @@ class Queue(Process):
             self.awaiting.add(tags, record.channel_id, first_confirm)
         elif first_confirm:
             self._confirm(record, first_confirm, count)
-        if settings.drops_head:
+        if self.drops_head:
             self._drop_overflow()
         self.has_work = True
 
@@ -268,14 +270,12 @@ class Queue(Process):
     def wall_clock_us(self) -> int:
         return int(self.wall_clock() * 1_000_000)
 
-    def _expiry_of(self, origin: Origin) -> int | None:
+    def _expiry_of(self, origin: Origin) -> int:
         ttl = self.settings.message_ttl
         if origin.expiration is not None:
             self.uneven_expiry = True
             if ttl is None or origin.expiration < ttl:
                 ttl = origin.expiration
-        if ttl is None:
-            return None
         self.any_expiry = True
         return self.wall_clock_us() + ttl * 1000
 
