@@ -225,7 +225,12 @@ class Broker:
     # -- making trouble --------------------------------------------------------------------------------------------------------
 
     def set_alarm(self, resource: Literal["memory", "disk"], on: bool) -> None:
-        """Raise or clear a resource alarm: while one is on, connections that publish are blocked and told so (connection.blocked)."""
+        """Raise or clear a resource alarm: while one is on, connections that publish are blocked and told so (connection.blocked).
+
+        Raises ValueError for another resource.
+        """
+        if resource not in ("memory", "disk"):
+            raise ValueError(f"resource is {resource!r}; it must be 'memory' or 'disk'")
         self._node.ask_node(("set_alarm", resource, on))
 
     def close_connections(self, reason: str = "closed by the operator") -> int:

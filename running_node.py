@@ -13,7 +13,7 @@ from typing import Any
 from thespian.actors import ActorSystem
 
 from .actors.listener import ListenError
-from .actors.node import NodeSupervisor
+from .actors.node import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop_base import LoopBase
@@ -105,6 +105,8 @@ class RunningNode:
             return self._client.ask(address, request, CALL_TIMEOUT)
         except AmqpError as error:
             raise BrokerError(error.code, error.name, error.text) from None
+        except NodeError as error:
+            raise BrokerError(530, "NOT_ALLOWED", str(error)) from None
         except ProcessDown as error:
             raise BrokerError(541, "INTERNAL_ERROR", f"the broker has ended: {error}") from error
 
