@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .process import Process
 
 _TIMER = "$timer"
+
+# The multi-process bases report a child's exit twice, once as its goodbye and once when its operating-system process
+# is reaped, within milliseconds. So many of the latest exits are remembered to tell the second from a new one.
+_REMEMBERED_EXITS = 64
 
 
 class StockHost:
@@ -42,6 +47,7 @@ class StockHost:
         self._fds: set[int] = set()
         self._monitors: dict[tuple[str, Any], ActorAddress] = {}
         self._end_reason: str | None = None
+        self._exits: deque[ActorAddress] = deque(maxlen=_REMEMBERED_EXITS)
 
     def receive(self, message: Any, sender: ActorAddress) -> ThespianWatch | None:
         process = self._process
@@ -52,6 +58,10 @@ class StockHost:
         if isinstance(message, ActorExitRequest):
             self._end("normal")
             return None
+        if isinstance(message, ChildActorExited):
+            if message.childAddress in self._exits:
+                return self._watching()
+            self._exits.append(message.childAddress)
         if isinstance(message, WakeupMessage) and type(message.payload) is tuple and message.payload[:1] == (_TIMER,):
             message = message.payload
         try:
@@ -65,6 +75,9 @@ class StockHost:
         else:
             if process._stop_reason is not None:
                 self._leave(process._stop_reason)
+        return self._watching()
+
+    def _watching(self) -> ThespianWatch | None:
         return ThespianWatch(sorted(self._fds)) if self._fds else None
 
     def _leave(self, reason: str) -> None:

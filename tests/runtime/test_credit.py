@@ -1,0 +1,345 @@
+"""Credit bookkeeping: the rows of the specification's test table that concern one actor or a chain of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.runtime.credit import DEFAULT_PAIR, UNLIMITED, CreditFlow, check_pair
+
+
+class Grants(list):
+    """Takes a flow's grants as (peer, amount)."""
+
+    def __call__(self, peer, amount):
+        self.append((peer, amount))
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def flow(pair=(400, 200), **options):
+    grants = Grants()
+    return CreditFlow(pair, grants, **options), grants
+
+
+pairs = st.integers(1, 30).flatmap(lambda initial: st.tuples(st.just(initial), st.integers(1, initial)))
+
+
+class TestSettings:
+    """credit_flow_settings (FC-1 to FC-3)."""
+
+    def test_the_default_pair_is_400_200(self):
+        """As RabbitMQ 3.10."""
+        assert DEFAULT_PAIR == (400, 200)
+        assert CreditFlow().credit_from("p") == 400 and CreditFlow().credit_to("p") == 200
+
+    @pytest.mark.parametrize("pair", [(600, 300), (200, 50), (1, 1), (0, 0), [4, 2]])
+    def test_accepted(self, pair):
+        """0 < M <= I, or {0, 0}."""
+        assert check_pair(pair, "key") == tuple(pair)
+
+    @pytest.mark.parametrize(
+        "pair", [(200, 400), (1, 0), (0, 1), (-1, -1), (4, -2), (4,), (4, 2, 1), "42", None, (4.0, 2), (True, True)]
+    )
+    def test_refused_naming_the_key(self, pair):
+        """M > I would stall for ever."""
+        with pytest.raises(ValueError, match="msg_store_credit_disc_bound"):
+            check_pair(pair, "msg_store_credit_disc_bound")
+
+    def test_a_pair_is_fixed_while_the_relation_lasts(self):
+        """FC-2; a peer that died may come back under another pair."""
+        credit, _ = flow()
+        credit.relate("store", (4000, 800))
+        assert credit.credit_from("store") == 4000 and credit.credit_from("other") == 400
+        credit.spend("store")
+        with pytest.raises(ValueError, match="fixed"):
+            credit.relate("store", (1, 1))
+        credit.peer_down("store")
+        credit.relate("store", (1, 1))
+        assert credit.credit_from("store") == 1
+
+    def test_a_hop_that_is_switched_off_never_blocks_nor_grants(self):
+        """{0, 0}."""
+        credit, grants = flow((0, 0))
+        credit.spend("p", 10_000)
+        credit.take("p", 10_000)
+        credit.bump("p", 10)
+        assert not credit.blocked and not grants and credit.credit_from("p") == UNLIMITED
+
+
+class TestPairBoundaries:
+    """pair_boundaries (FC-4, FC-5)."""
+
+    @given(pairs)
+    def test_blocked_exactly_by_the_initial_th_send(self, pair):
+        """Not one sooner."""
+        credit, _ = flow(pair)
+        for _ in range(pair[0] - 1):
+            credit.spend("p")
+            assert not credit.blocked
+        credit.spend("p")
+        assert credit.blocked and credit.blocked_peers() == ["p"] and credit.credit_from("p") == 0
+
+    @given(pairs, st.integers(1, 200))
+    def test_a_grant_follows_every_more_th_taken(self, pair, taken):
+        """Of exactly M each."""
+        credit, grants = flow(pair)
+        for number in range(1, taken + 1):
+            credit.take("p")
+            assert len(grants) == number // pair[1]
+        assert set(grants) <= {("p", pair[1])}
+
+    def test_sending_goes_on_below_zero(self):
+        """0 -> -1; the block is entered once."""
+        credit, _ = flow((2, 1))
+        for _ in range(5):
+            credit.spend("p")
+        assert credit.credit_from("p") == -3 and credit.blocks() == 1
+
+
+class TestBumpPartial:
+    """bump_partial (FC-7, FC-9)."""
+
+    def test_a_bump_that_leaves_nothing_does_not_unblock(self):
+        """Credit must pass zero."""
+        credit, _ = flow((4, 2))
+        credit.spend("p", 7)
+        credit.bump("p", 2)
+        assert credit.blocked and credit.credit_from("p") == -1
+        credit.bump("p", 1)
+        assert credit.blocked and credit.credit_from("p") == 0
+        credit.bump("p", 2)
+        assert not credit.blocked and credit.credit_from("p") == 2
+
+    def test_two_exhausted_peers_need_both_bumps(self):
+        """One is enough to be blocked."""
+        credit, _ = flow((4, 2))
+        credit.spend("p", 4)
+        credit.spend("q", 4)
+        credit.spend("r", 1)
+        credit.bump("p", 2)
+        assert credit.blocked and credit.blocked_peers() == ["q"]
+        credit.bump("q", 2)
+        assert not credit.blocked
+
+    def test_grants_wait_for_the_last_bump_oldest_first(self):
+        """FC-6, FC-8; what is owed to one peer goes as one sum."""
+        credit, grants = flow((4, 2))
+        credit.spend("down", 4)
+        for peer, count in [("b", 2), ("a", 2), ("b", 3), ("c", 1)]:
+            credit.take(peer, count)
+        assert not grants and credit.deferred("b") == 4
+        credit.bump("down", 2)
+        assert grants == [("b", 4), ("a", 2)]
+        assert credit.deferred("b") == 0
+
+
+class TestBatches:
+    """batch_equals_singles (FC-11)."""
+
+    @given(pairs, st.lists(st.tuples(st.sampled_from(["spend", "take", "bump"]), st.integers(1, 90)), max_size=30))
+    def test_any_split_gives_the_same_states(self, pair, steps):
+        """Batch and singles agree in credit, blocks and total granted at the end of each batch."""
+        batched, batch_grants = flow(pair)
+        single, single_grants = flow(pair)
+        for name, count in steps:
+            peer = "up" if name == "take" else "down"
+            getattr(batched, name)(peer, count)
+            for _ in range(count):
+                getattr(single, name)(peer, 1)
+            assert batched.credit_from("down") == single.credit_from("down")
+            assert batched.credit_to("up") == single.credit_to("up")
+            assert batched.blocked == single.blocked
+            assert batched.deferred("up") == single.deferred("up")
+            assert sum(amount for _, amount in batch_grants) == sum(amount for _, amount in single_grants)
+
+    def test_a_batch_costs_its_size(self):
+        """Never 1."""
+        credit, grants = flow((400, 200))
+        credit.spend("p", 399)
+        assert credit.credit_from("p") == 1
+        credit.take("p", 1000)
+        assert grants == [("p", 1000)] and credit.credit_to("p") == 200
+
+
+class Chain:
+    """socket -> reader -> channel -> queue -> store, each a CreditFlow and a mailbox, run by hand."""
+
+    names = ("reader", "channel", "queue", "store")
+
+    def __init__(self, pair):
+        self.flows = {}
+        self.mail = {name: deque() for name in self.names}
+        self.bumps = deque()
+        self.stored = []
+        self.produced = 0
+        for name in self.names:
+            self.flows[name] = CreditFlow(pair, lambda peer, amount, name=name: self.bumps.append((name, peer, amount)))
+
+    def read(self):
+        """The reader hands over one message, unless it is blocked. True if it did."""
+        if self.flows["reader"].blocked:
+            return False
+        self.flows["reader"].spend("channel")
+        self.mail["channel"].append(self.produced)
+        self.produced += 1
+        return True
+
+    def work(self, name):
+        """One stage takes one message and passes it on. True if there was one."""
+        if not self.mail[name]:
+            return False
+        index = self.names.index(name)
+        message = self.mail[name].popleft()
+        self.flows[name].take(self.names[index - 1])
+        if name == "store":
+            self.stored.append(message)
+        else:
+            below = self.names[index + 1]
+            self.flows[name].spend(below)
+            self.mail[below].append(message)
+        return True
+
+    def deliver_bumps(self):
+        while self.bumps:
+            giver, peer, amount = self.bumps.popleft()
+            self.flows[peer].bump(giver, amount)
+
+
+class TestCascade:
+    """cascade (FC-8, FC-14)."""
+
+    def test_the_chain_fills_stops_and_runs_again(self):
+        """With the store stopped the reader stops; once released, all four stages unblock by messages alone."""
+        chain = Chain((40, 20))
+        while chain.read() or chain.work("channel") or chain.work("queue"):
+            chain.deliver_bumps()
+        assert all(chain.flows[name].blocked for name in ("reader", "channel", "queue"))
+        stuck = chain.produced
+        assert stuck <= 3 * 40 and len(chain.mail["store"]) == stuck
+        while any(chain.work(name) for name in ("store", "queue", "channel")):
+            chain.deliver_bumps()
+        assert not any(credit.blocked for credit in chain.flows.values())
+        assert chain.read()
+        while any(chain.work(name) for name in chain.names[1:]):
+            chain.deliver_bumps()
+        assert chain.stored == list(range(stuck + 1))
+
+    @pytest.mark.parametrize("frozen, bound", [("channel", 40), ("queue", 80), ("store", 120)])
+    def test_a_frozen_stage_holds_at_most_the_credit_above_it(self, frozen, bound):
+        """FC-59: the sum of I over the hops from the socket."""
+        chain = Chain((40, 20))
+        free = [name for name in chain.names[1:] if name != frozen]
+        while chain.read() or any(chain.work(name) for name in free):
+            chain.deliver_bumps()
+            assert len(chain.mail[frozen]) <= bound
+        assert chain.flows["reader"].credit_from("channel") == 0
+
+
+class TestPeerDeath:
+    """peer_death (FC-53, FC-55, FC-56)."""
+
+    def test_the_death_of_the_exhausted_peer_unblocks_and_cascades(self):
+        """At once."""
+        credit, grants = flow((4, 2))
+        credit.take("up", 1)
+        credit.spend("queue", 4)
+        credit.take("up", 1)
+        assert credit.blocked and not grants
+        credit.peer_down("queue")
+        assert not credit.blocked and grants == [("up", 2)]
+
+    def test_a_peer_of_the_same_name_starts_afresh(self):
+        """With full credit both ways."""
+        credit, grants = flow((4, 2))
+        credit.spend("p", 3)
+        credit.take("p", 1)
+        credit.peer_down("p")
+        assert credit.credit_from("p") == 4 and credit.credit_to("p") == 2
+
+    def test_late_bumps_are_ignored(self):
+        """No entry comes of them."""
+        credit, _ = flow((4, 2))
+        credit.spend("p", 4)
+        credit.peer_down("p")
+        credit.bump("p", 200)
+        credit.bump("never seen", 200)
+        assert credit.credit_from("p") == 4 and credit.credit_from("never seen") == 4
+
+    def test_what_was_kept_back_for_the_dead_is_dropped(self):
+        """And not given to a successor."""
+        credit, grants = flow((4, 2))
+        credit.spend("down", 4)
+        credit.take("up", 2)
+        credit.peer_down("up")
+        credit.bump("down", 2)
+        assert not grants
+
+    def test_an_unknown_peer_may_die(self):
+        """Nothing happens."""
+        credit, _ = flow()
+        credit.peer_down("stranger")
+
+
+class TestReportedState:
+    """flow_hold (FC-10, FC-41, FC-42) and the counters of FC-45."""
+
+    def test_flow_shows_for_the_hold_time_from_the_start_of_the_block(self):
+        """Channels and queues: one second; a further peer does not move it."""
+        clock = Clock()
+        credit, _ = flow((2, 1), clock=clock, hold=1.0)
+        assert not credit.in_flow()
+        credit.spend("p", 2)
+        clock.now += 0.4
+        credit.spend("q", 2)
+        credit.bump("p", 1)
+        credit.bump("q", 1)
+        assert credit.in_flow() and credit.blocked_at == 100.0
+        clock.now = 100.99
+        assert credit.in_flow()
+        clock.now = 101.0
+        assert not credit.in_flow()
+
+    def test_on_connections_from_its_end(self):
+        """Five seconds after the last block ended."""
+        clock = Clock()
+        credit, _ = flow((2, 1), clock=clock, hold=5.0, hold_from="end")
+        credit.spend("p", 2)
+        clock.now += 60
+        assert credit.in_flow()
+        credit.bump("p", 1)
+        clock.now += 4.9
+        assert credit.in_flow()
+        clock.now += 0.2
+        assert not credit.in_flow()
+        with pytest.raises(ValueError, match="middle"):
+            flow(hold_from="middle")
+
+    def test_blocks_are_counted_by_class(self):
+        """Time with several blocked peers of a class counts once."""
+        clock = Clock()
+        credit, _ = flow((2, 1), clock=clock)
+        credit.relate("q1", kind="queue")
+        credit.relate("q2", kind="queue")
+        credit.relate("store", kind="store")
+        credit.spend("q1", 2)
+        clock.now += 1
+        credit.spend("q2", 2)
+        credit.spend("store", 2)
+        clock.now += 1
+        credit.bump("q1", 1)
+        clock.now += 1
+        assert credit.blocked_seconds("queue") == 3 and credit.blocked_seconds("store") == 2
+        credit.peer_down("q2")
+        clock.now += 1
+        assert credit.blocked_seconds("queue") == 3 and credit.blocked_seconds("store") == 3
+        assert (credit.blocks("queue"), credit.blocks("store"), credit.blocks("mirror")) == (2, 1, 0)
+        assert credit.blocked_seconds("mirror") == 0
