@@ -53,7 +53,8 @@ class Settings:
     # Where it listens
     host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for all IPv4, `::` for all addresses")
     port: int = setting(DEFAULT_PORT, "TCP port; 0 lets the operating system choose a free one", low=0, high=65_535)
-    backlog: int = setting(128, "connections the operating system may hold before they are accepted", low=1, high=65_535)
+    # RabbitMQ asks for 128, which a burst of clients overflows; who does not fit tries again only after a second.
+    backlog: int = setting(1_024, "connections the operating system may hold before they are accepted", low=1, high=65_535)
 
     # Who it is
     node_name: str = setting("warren@localhost", "name of this node in listings and logs")
