@@ -1,0 +1,203 @@
+"""Files as the engines of this room want them: appended to, read at an offset, synced when it matters.
+
+Nothing here caches or orders: whoever needs an order syncs in between. What is promised:
+
+- `File.append` and `File.sync` act at the file's end; after `sync` returned, everything appended before survives a power cut,
+  *if the file's name does*: a new, renamed or deleted name is durable after `sync_dir` of its directory.
+- Errors are the operating system's own (`OSError`: ENOSPC, EIO, EROFS …). After a failed `sync` nothing may be assumed about
+  what was not synced before; the kernel may have dropped it.
+
+`faulty_disk.FaultyDisk` keeps exactly these promises and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+WRITEV_MOST = 1024
+"""IOV_MAX of Linux."""
+
+
+class File(ABC):
+    """An open file; one writer at a time, reads at any time and from any thread."""
+
+    @abstractmethod
+    def append(self, buffers: Sequence[bytes]) -> None:
+        """Write `buffers` one after the other at the end. After an error the tail is undefined: `truncate`."""
+
+    @abstractmethod
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes in the file, synced or not."""
+
+    @abstractmethod
+    def truncate(self, size: int) -> None:
+        """Cut the file, or extend it with zeros."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make what was appended or cut durable (fdatasync)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file. Does not sync."""
+
+
+class Disk(ABC):
+    """A tree of files. Paths are relative, with `/`."""
+
+    @abstractmethod
+    def open(self, path: str, create: bool = False) -> File:
+        """Open for appending and reading. Without `create` a missing file raises FileNotFoundError."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has that name."""
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; replaces a file of the new name."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file; a missing one raises FileNotFoundError."""
+
+    @abstractmethod
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty if there is none."""
+
+    @abstractmethod
+    def make_dir(self, path: str) -> None:
+        """Create a directory and those above it; durable when it returns."""
+
+    @abstractmethod
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory with all in it; not atomic, so rename it to a tombstone before (QS-23)."""
+
+    @abstractmethod
+    def sync_dir(self, path: str) -> None:
+        """Make names created, renamed and deleted in a directory durable."""
+
+    @abstractmethod
+    def free_space(self) -> int:
+        """Bytes that may still be written."""
+
+    def delete_tree(self, path: str) -> None:
+        """Remove a directory all or nothing (QS-23); a no-op when there is none."""
+        if not self.exists(path):
+            return
+        parent = os.path.dirname(path)
+        tombstone = path + TOMBSTONE
+        if self.exists(tombstone):
+            self.remove_dir(tombstone)
+        self.rename(path, tombstone)
+        self.sync_dir(parent)
+        self.remove_dir(tombstone)
+
+    def sweep_tombstones(self, path: str) -> None:
+        """At start: finish the deletions that a crash interrupted."""
+        for name in self.list(path):
+            if name.endswith(TOMBSTONE):
+                self.remove_dir(f'{path}/{name}')
+
+
+TOMBSTONE = '.deleted'
+
+
+class RealFile(File):
+    """A file of the operating system."""
+
+    def __init__(self, path: str, create: bool) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_APPEND | (os.O_CREAT if create else 0), 0o640)
+
+    def append(self, buffers: Sequence[bytes]) -> None:
+        for start in range(0, len(buffers), WRITEV_MOST):
+            pieces = buffers[start:start + WRITEV_MOST]
+            written = os.writev(self._fd, pieces)
+            total = sum(map(len, pieces))
+            if written < total:
+                # A short write happens at the edge of a full disk or with more than 2 GiB; the rest raises or fits.
+                rest = memoryview(b''.join(pieces))[written:]
+                while rest:
+                    rest = rest[os.write(self._fd, rest):]
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) < size:
+            pieces = [data]
+            while data:
+                offset += len(data)
+                size -= len(data)
+                data = os.pread(self._fd, size, offset) if size else b''
+                pieces.append(data)
+            return b''.join(pieces)
+        return data
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk(Disk):
+    """The directory `root` and what is beneath."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        os.makedirs(root, exist_ok=True)
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._root, path)
+
+    def open(self, path: str, create: bool = False) -> File:
+        return RealFile(self._path(path), create)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self._path(path))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self._path(old), self._path(new))
+
+    def delete(self, path: str) -> None:
+        os.unlink(self._path(path))
+
+    def list(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(path)))
+        except FileNotFoundError:
+            return []
+
+    def make_dir(self, path: str) -> None:
+        made = ''
+        for name in path.split('/'):
+            parent, made = made, f'{made}/{name}' if made else name
+            if not os.path.isdir(self._path(made)):
+                os.mkdir(self._path(made), 0o750)
+                self.sync_dir(parent)
+
+    def remove_dir(self, path: str) -> None:
+        shutil.rmtree(self._path(path))
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(self._path(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_space(self) -> int:
+        status = os.statvfs(self._root)
+        return status.f_bavail * status.f_frsize

@@ -1,0 +1,287 @@
+"""The write-ahead journal of a vhost: one for all its queues, so that one sync confirms them all (design, section 4).
+
+How it works
+------------
+`append` and its shorter forms gather records in memory and return a **position** (records ever appended). Writing is in three steps,
+so that the process that owns the journal never waits for a disk:
+
+    batch = journal.take_batch()      # what has gathered; None if nothing has
+    journal.commit(batch)             # in a worker thread: write, fdatasync. One batch at a time
+    journal.committed(batch)          # back in the process: `durable` moves to batch.position
+
+While a batch is synced the next one gathers: group commit without a timer.
+
+Files are `<n>.wal`, frames of records (see `records`). A batch that would make a file larger than `file_limit` begins a new one, whose first records
+are the STATE of each queue. Older files are given up in this order: the queues **fold** what still lives of them into their
+segments (`queue_index`) and sync; a RETIRE record becomes durable; the files are unlinked. Replay ignores files below the last
+RETIRE, so it does not matter in which order, or whether, the unlinks reach the disk: a publish can never come back without its ack.
+
+What was acked before its file is folded never reaches a segment: a message consumed early costs one sequential write.
+
+There is no record of deliveries: a message may have been delivered just before a crash, so after one all are flagged redelivered
+(section 5.5), whatever a record might say.
+
+Errors: `commit` raises OSError when the batch could not be written; nothing of it counts and the same batch may be committed again
+(QS-35). When a sync failed nothing is known any more: `JournalBroken`, and only recovery helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .disk import Disk, File
+from .records import Kind, Record, Type, decode_runs, decode_spans, encode_run, encode_spans, frame, frames, record, records
+from .run import PendingRuns, Run
+
+FILE_LIMIT = 64 << 20
+FRAME_LIMIT = 1 << 20
+"""A frame is closed once it holds this much; recovery reads one at a time."""
+SUFFIX = '.wal'
+
+
+class JournalBroken(Exception):
+    """What reached the disk is unknown. Nothing more is written; start again and recover."""
+
+
+class Batch(NamedTuple):
+    """What one write and one sync make durable."""
+
+    payloads: list[list[bytes]]
+    position: int
+    file: int
+    offset: int
+    size: int
+    retires: int
+    """The files below this one may be unlinked once the batch is durable."""
+
+
+@dataclass
+class Replayed:
+    """What the journal knows of a queue after recovery."""
+
+    embedded: PendingRuns = field(default_factory=PendingRuns)
+    stored: PendingRuns = field(default_factory=PendingRuns)
+    """Published and not acked in the journal; the contents of `stored` are stubs."""
+    acked: list[range] = field(default_factory=list)
+    """Everything acked in the journal: the segments may still have it."""
+    next_number: int = 0
+
+    def ack(self, spans: Sequence[range]) -> None:
+        for span in spans:
+            last = self.acked[-1] if self.acked else None
+            if last is not None and last.step == span.step == 1 and last.stop == span.start:
+                self.acked[-1] = range(last.start, span.stop)
+            else:
+                self.acked.append(span)
+            self.embedded.discard(span)
+            self.stored.discard(span)
+
+
+class Journal:
+    """See the module. `directory` exists; `recover` is called once before anything else."""
+
+    def __init__(self, disk: Disk, directory: str, file_limit: int = FILE_LIMIT, frame_limit: int = FRAME_LIMIT) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_limit = file_limit
+        self._frame_limit = frame_limit
+        self._payloads: list[list[bytes]] = []
+        self._gathered = 0  # bytes in _payloads
+        self._open_frame = 0  # bytes in the last of them
+        self._next_numbers: dict[int, int] = {}
+        self._retires = 0
+        self._file: File | None = None
+        self._in_flight = False
+        self._broken = False
+        self.position = 0
+        self.durable = 0
+        self.current = 0
+        """Number of the file that the next batch goes to, unless it begins another."""
+        self._size = 0
+        self.oldest = 1
+        """Number of the oldest file that still counts."""
+
+    # -- recovery
+
+    def recover(self) -> dict[int, Replayed]:
+        """Replay all files, cut torn tails, and begin a new file with the next batch."""
+        numbers = sorted(int(name[:-len(SUFFIX)]) for name in self._disk.list(self._directory) if name.endswith(SUFFIX))
+        queues, retired = self._replay(numbers)
+        if any(number < retired for number in numbers):
+            # A crash came between a RETIRE and its unlinks: the old files must count for nothing.
+            self._unlink([number for number in numbers if number < retired])
+            numbers = [number for number in numbers if number >= retired]
+            queues, _ = self._replay(numbers)
+        self.current = numbers[-1] if numbers else 0
+        self.oldest = numbers[0] if numbers else 1
+        self._size = self._file_limit  # never append to a file of an earlier life
+        self._disk.sync_dir(self._directory)
+        self._next_numbers = {queue: replayed.next_number for queue, replayed in queues.items()}
+        return queues
+
+    def _replay(self, numbers: list[int]) -> tuple[dict[int, Replayed], int]:
+        queues: dict[int, Replayed] = {}
+        retired = 0
+        for number in numbers:
+            file = self._disk.open(self._path(number))
+            whole = 0
+            for _, payload, _, end in frames(file):
+                whole = end
+                for entry in records(payload):
+                    if entry.type is Type.RETIRE:
+                        retired = max(retired, entry.queue)
+                    else:
+                        _replay(queues, entry)
+            if file.size() != whole:
+                file.truncate(whole)
+            # A killed process leaves bytes that were read here but never synced; what is built on them must not be undone later.
+            file.sync()
+            file.close()
+        return queues, retired
+
+    # -- gathering
+
+    def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
+        """A run without holes was published to `queue`; its contents are stubs if the bodies are in the message store."""
+        self._next_numbers[queue] = run.end
+        return self._append(record(Type.PUBLISH, queue, encode_run(run, is_stored)))
+
+    def ack(self, queue: int, spans: Sequence[range]) -> int:
+        """Messages left `queue` for good. `spans` as `run.spans` makes them."""
+        return self._append(record(Type.ACK, queue, [encode_spans(spans)]))
+
+    def delete(self, queue: int) -> int:
+        """The queue is gone, and nothing said of it before counts."""
+        self._next_numbers.pop(queue, None)
+        return self._append(record(Type.DELETE, queue, []))
+
+    def retire(self, file: int) -> int:
+        """All that lives in files before `file` was folded and synced by its queues."""
+        assert self._retires <= file <= self.current
+        self._retires = file
+        return self._append(record(Type.RETIRE, file, []))
+
+    @property
+    def closed_files(self) -> int:
+        """Files before the current one that nobody has retired."""
+        return max(0, self.current - max(self.oldest, self._retires))
+
+    def _append(self, parts: list[bytes]) -> int:
+        if self._broken:
+            raise JournalBroken('a sync of the journal has failed')
+        if not self._payloads or self._open_frame >= self._frame_limit:
+            self._payloads.append([])
+            self._open_frame = 0
+        self._payloads[-1].extend(parts)
+        size = sum(map(len, parts))
+        self._open_frame += size
+        self._gathered += size
+        self.position += 1
+        return self.position
+
+    # -- writing
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes that no batch has taken yet."""
+        return self._gathered
+
+    def take_batch(self) -> Batch | None:
+        """All that has gathered; None if that is nothing. The one before must be committed."""
+        assert not self._in_flight, 'one batch at a time'
+        if not self._payloads:
+            return None
+        payloads = self._payloads
+        if self._size >= self._file_limit or self._size and self._size + self._gathered > self._file_limit:
+            self.current += 1
+            self._size = 0
+            # States as of now may include what this very batch publishes: numbers only grow, so that does no harm.
+            states = [part for queue, number in self._next_numbers.items()
+                      for part in record(Type.STATE, queue, [number.to_bytes(8, 'big')])]
+            if states:
+                payloads.insert(0, states)
+        batch = Batch(payloads, self.position, self.current, self._size, self._gathered, self._retires)
+        self._payloads = []
+        self._gathered = self._open_frame = 0
+        self._in_flight = True
+        return batch
+
+    def commit(self, batch: Batch) -> None:
+        """Write and sync; may run in another thread. After an OSError the same batch may be committed again."""
+        if self._broken:
+            raise JournalBroken('a sync of the journal has failed')
+        buffers = []
+        for parts in batch.payloads:
+            payload = b''.join(parts)
+            buffers += [frame(Kind.RECORDS, payload), payload]
+        file = self._file
+        if not batch.offset:
+            if file is not None:
+                file.close()
+                self._file = None
+            file = self._file = self._disk.open(self._path(batch.file), create=True)
+        assert file is not None
+        if file.size() != batch.offset:
+            file.truncate(batch.offset)  # what an attempt that failed has left
+        file.append(buffers)
+        try:
+            file.sync()
+            if not batch.offset:
+                self._disk.sync_dir(self._directory)
+        except OSError as error:
+            self._broken = True
+            raise JournalBroken(f'journal file {batch.file}: {error}') from error
+        self._size = batch.offset + sum(map(len, buffers))
+
+    def committed(self, batch: Batch) -> int:
+        """The batch is durable; returns the position up to which everything is."""
+        self._in_flight = False
+        self.durable = batch.position
+        return self.durable
+
+    def write_all(self) -> int:
+        """Take, commit and note a batch here and now; for shutdown, and for whoever has no other thread."""
+        batch = self.take_batch()
+        if batch is not None:
+            self.commit(batch)
+            self.committed(batch)
+        return self.durable
+
+    def unlink_retired(self, batch: Batch) -> None:
+        """After a batch that retires files is durable; may run in another thread."""
+        retired = list(range(self.oldest, batch.retires))
+        if retired:
+            self.oldest = batch.retires
+            self._unlink(retired)
+
+    def _unlink(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if self._disk.exists(self._path(number)):
+                self._disk.delete(self._path(number))
+
+    def close(self) -> None:
+        """Write what is left and let go of the file."""
+        self.write_all()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _path(self, number: int) -> str:
+        return f'{self._directory}/{number:06}{SUFFIX}'
+
+
+def _replay(queues: dict[int, Replayed], entry: Record) -> None:
+    if entry.type is Type.DELETE:
+        queues.pop(entry.queue, None)
+        return
+    queue = queues.setdefault(entry.queue, Replayed())
+    if entry.type is Type.PUBLISH:
+        for run, is_stored in decode_runs(entry.body):
+            (queue.stored if is_stored else queue.embedded).add(run)
+            queue.next_number = max(queue.next_number, run.end)
+    elif entry.type is Type.ACK:
+        queue.ack(decode_spans(entry.body))
+    else:
+        queue.next_number = max(queue.next_number, int.from_bytes(entry.body, 'big'))

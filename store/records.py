@@ -1,0 +1,211 @@
+"""How runs, acknowledgements and the rest are laid out on disk; shared by the journal and the index segments.
+
+All numbers are big-endian.
+
+**Frame**, the unit of integrity (12 bytes and a payload):
+
+    u8 magic 0x57 | u8 version 1 | u16 kind | u32 payload size | u32 CRC-32 of (version, kind, payload) | payload
+
+A file is parsed until its end or the first frame that is incomplete or wrong; what lies behind is cut off before anything is
+appended (D-9). A tail of zeros is no frame, because of the magic.
+
+**Record**, in a frame of kind RECORDS: `u8 type | u64 queue | u32 body size | body`
+
+| type | body |
+|---|---|
+| PUBLISH | a run |
+| ACK | spans |
+| STATE | u64 next number: where the queue's numbering stood when the journal file began |
+| DELETE | empty: the queue is gone with all that was said of it before |
+| RETIRE | empty; `queue` is the lowest journal file that still counts |
+
+**Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
+
+flags: 1 redelivered, 2 bodies are in the message store, 4 all slots are of one length. `origin` is msgpack of `Origin`. `lengths` is one u32 if
+all are equal, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in the store: `id 0..11 | u64 body size | id 11..16`, which has
+the body size where a content has it, so that whatever measures contents measures stubs.
+
+**Spans**: `(u64 first, u32 count, u32 step)` one after the other; round robin over k consumers acknowledges in steps of k.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from struct import Struct, pack, unpack
+from typing import NamedTuple
+from zlib import crc32
+
+import msgpack  # type: ignore[import-untyped]
+
+from .disk import File
+from .message import Origin
+from .run import Run
+
+MAGIC = 0x57
+VERSION = 1
+FRAME = Struct('>BBHII')
+RECORD = Struct('>BQI')
+RUN = Struct('>QIBqI')
+SPAN = Struct('>QII')
+SPAN_MOST = 0xFFFFFFFF
+FRAME_MOST = 1 << 30
+"""No frame is larger; a size beyond is damage."""
+
+STUB_SIZE = 24
+_REDELIVERED, _STORED, _UNIFORM = 1, 2, 4
+
+
+class Kind(enum.IntEnum):
+    """Frames: of the journal, and of index segments."""
+
+    RECORDS = 1
+    ENTRIES = 2
+    ACKS = 3
+
+
+class Type(enum.IntEnum):
+    """Records of the journal."""
+
+    PUBLISH = 1
+    ACK = 2
+    STATE = 3
+    DELETE = 4
+    RETIRE = 5
+
+
+class Damaged(Exception):
+    """A frame is not what was written."""
+
+
+class Record(NamedTuple):
+    """`body` is undecoded."""
+
+    type: Type
+    queue: int
+    body: bytes
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """The head of a frame; the payload follows."""
+    return FRAME.pack(MAGIC, VERSION, kind, len(payload), _checksum(kind, payload))
+
+
+def _checksum(kind: int, payload: bytes) -> int:
+    return crc32(payload, VERSION << 16 | kind)
+
+
+def read_frame(file: File, offset: int) -> tuple[int, bytes, int]:
+    """(kind, payload, offset of the next frame); raises Damaged, also at the end of the file."""
+    head = file.read(offset, FRAME.size)
+    if len(head) < FRAME.size:
+        raise Damaged('no frame head')
+    magic, version, kind, size, checksum = FRAME.unpack(head)
+    if magic != MAGIC or version != VERSION or size > FRAME_MOST:
+        raise Damaged('not a frame')
+    payload = file.read(offset + FRAME.size, size)
+    if len(payload) < size or _checksum(kind, payload) != checksum:
+        raise Damaged('frame is torn')
+    return kind, payload, offset + FRAME.size + size
+
+
+def frames(file: File) -> Iterator[tuple[int, bytes, int, int]]:
+    """(kind, payload, offset, offset behind it) of every whole frame from the start."""
+    offset = 0
+    while True:
+        try:
+            kind, payload, end = read_frame(file, offset)
+        except Damaged:
+            return
+        yield kind, payload, offset, end
+        offset = end
+
+
+@lru_cache(maxsize=4096)
+def encode_origin(origin: Origin) -> bytes:
+    packed: bytes = msgpack.packb(tuple(origin), unicode_errors='surrogateescape')
+    return packed
+
+
+@lru_cache(maxsize=4096)
+def decode_origin(packed: bytes) -> Origin:
+    exchange, keys, props, persistent, priority, expiration = msgpack.unpackb(packed, unicode_errors='surrogateescape')
+    return Origin(exchange, tuple(keys), props, persistent, priority, expiration)
+
+
+def encode_run(run: Run, is_stored: bool) -> list[bytes]:
+    """The head of a run that has no holes, followed by its slots: 15 ns a message."""
+    contents = run.contents
+    sizes = list(map(len, contents))
+    first = sizes[0]
+    uniform = sizes.count(first) == len(sizes)
+    lengths = pack('>I', first) if uniform else pack(f'>{len(sizes)}I', *sizes)
+    flags = (_REDELIVERED if run.redelivered else 0) | (_STORED if is_stored else 0) | (_UNIFORM if uniform else 0)
+    origin = encode_origin(run.origin)
+    head = RUN.pack(run.first, len(contents), flags, -1 if run.expiry is None else run.expiry, len(origin))
+    return [head + origin + lengths, *contents]
+
+
+def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
+    """(run, bodies are in the store) of every run in `data`."""
+    offset = 0
+    while offset < len(data):
+        first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
+        offset += RUN.size
+        origin = decode_origin(data[offset:offset + origin_size])
+        offset += origin_size
+        if flags & _UNIFORM:
+            size = int.from_bytes(data[offset:offset + 4], 'big')
+            offset += 4
+            end = offset + count * size
+            contents = [data[at:at + size] for at in range(offset, end, size)] if size else [b''] * count
+        else:
+            sizes = unpack(f'>{count}I', data[offset:offset + 4 * count])
+            end = offset + 4 * count
+            contents = []
+            for size in sizes:
+                contents.append(data[end:end + size])
+                end += size
+        offset = end
+        run = Run(first, contents, origin, None if expiry < 0 else expiry, bool(flags & _REDELIVERED), 0)
+        sizes_of = run.measured()
+        run.body_bytes = sizes_of * count if isinstance(sizes_of, int) else sum(sizes_of)
+        yield run, bool(flags & _STORED)
+
+
+def record(type_: Type, queue: int, parts: list[bytes]) -> list[bytes]:
+    """A record around `parts`, as buffers; joined once, by whoever writes."""
+    return [RECORD.pack(type_, queue, sum(map(len, parts))), *parts]
+
+
+def records(payload: bytes) -> Iterator[Record]:
+    offset = 0
+    while offset < len(payload):
+        type_, queue, size = RECORD.unpack_from(payload, offset)
+        offset += RECORD.size
+        yield Record(Type(type_), queue, payload[offset:offset + size])
+        offset += size
+
+
+def encode_spans(spans: Sequence[range]) -> bytes:
+    """Ascending ranges of any step."""
+    return b''.join(SPAN.pack(part.start, len(part), part.step) for span in spans for part in _bounded(span))
+
+
+def _bounded(span: range) -> Iterator[range]:
+    for start in range(0, len(span), SPAN_MOST):
+        yield span[start:start + SPAN_MOST]
+
+
+def decode_spans(data: bytes) -> list[range]:
+    return [range(first, first + count * step, step) for first, count, step in SPAN.iter_unpack(data)]
+
+
+def make_stub(message_id: bytes, size: int) -> bytes:
+    """What stands for a body of `size` bytes that is in the message store."""
+    return message_id[:11] + size.to_bytes(8, 'big') + message_id[11:]
+
+
+def stub_id(stub: bytes) -> bytes:
+    return stub[:11] + stub[19:]

@@ -1,0 +1,256 @@
+"""The journal on a disk that forgets: what was durable comes back, and nothing else that was not a prefix of history."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from warren.store.disk import RealDisk
+from warren.store.faulty_disk import FaultyDisk
+from warren.store.journal import Journal, JournalBroken
+from warren.store.message import Origin
+from warren.store.records import make_stub
+from warren.store.run import Run
+
+ORIGIN = Origin('x', ('k',), b'\0\0', persistent=True)
+QUEUES = (1, 2)
+
+
+def slot(number: int, size: int = 5) -> bytes:
+    return bytes(11) + size.to_bytes(8, 'big') + number.to_bytes(8, 'big')
+
+
+def run_of(first: int, count: int, stored: bool = False) -> Run:
+    contents = [make_stub(number.to_bytes(16, 'big'), 5) if stored else slot(number) for number in range(first, first + count)]
+    return Run(first, contents, ORIGIN, None, False, 5 * count)
+
+
+def live(replayed) -> dict[int, bytes]:
+    return {m.tag: m.content for runs in (replayed.embedded, replayed.stored) for run in runs.runs for m in run.messages()}
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """`history[p]` is the operation at position p + 1; a recovered journal must show some prefix not shorter than `durable`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = FaultyDisk()
+        self.disk.make_dir('j')
+        self.begin({queue: {} for queue in QUEUES}, dict.fromkeys(QUEUES, 0))
+
+    def begin(self, state, numbers):
+        """A new life: `state` is what the segments and the journal together hold at its beginning."""
+        self.journal = Journal(self.disk, 'j', file_limit=400, frame_limit=100)
+        self.replayed = self.journal.recover()
+        self.state = state
+        self.next = numbers
+        self.history = []
+        self.tagged = {}
+        self.folded = {queue: {} for queue in QUEUES}
+        for queue, replayed in self.replayed.items():
+            self.tagged.update({(queue, number): (0, content) for number, content in live(replayed).items()})
+        for queue in QUEUES:
+            self.folded[queue] = {n: c for n, c in state[queue].items() if (queue, n) not in self.tagged}
+
+    def after(self, count):
+        """The messages that live after the first `count` operations of this life."""
+        state = {queue: dict(held) for queue, held in self.state.items()}
+        for queue, published, acked in self.history[:count]:
+            state[queue].update(published)
+            for number in acked:
+                state[queue].pop(number, None)
+        return state
+
+    @rule(queue=st.sampled_from(QUEUES), count=st.integers(1, 6), stored=st.booleans(), gap=st.integers(0, 2))
+    def publish(self, queue, count, stored, gap):
+        run = run_of(self.next[queue] + gap, count, stored)
+        self.next[queue] = run.end
+        published = dict(zip(range(run.first, run.end), run.contents, strict=True))
+        self.tagged.update({(queue, n): (self.journal.current, c) for n, c in published.items()})
+        self.history.append((queue, published, ()))
+        assert self.journal.publish(queue, run, stored) == len(self.history)
+
+    @rule(queue=st.sampled_from(QUEUES), data=st.data())
+    def ack(self, queue, data):
+        held = sorted(self.after(len(self.history))[queue])
+        if held:
+            span = range(data.draw(st.sampled_from(held)), held[-1] + 1, data.draw(st.integers(1, 3)))
+            spans = [range(n, n + 1) for n in held if n in span]
+            self.history.append((queue, {}, [n for n in held if n in span]))
+            for number in self.history[-1][2]:
+                self.tagged.pop((queue, number), None)
+            assert self.journal.ack(queue, spans) == len(self.history)
+
+    @rule(error=st.sampled_from([None, None, None, errno.ENOSPC, errno.EROFS]))
+    def write(self, error):
+        batch = self.journal.take_batch()
+        if batch is None:
+            return
+        if error is not None:
+            self.disk.fail_after(1, OSError(error, 'injected'))
+            with pytest.raises(OSError):
+                self.journal.commit(batch)
+            self.disk.heal()
+        self.journal.commit(batch)
+        self.journal.committed(batch)
+        self.journal.unlink_retired(batch)
+        assert self.journal.durable == len(self.history)
+
+    @precondition(lambda self: self.journal.closed_files)
+    @rule()
+    def fold(self):
+        """What the queues do: entries of closed files go to the segments, which are durable before the files are retired.
+
+        Only what is not acked is folded; what is folded stays there, as acks of it are in later files.
+        """
+        current = self.journal.current
+        for (queue, number), (file, content) in list(self.tagged.items()):
+            if file < current:
+                self.folded[queue][number] = content
+                del self.tagged[queue, number]
+        self.history.append((QUEUES[0], {}, ()))
+        assert self.journal.retire(current) == len(self.history)
+
+    @rule(seed=st.integers(0, 1 << 16), at=st.one_of(st.none(), st.integers(1, 4)), kill=st.booleans())
+    def crash(self, seed, at, kill):
+        """A power cut or a kill, possibly in the middle of a commit."""
+        durable = self.journal.durable
+        if at is not None:
+            self.disk.fail_after(at, KeyboardInterrupt())
+            try:
+                self.write(None)
+            except KeyboardInterrupt:
+                pass
+            self.disk.heal()
+            durable = max(durable, self.journal.durable)
+        self.disk.kill() if kill else self.disk.crash(Random(seed))
+        found = self.recovered()
+        matching = [count for count in range(durable, len(self.history) + 1) if self.after(count) == found]
+        assert matching, f'{found} is no prefix of history from {durable} of {self.history}'
+        # Recovering twice gives the same (QS-24), even if a power cut comes between.
+        self.disk.crash(Random(seed + 1))
+        assert self.recovered() == found
+        self.begin(found, {queue: self.next[queue] for queue in QUEUES})
+
+    def recovered(self):
+        """What segments and journal together hold: the union, without what is acked."""
+        replayed = Journal(self.disk, 'j').recover()
+        state = {queue: dict(self.folded[queue]) for queue in QUEUES}
+        for queue, known in replayed.items():
+            state[queue].update(live(known))
+            for span in known.acked:
+                for number in span:
+                    state[queue].pop(number, None)
+        return state
+
+
+TestJournal = JournalMachine.TestCase
+TestJournal.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.make_dir('j')
+    return disk
+
+
+def opened(disk, **options) -> Journal:
+    journal = Journal(disk, 'j', **options)
+    journal.recover()
+    return journal
+
+
+def test_one_sync_for_everything_gathered(disk):
+    """Group commit: a thousand queues, one fdatasync."""
+    journal = opened(disk)
+    for queue in range(1000):
+        journal.publish(queue, run_of(0, 3))
+    before = disk.syncs
+    assert journal.write_all() == 1000
+    assert disk.syncs == before + 1
+
+
+def test_what_gathers_during_a_commit_waits_for_the_next(disk):
+    """A batch in flight does not cover later records."""
+    journal = opened(disk)
+    first = journal.publish(1, run_of(0, 1))
+    batch = journal.take_batch()
+    second = journal.publish(1, run_of(1, 1))
+    journal.commit(batch)
+    assert journal.committed(batch) == first
+    assert journal.write_all() == second
+
+
+def test_numbers_survive_messages(disk):
+    """A queue whose messages are all gone still knows where its numbering stood, even when their files are."""
+    journal = opened(disk, file_limit=100)
+    journal.publish(1, run_of(0, 10))
+    journal.ack(1, [range(0, 10)])
+    for _ in range(4):
+        journal.write_all()
+        journal.publish(2, run_of(0, 9))
+    journal.retire(journal.current)
+    batch = journal.take_batch()
+    journal.commit(batch)
+    journal.committed(batch)
+    journal.unlink_retired(batch)
+    assert journal.oldest > 1
+    assert opened(disk).recover()[1].next_number == 10
+
+
+def test_deleted_queue_does_not_come_back(disk):
+    """Nothing said of a queue before its deletion counts."""
+    journal = opened(disk)
+    journal.publish(1, run_of(0, 10))
+    journal.delete(1)
+    journal.write_all()
+    assert 1 not in opened(disk).recover()
+
+
+def test_failed_sync_ends_the_journal(disk):
+    """After a failed fdatasync the kernel may have dropped the pages; nothing more is written or confirmed."""
+    journal = opened(disk)
+    journal.publish(1, run_of(0, 1))
+    batch = journal.take_batch()
+    disk.fail_after(3, OSError(errno.EIO, 'injected'))
+    with pytest.raises(JournalBroken):
+        journal.commit(batch)
+    with pytest.raises(JournalBroken):
+        journal.publish(1, run_of(1, 1))
+    assert journal.durable == 0
+
+
+def test_full_disk_confirms_nothing_and_harms_nothing():
+    """QS-35: the batch fails, is not durable, and goes through once there is room."""
+    disk = FaultyDisk(limit=2000)
+    disk.make_dir('j')
+    journal = opened(disk)
+    journal.publish(1, run_of(0, 200))
+    batch = journal.take_batch()
+    with pytest.raises(OSError, match='No space'):
+        journal.commit(batch)
+    assert journal.durable == 0
+    disk.limit = None
+    journal.commit(batch)
+    assert journal.committed(batch) == 1
+    assert len(live(opened(disk).recover()[1])) == 200
+
+
+def test_on_a_real_disk(tmp_path):
+    """The same files, through the operating system."""
+    disk = RealDisk(str(tmp_path))
+    disk.make_dir('j')
+    journal = opened(disk, file_limit=10_000)
+    for first in range(0, 2000, 100):
+        journal.publish(1, run_of(first, 100))
+        journal.ack(1, [range(first, first + 90)])
+        journal.write_all()
+    journal.close()
+    assert len(disk.list('j')) > 3
+    assert sorted(live(opened(disk).recover()[1])) == [n for n in range(2000) if n % 100 >= 90]
