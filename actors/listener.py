@@ -87,7 +87,6 @@ class Listener(Process):
             log.info("a client left while it was accepted: %s", error.strerror)
             client.close()
             return
-        client.setblocking(False)
         address = self.createActor(Connection)
         self.connections[address.actorAddressString] = address
         self.send(address, ("start", self.context, client.detach(), peer[:2], local[:2]))
