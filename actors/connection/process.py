@@ -23,7 +23,7 @@ from ...amqp.fields import Table
 from ...amqp.frames import heartbeat, method_frame
 from ...amqp.reader import METHOD, OVERSIZED, RUN, FrameReader
 from ...runtime.credit import CreditFlow
-from ...runtime.process import Process
+from ...runtime.process import Process, ProcessDown
 from ..channel import Channel
 from ..context import NodeContext
 from .closing import Closing
@@ -237,7 +237,7 @@ class Connection(Process):
             ids = (method.CLASS_ID, method.METHOD_ID) if method is not None else (60, 40)
             raise AmqpError(504, "expected 'channel.open'", *ids)
         if self.channel_max and len(self.channels) >= self.channel_max:
-            raise AmqpError(530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({self.channel_max})", 20, 10)
+            raise AmqpError(530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({self.channel_max})")
         self.channel_serial += 1
         channel_id = f"{self.connection_id}.{self.channel_serial}"
         address = self.createActor(Channel)
@@ -320,6 +320,7 @@ class Connection(Process):
         self.state = "running"
         self.reader.max_body_size = self.settings.max_message_size
         self.send(self.context.alarms, ("register", self.myAddress))
+        self.send(self.context.metadata, ("connection_opened", self.connection_id))
         log.info("%s opened by '%s' on vhost '%s'", self.name, self.user, self.vhost)
 
     def capability(self, name: str) -> bool:
@@ -439,7 +440,13 @@ class Connection(Process):
 
     async def on_channels_info(self, sender: Any) -> list[dict[str, Any]]:
         answers = [self.ask(entry.address, ("info",)) for entry in self.channels.values()]
-        return [await answer for answer in answers]
+        found = []
+        for answer in answers:
+            try:
+                found.append(await answer)
+            except ProcessDown:
+                pass                # it closed meanwhile
+        return found
 
 
 def _endpoint(address: tuple) -> str:
