@@ -75,7 +75,6 @@ class Settings:
     default_pass: str = setting("guest", "that user's password")
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only (AB-16)")
-    connection_max: int | None = setting(None, "connections this node accepts; None is no limit", low=0, optional=True)
 
     # Limits on messages and consumers
     max_message_size: int = setting(134_217_728, "bytes; largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
@@ -95,7 +94,6 @@ class Settings:
     flow_hold_connection: int = setting(5_000, "ms the state `flow` of a connection stays visible", low=0)
 
     # The node itself
-    collect_statistics_interval: int = setting(5_000, "ms between two reports of statistics", low=1)
     stop_timeout: int = setting(1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
     data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", optional=True)
 

@@ -1,0 +1,34 @@
+"""docs/embedding.md: its programs run and print what they say, its settings are those of `Settings`, its controls those of `Broker`."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from warren import Broker, Settings
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedding.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_prints_what_stands_beside_it(program):
+    promised = re.findall(r"^\s*print\(.*\)  # (.*)$", program, re.MULTILINE)
+    assert promised
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd="/")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == promised
+
+
+def test_the_table_of_settings_is_complete_and_true():
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.*) \|$", PAGE.partition("## Settings")[2], re.MULTILINE)
+    defaults = Settings()
+    assert rows == [(item.name, repr(getattr(defaults, item.name)), item.metadata["doc"]) for item in dataclasses.fields(Settings)]
+
+
+def test_every_control_is_documented_and_nothing_else():
+    public = {name for name in vars(Broker) if not name.startswith("_")} - {"start", "stop", "is_running"}
+    assert set(re.findall(r"`broker\.(\w+)", PAGE)) == public

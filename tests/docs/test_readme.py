@@ -1,0 +1,110 @@
+"""The README's first five minutes, done as a newcomer does them: in an empty folder beside the clone, with nothing but its text.
+
+A `python` block after a paragraph that ends in "`name.py`" or begins with it is that file; an `sh` block is run. What a `print` is to give stands beside it
+as a comment. `warren start` runs in the background, on a free port instead of 5672.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+# An environment is made and filled from PyPI, as the README says.
+pytestmark = pytest.mark.timeout(300)
+
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+FILE_NAME = re.compile(r"`(\w+\.py)`")
+
+
+def blocks():
+    """(paragraph before it, language, code) of every block, in order."""
+    found, end = [], 0
+    for match in BLOCK.finditer(README):
+        found.append((README[end : match.start()].strip().rpartition("\n\n")[2], match[1], match[2]))
+        end = match.end()
+    return found
+
+
+def expected_output(code):
+    return re.findall(r"^\s*print\(.*\)  # (.*)$", code, re.MULTILINE)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+class Newcomer:
+    """Somebody with a shell in a folder that holds nothing but the clone."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = str(free_port())
+        self.server = None
+        names = ("PYTHON", "VIRTUAL_ENV", "PIP_")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"C_FORCE_ROOT": "1"}
+
+    def run(self, code):
+        command = code.strip().replace("5672", self.port)
+        if command.endswith("warren start"):
+            self.server = subprocess.Popen(
+                ["bash", "-c", f"exec {command} --port {self.port}"], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True
+            )
+            wait_for_port(self.port)
+            return ""
+        result = subprocess.run(["bash", "-e", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=200)
+        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    def stop(self):
+        if self.server is not None:
+            self.server.send_signal(signal.SIGINT)
+            assert self.server.wait(10) == 0
+
+
+def wait_for_port(port):
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", int(port))).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools is not installed (Debian: amqp-tools)")
+def test_the_first_five_minutes(tmp_path):
+    ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, tmp_path / "warren", ignore=ignored)
+    newcomer = Newcomer(tmp_path)
+    written, seen, promised = set(), [], []
+    for paragraph, language, code in blocks():
+        if language == "python":
+            # The file a block is: the last one named before it, if none of the paragraph's is new.
+            name = next(name for name in FILE_NAME.findall(paragraph) if name not in written)
+            written.add(name)
+            (tmp_path / name).write_text(code)
+            promised += [] if name.startswith("test_") else expected_output(code)
+        else:
+            seen += newcomer.run(code).splitlines()
+    newcomer.stop()
+    assert {"first.py", "second.py", "tasks.py", "shop.py", "test_orders.py"} == written
+    assert [line for line in seen if line in promised] == promised
+    assert "1 passed" in "\n".join(seen)
+    assert seen[-1] == "from the shell"
+    assert "hello" in seen
+
+
+def test_every_link_leads_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
