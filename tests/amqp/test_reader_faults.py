@@ -249,6 +249,15 @@ def test_every_event_before_a_fault_is_given(fast: bool) -> None:
 
 
 @both_paths
+def test_a_whole_publish_on_channel_0_is_no_publish(fast: bool) -> None:
+    """AB-38: its method is given, to be refused; its content is a fault."""
+    reader = FrameReader(fast=fast)
+    reader.feed(method_frame(0, BasicPublish()) + header(channel=0) + body(channel=0))
+    assert reader.next() == (METHOD, 0, BasicPublish())
+    assert read(reader).reply_text.startswith("UNEXPECTED_FRAME - type 2, all octets = ")
+
+
+@both_paths
 def test_a_channel_is_not_opened_before_the_connection(fast: bool) -> None:
     """AB-6: frames on a channel before `running` are UNEXPECTED_FRAME, known or not."""
     for octets in (GOOD, frame(4, 1, b"x"), method_frame(1, BasicQos()), method_frame(1, BasicAck(1))):
