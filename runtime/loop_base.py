@@ -22,6 +22,7 @@ most a round; at most `MAX_EVENTS` descriptors are served before the mailboxes g
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import secrets
@@ -105,6 +106,7 @@ class LoopBase(ActorBase):
         self.fds: set[int] = set()
         self.poller.watch(self, self._wake_fd, READ)
         self._pool = BlockingPool(blocking_threads, self.name)
+        self.port_numbers = itertools.count(1)
         self._port = Port(self, "outside")
         self._thread: threading.Thread | None = None
         if thread:
@@ -158,8 +160,15 @@ class LoopBase(ActorBase):
             now = monotonic()
             if timers.heap and timers.heap[0][0] <= now:
                 self.fire_timers(now)
-            for _ in range(len(ready)):
-                turn(ready.popleft())
+            try:
+                for _ in range(len(ready)):
+                    cell = ready.popleft()
+                    turn(cell)
+            except BaseException:
+                # Ctrl-C in the middle of a turn: the actor must still be able to hear that it shall end.
+                if cell.actor is not None:
+                    ready.append(cell)
+                raise
             if condition is not None and (condition() or (deadline is not None and now >= deadline)):
                 return
             if ready:

@@ -36,7 +36,7 @@ class Port:
         self.base = base
         self.ready = base.ready
         self.queue = self
-        self.address = LoopAddress(f"{base.name}/{kind}-{next(_numbers)}")
+        self.address = LoopAddress(f"{base.name}/{kind}-{next(base.port_numbers)}")
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.address._cell = self  # type: ignore[assignment]
         base.cells[self.address._aaddr] = self
@@ -64,7 +64,10 @@ class Port:
             message = self._arrived.get(timeout=seconds) if seconds != 0 else self._arrived.get_nowait()
         except queue.Empty:
             return None
-        return None if message is _CLOSED else message
+        if message is _CLOSED:
+            self._arrived.put(_CLOSED)  # for the next thread that waits here
+            return None
+        return message
 
     def fail(self, reason: str) -> None:
         """The system has ended: nobody needs to wait any longer."""
@@ -77,9 +80,6 @@ class Port:
     def _unregister(self) -> None:
         if self.base.cells.pop(self.address._aaddr, None) is not None:
             del self.address._cell
-
-
-_numbers = itertools.count(1)
 
 
 class PrivateBase:

@@ -214,6 +214,28 @@ class TestCallersThread:
         base.run_forever()
         assert base._closed
 
+    def test_an_interrupt_leaves_the_loop_usable(self, own):
+        """Ctrl-C in the middle of a handler comes out of run_forever; the actor still ends in good order."""
+        ended = []
+
+        class Interrupted(Witness):
+            def on_interrupt(self, sender):
+                raise KeyboardInterrupt
+
+            def on_exit(self):
+                ended.append(True)
+
+        system = ActorSystem(systemBase=own, transientUnique=True)
+        address = system.createActor(Interrupted)
+        system.tell(address, ("interrupt",))
+        with pytest.raises(KeyboardInterrupt):
+            own.run_forever()
+        with OutsideClient(system) as client:
+            assert client.ask(address, ("ping",), WAIT) == "pong"
+        started = time.monotonic()
+        own.shutdown()
+        assert ended == [True] and time.monotonic() - started < 1
+
     def test_a_running_loop_cannot_be_run_again(self, base):
         """By anyone."""
         with pytest.raises(RuntimeError, match="running already"):

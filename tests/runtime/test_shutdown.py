@@ -156,6 +156,18 @@ def test_shutdown_twice_and_from_many_threads(base, system):
     assert not any(thread.is_alive() for thread in threads)
 
 
+def test_everyone_who_listens_is_released(base, system):
+    """Several threads may wait on one endpoint."""
+    heard = []
+    threads = [threading.Thread(target=lambda: heard.append(system.listen(None))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    base.shutdown()
+    for thread in threads:
+        thread.join(WAIT)
+    assert heard == [None] * 3
+
+
 def test_after_shutdown_calls_fail_or_do_nothing(base, system):
     """createActor raises; tell is void; listen returns None."""
     address = system.createActor(Busy)
