@@ -162,7 +162,8 @@ class Broker:
         """
         known = Properties(headers=None if headers is None else table_from(headers), **properties)
         octets = body.encode("utf-8") if isinstance(body, str) else bytes(body)
-        return self._node.ask_direct(("publish", self._vhost(vhost), exchange, routing_key, encode_properties(known), octets, True))
+        reached: bool = self._node.ask_direct(("publish", self._vhost(vhost), exchange, routing_key, encode_properties(known), octets, True))
+        return reached
 
     def get(self, queue: str, *, ack: bool = True, vhost: str | None = None) -> Message | None:
         """The oldest ready message, or None if there is none. It is taken out of the queue; with `ack=False` it stays, marked redelivered."""
@@ -180,7 +181,7 @@ class Broker:
     ) -> str:
         """Declare a queue and return its name, which the broker chooses if none is given. Raises `BrokerError` 406 if it exists with other properties."""
         declare = methods.QueueDeclare(queue=name, durable=durable, auto_delete=auto_delete, arguments=table_from(arguments or {}))
-        return self._call(declare, vhost).queue
+        return str(self._call(declare, vhost).queue)
 
     def declare_exchange(
         self,
@@ -209,11 +210,11 @@ class Broker:
 
     def purge(self, queue: str, *, vhost: str | None = None) -> int:
         """Drop all ready messages; returns how many there were."""
-        return self._call(methods.QueuePurge(queue=queue), vhost).message_count
+        return int(self._call(methods.QueuePurge(queue=queue), vhost).message_count)
 
     def delete_queue(self, name: str, *, vhost: str | None = None) -> int:
         """Delete a queue with all it holds; returns the number of ready messages. A queue that is not there counts 0."""
-        return self._call(methods.QueueDelete(queue=name), vhost).message_count
+        return int(self._call(methods.QueueDelete(queue=name), vhost).message_count)
 
     def delete_exchange(self, name: str, *, vhost: str | None = None) -> None:
         """Delete an exchange and its bindings."""
@@ -235,7 +236,7 @@ class Broker:
 
     def close_connections(self, reason: str = "closed by the operator") -> int:
         """Close every connection as an operator would: clients see connection.close 320 with `reason`. Returns how many there were."""
-        return self._node.ask_node(("close_connections", reason))
+        return int(self._node.ask_node(("close_connections", reason)))
 
     # -- waiting ---------------------------------------------------------------------------------------------------------------
 

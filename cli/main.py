@@ -8,9 +8,8 @@ import sys
 import click
 
 from ..version import __version__
-from . import start
-
-EX_USAGE = 64
+from .failure import EX_USAGE, Failure
+from .start import start
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -32,7 +31,7 @@ def root() -> None:
     """
 
 
-root.add_command(start.start)
+root.add_command(start)
 
 
 def main() -> None:
@@ -40,12 +39,15 @@ def main() -> None:
     try:
         sys.exit(root.main(prog_name="warren", standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as no_arguments:
-        click.echo(no_arguments.ctx.get_help() if no_arguments.ctx else str(no_arguments))
+        # A person gets help; a script that forgot the command gets an error (CM-4).
+        is_person = sys.stdout.isatty()
+        click.echo(no_arguments.ctx.get_help() if no_arguments.ctx else str(no_arguments), err=not is_person)
+        sys.exit(0 if is_person else EX_USAGE)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.UsageError as error:
         error.show()
         sys.exit(EX_USAGE)
-    except click.ClickException as error:
+    except Failure as error:
         error.show()
-        sys.exit(error.exit_code)
+        sys.exit(error.code)

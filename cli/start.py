@@ -3,9 +3,7 @@
 import click
 
 from ..settings import DEFAULT_PORT, Settings, SettingsError
-
-EX_SOFTWARE = 70
-EX_CONFIG = 78
+from .failure import EX_CONFIG, EX_SOFTWARE, Failure
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
 
@@ -27,22 +25,17 @@ def start(port: int | None, host: str | None, config: str | None, data_dir: str 
     try:
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
     except SettingsError as error:
-        raise _failure(str(error), EX_CONFIG) from error
+        raise Failure(str(error), EX_CONFIG) from error
     except OSError as error:
-        raise _failure(f"cannot read {config}: {error.strerror}", EX_CONFIG) from error
+        raise Failure(f"cannot read {config}: {error.strerror}", EX_CONFIG) from error
     # Here, not above: help texts and wrong settings need no broker loaded.
-    from ..server import ServerDied, StartError, configure_logging, serve
+    from ..running_node import StartError
+    from ..server import ServerDied, configure_logging, serve
 
     configure_logging(log_level)
     try:
         serve(settings, on_ready=lambda report: click.echo(report))
     except StartError as error:
-        raise _failure(str(error), EX_CONFIG if settings.data_dir else EX_SOFTWARE) from error
+        raise Failure(str(error), EX_CONFIG if settings.data_dir else EX_SOFTWARE) from error
     except ServerDied as error:
-        raise _failure(str(error), EX_SOFTWARE) from error
-
-
-def _failure(text: str, code: int) -> click.ClickException:
-    failure = click.ClickException(text)
-    failure.exit_code = code
-    return failure
+        raise Failure(str(error), EX_SOFTWARE) from error

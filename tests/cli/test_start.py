@@ -1,5 +1,7 @@
 """`warren start` as a process: report, signals, exit codes, and errors that say what to do."""
 
+import os
+import pty
 import re
 import signal
 import socket
@@ -35,11 +37,20 @@ def started(*arguments):
             process.kill()
 
 
-def test_warren_alone_prints_help():
+def test_warren_alone_prints_help_to_a_person():
+    """CM-4: on a terminal it is no error."""
+    terminal, screen = pty.openpty()
+    assert subprocess.run([WARREN], stdout=screen, stderr=subprocess.PIPE, timeout=30, cwd="/").returncode == 0
+    assert b"warren start" in os.read(terminal, 10_000)
+    os.close(terminal)
+    os.close(screen)
+
+
+def test_warren_alone_is_an_error_to_a_script():
+    """CM-4: in a pipe it is what rabbitmqctl does: the usage on standard error, exit code 64."""
     result = warren()
-    assert result.returncode == 0
-    assert "warren start" in result.stdout
-    assert result.stderr == ""
+    assert (result.returncode, result.stdout) == (64, "")
+    assert "warren start" in result.stderr
 
 
 def test_the_version_is_a_line_of_its_own():

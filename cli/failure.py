@@ -1,0 +1,15 @@
+"""How a command fails: a line for a person, and an exit code of sysexits.h for a script (CM-18)."""
+
+import click
+
+EX_USAGE = 64
+EX_SOFTWARE = 70
+EX_CONFIG = 78
+
+
+class Failure(click.ClickException):
+    """An error that ends the process with a code of its own."""
+
+    def __init__(self, text: str, code: int):
+        super().__init__(text)
+        self.code = code
