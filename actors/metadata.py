@@ -51,8 +51,9 @@ class Metadata(Process):
     ('register_reply', channel_id, address), ('unregister_reply', channel_id)                     -> None
     ('list', kind, vhost)                               -> list of dicts; kind: exchanges, bindings, queues, vhosts
 
-    Refusals are AmqpErrors without class and method ids. From a queue: ('queue_gone', vhost, name, queue_id) -> None; from
-    supervisors: queue_restarted, queue_crashed (see there), ('vhost_down', name).
+    Refusals are AmqpErrors without class and method ids. From a connection: ('connection_opened', connection_id). From a
+    queue: ('queue_gone', vhost, name, queue_id) -> None; from supervisors: queue_restarted, queue_crashed (see there),
+    ('vhost_down', name).
     """
 
     reply_errors = (AmqpError, ProcessError)
@@ -284,6 +285,10 @@ class Metadata(Process):
             except AmqpError:
                 pass  # the virtual host is down, and its queues with it
 
+    def on_connection_opened(self, sender: Any, connection_id: str) -> None:
+        """A connection deletes its exclusive queues when it ends; this is for one that crashes."""
+        self.monitor(sender, ("connection", connection_id))
+
     async def on_queue_gone(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
         self._remove(vhost, name, queue_id)
 
@@ -328,8 +333,11 @@ class Metadata(Process):
         self.demonitor(channel_id)
         self.routing.unregister_reply(channel_id)
 
-    def on_down(self, channel_id: Any, reason: str) -> None:
-        self.routing.unregister_reply(channel_id)
+    def on_down(self, name: Any, reason: str) -> Any:
+        if type(name) is tuple:
+            return self.on_delete_exclusive(None, name[1])
+        self.routing.unregister_reply(name)
+        return None
 
     # --- listings -----------------------------------------------------------------------------------------------------
 

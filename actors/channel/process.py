@@ -25,6 +25,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.process import Process, ProcessDown, ProcessTimeout
 from ..context import NodeContext
 from ..resources import no_queue, queue_locked, queue_unavailable
+from ..restarts import is_fault
 from ..routing import QueueRow
 from . import declares
 from .publishing import Publisher
@@ -156,7 +157,7 @@ class Channel(Process):
             await waiting
         except AmqpError as error:
             self._fail(error)
-        finally:
+        if self.state != "closing":         # else `_close_after_error` goes on, when the channel has given back what it holds
             self.resume()
 
     # -- errors and closing -------------------------------------------------------------------------------------------------------------------
@@ -178,8 +179,8 @@ class Channel(Process):
         """A channel exception: clean up first, then tell the client (AB-54)."""
         if self.state in ("closing", "closed"):
             return
+        # What waits in the backlog is dropped one by one: its credit is due, or a blocked connection would never read the client's close-ok.
         self.state = "closing"
-        self.backlog.clear()
         self.send(self.connection, ("channel_error", self.number, error.code, error.reply_text))
         self.busy = True
         self.spawn(self._close_after_error(error))
@@ -264,7 +265,7 @@ class Channel(Process):
         row = self.queues.pop(queue_id, None)
         self.credit.peer_down(queue_id)
         # `noproc`: it was dead before it was watched. Only a queue that is out of the routing table went in good order.
-        crashed = reason.startswith("crash") or reason == "noproc" and row is not None and self._is_routed_to(row)
+        crashed = is_fault(reason) or reason == "noproc" and row is not None and self._is_routed_to(row)
         self.publisher.queue_gone(queue_id, crashed)
         if self.state == "running":
             self.subscriptions.queue_gone(queue_id)

@@ -31,6 +31,7 @@ _TAG = Struct(">Q").pack
 _DELIVER_IDS = b"\x00\x3c\x00\x3c"
 _CONTENT_CHANNEL = 1
 _HEADS_KEPT = 64
+NO_QUEUE = ""       # in place of the id of a queue that is gone
 
 
 @dataclass(slots=True)
@@ -117,12 +118,21 @@ class Subscriptions:
         channel = self.channel
         self.settled.pop(queue_id, None)
         self.got_from.discard(queue_id)
+        self._disown(queue_id)
         for consumer in [consumer for consumer in self.consumers.values() if consumer.queue_id == queue_id]:
             del self.consumers[consumer.tag]
             if channel.cancel_notify:
                 channel.reply_with(methods.BasicCancel(consumer.tag, True))
         if self.reserved.pop(queue_id, 0):
             self._give_slots()
+
+    def _disown(self, queue_id: str) -> None:
+        """A queue that is restarted keeps its id and numbers anew: what its earlier life delivered must not be settled with it."""
+        transaction = self.channel.publisher.transaction
+        held_back = [run for _, runs in transaction.settlements for run in runs] if transaction is not None else []
+        for run in (*self.unacked, *held_back):
+            if run.queue_id == queue_id:
+                run.queue_id = NO_QUEUE
 
     # -- deliveries -----------------------------------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ class Closing:
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
         self.deaf = False               # input is no longer wanted, its end neither
-        self._cleaned = False
+        self._cleaning = False
+        self._is_clean = False
         self._when_written = False
         self._awaits_close_ok = False
 
@@ -127,10 +128,10 @@ class Closing:
         connection.refresh_watch()
 
     async def _clean_up(self) -> None:
-        """Ends the channels, then deletes the exclusive queues (AB-28)."""
-        if self._cleaned:
+        """Ends the channels, then deletes the exclusive queues (AB-28). Once: who calls a second time does not wait for the first."""
+        if self._cleaning:
             return
-        self._cleaned = True
+        self._cleaning = True
         connection = self.connection
         entries = list(connection.channels.values())
         limit = connection.settings.channel_operation_timeout / 1000
@@ -144,6 +145,8 @@ class Closing:
                 pass
         if connection.user:
             await connection.ask(connection.context.metadata, ("delete_exclusive", connection.connection_id))
+        self._is_clean = True
+        self._end_when_clean()
 
     def hang_up_when_written(self) -> None:
         """Close the socket as soon as what is queued has been written."""
@@ -163,11 +166,12 @@ class Closing:
             return
         connection.on_exit()
         connection.state = "closed"
-        connection.spawn(self._end())
+        connection.spawn(self._clean_up())
+        self._end_when_clean()
 
-    async def _end(self) -> None:
-        await self._clean_up()
-        self.connection.stop("normal")
+    def _end_when_clean(self) -> None:
+        if self._is_clean and self.connection.sock is None:
+            self.connection.stop("normal")
 
 
 def _capabilities(connection: "Connection") -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 IOV_MAX = 512           # pieces in one sendmsg
 NOTICE_STEP = 50        # deliveries a queue hears of at a time
+UNREPORTED_MAX = 256    # (queue, channel) pairs with fewer than that; beyond, the oldest hears of them early
 
 
 class SocketOutput:
@@ -25,7 +26,7 @@ class SocketOutput:
         self._pieces: deque[Any] = deque()
         self._queued_total = 0          # octets put in, ever
         self._notices: deque[tuple[int, tuple[Any, str, str, int]]] = deque()     # position after which they are true
-        self._written: dict[tuple[str, str], int] = {}                  # (queue, channel) -> deliveries written and not yet reported
+        self._written: dict[tuple[str, str], tuple[Any, int]] = {}      # (queue, channel) -> address, deliveries written and not yet reported
         self.due: list[tuple[Any, str, int]] = []                       # to be sent to queues: address, channel id, count
 
     def put(self, data: bytes, notices: list[tuple[Any, str, str, int]] | tuple[()] = ()) -> None:
@@ -62,11 +63,17 @@ class SocketOutput:
         notices, written = self._notices, self._written
         while notices and notices[0][0] <= self.total_written:
             address, queue_id, channel_id, count = notices.popleft()[1]
-            count += written.pop((queue_id, channel_id), 0)
+            before = written.pop((queue_id, channel_id), None)
+            if before is not None and before[0] == address:         # a restarted queue has the same id and another address
+                count += before[1]
             if count >= NOTICE_STEP:
                 self.due.append((address, channel_id, count))
             else:
-                written[queue_id, channel_id] = count
+                written[queue_id, channel_id] = address, count
+        while len(written) > UNREPORTED_MAX:
+            oldest = next(iter(written))
+            address, count = written.pop(oldest)
+            self.due.append((address, oldest[1], count))
 
     def forget_channel(self, channel_id: str) -> None:
         """Drops what is remembered of a channel that is gone."""

@@ -134,14 +134,19 @@ class Consumers:
         line.append(consumer)
 
     def resume(self, channel: ChannelRecord) -> bool:
-        """Brings back consumers of `channel` that can take something again; True if there is one."""
+        """Brings back consumers of `channel` that can take something again; True if there is one, or one could if it had slots."""
         if self.single_active:
-            return self.active is not None and self.active.channel is channel and self.active.capacity > 0
+            active = self.active
+            return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_slots)
         found = False
         for consumer in self._all if channel.consumers else ():
-            if consumer.channel is channel and consumer.capacity > 0:
+            if consumer.channel is not channel:
+                continue
+            if consumer.capacity > 0:
                 if consumer.aside:
                     self._enter(consumer)
+                found = True
+            elif consumer.awaits_slots:
                 found = True
         return found
 
@@ -176,10 +181,9 @@ class Consumers:
             size = only.capacity
             if size > count:
                 size = count
-            if size <= 0:
-                return [], 0
-            only.took(size)
-            return [(only, 0, size, 1)], size
+            if size > 0:
+                only.took(size)
+                return [(only, 0, size, 1)], size
         shares: list[Share] = []
         at = 0
         while at < count:

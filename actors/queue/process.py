@@ -137,7 +137,7 @@ class Queue(Process):
         *stalled*, and publishes no longer wait for them until one of them reads again.
         """
         if self.late or self.awaits_write and self.allowance <= 0 and not self.stalled:
-            if not self.late:
+            if self.patience_timer is None:
                 self.patience_timer = self.start_timer(PATIENCE, "patience")
             self.late.append((sender, channel_id, entries))
         else:
@@ -493,6 +493,9 @@ class Queue(Process):
             shares, taken = consumers.share(1 if self.any_expiry and self.uneven_expiry else min(len(backing), DELIVERY_BATCH))
             if not taken:
                 self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
+                for record in self.channels.values():
+                    if record.slots:
+                        self._return_slots(record)      # its consumers cannot use them now, those on other queues might
                 for record in consumers.waiting_for_slots():
                     record.slots_asked = True
                     self.send(record.address, ("ask_slots", self.queue_id, len(backing)))
