@@ -72,7 +72,7 @@ async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> Non
         _declare_reply_queue(channel, method, name)
         return
     if method.passive:
-        row = channel.queue_row(name if name else channel.last_queue_or(""))
+        row = channel.queue_row(name)
         channel.check_owner(row)
     else:
         row, _ = await _ask_metadata(channel, "declare_queue", name, method.durable and not method.exclusive,

@@ -158,6 +158,8 @@ class Publisher:
             if stripped is not properties:
                 properties = stripped
                 changed = True
+        if properties.delivery_mode not in (None, 1, 2):
+            raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
         reply_key = None
         if not method.exchange and method.routing_key.startswith(REPLY_TO_PREFIX):
             reply_key = method.routing_key
@@ -174,7 +176,7 @@ class Publisher:
         return publication
 
     def _check(self, properties: Properties) -> bool:
-        """Checks reply-to, user-id, expiration and delivery mode; True if a property was replaced."""
+        """Checks reply-to, user-id and expiration; True if a property was replaced."""
         channel = self.channel
         changed = False
         if properties.reply_to == REPLY_TO:
@@ -184,8 +186,6 @@ class Publisher:
             raise AmqpError(406, f"user_id property set to '{properties.user_id}' but authenticated user was '{channel.user}'")
         if properties.expiration is not None:
             _check_expiration(properties.expiration)
-        if properties.delivery_mode not in (None, 1, 2):
-            raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
         return changed
 
     # -- confirms -------------------------------------------------------------------------------------------------------------------------------
