@@ -1,7 +1,8 @@
 """`DirectClient`: drives a real channel without a socket, for the broker's own face (`Broker.publish`, `Broker.get`, declarations).
 
-To the channel it is a connection; to whoever asks it is a function: one request, one answer. Requests of a virtual host run one after the other on one channel in confirm mode, so that a
-publish is answered when it is safe in its queues. A channel exception answers the request that caused it and costs only the channel, which the next request opens anew.
+To the channel it is a connection; to whoever asks it is a function: one request, one answer. Requests of a virtual host run one after the other on one
+channel in confirm mode, so that a publish is answered when it is safe in its queues. A channel exception answers the request that caused it and costs only the
+channel, which the next request opens anew.
 
     ('publish', vhost, exchange, routing_key, props, body, mandatory)   -> True, or False if it reached no queue; AmqpError 406 if a queue refused it
     ('get', vhost, queue, consume)     -> None or (props, body, exchange, routing_key, redelivered, messages left); consume False leaves it in the queue

@@ -51,7 +51,8 @@ class Listener(Process):
         self.context = context
         try:
             candidates = await self.run_blocking(_resolve, host, port)
-            self.socket = _listen(*candidates[0][::4], context.settings.backlog)
+            family, _, _, _, endpoint = candidates[0]
+            self.socket = _listen(family, endpoint, context.settings.backlog)
         except OSError as error:
             self.stop("cannot listen")
             raise ListenError(_explain(error, host, port), error.errno) from None

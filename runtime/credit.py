@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from typing import Any
 
 DEFAULT_PAIR = (400, 200)
 """{InitialCredit, MoreCreditAfter} in messages, as RabbitMQ 3.10."""
@@ -97,7 +98,7 @@ class CreditFlow:
     def __init__(
         self,
         pair: Pair = DEFAULT_PAIR,
-        grant: Callable[[Hashable, int], None] = lambda peer, amount: None,
+        grant: Callable[[Any, int], None] = lambda peer, amount: None,
         *,
         clock: Callable[[], float] = time.monotonic,
         hold: float = 1.0,

@@ -105,7 +105,7 @@ class Process(Actor):
     def on_child_exited(self, address: ActorAddress) -> Any:
         """A child and all its descendants have ended."""
 
-    def on_down(self, name: Hashable, reason: str) -> Any:
+    def on_down(self, name: Any, reason: str) -> Any:
         """The process monitored as `name` has ended, or was dead already (`noproc`)."""
 
     def on_timer(self, payload: Any) -> Any:

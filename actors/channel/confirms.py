@@ -8,7 +8,7 @@ A number leaves `Confirms` once, as an ack when every queue it went to has confi
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Iterable
+from collections.abc import Iterable, Iterator
 
 Range = tuple[int, int]
 
@@ -24,7 +24,7 @@ class RangeSet:
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Range]:
         return iter(self._ranges)
 
     def __len__(self) -> int:
@@ -169,8 +169,9 @@ class Confirms:
             return [], []
         waiting = self._waiting.smallest
         floor = self.next_number if waiting is None else waiting
-        acks = _grouped(acked, min(floor, nacked.smallest) if nacked else floor)
-        nacks = _grouped(nacked, min(floor, acked.smallest) if acked else floor)
+        first_ack, first_nack = acked.smallest, nacked.smallest
+        acks = _grouped(acked, floor if first_nack is None else min(floor, first_nack))
+        nacks = _grouped(nacked, floor if first_ack is None else min(floor, first_ack))
         acked.clear()
         nacked.clear()
         return acks, nacks
@@ -178,7 +179,8 @@ class Confirms:
 
 def _grouped(numbers: RangeSet, cut: int) -> list[tuple[int, bool]]:
     """Numbers below `cut` as one multiple, the others singly; one number alone is never a multiple."""
-    below, singles, count = 0, [], 0
+    below, count = 0, 0
+    singles: list[int] = []
     for first, last in numbers:
         if first < cut:
             high = min(last, cut - 1)

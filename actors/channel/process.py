@@ -14,7 +14,8 @@ States: `starting` (only channel.open is accepted), `running`, `closing` (a chan
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ...amqp import methods
 from ...amqp.channel_state import COMMITTING, RUNNING, is_welcome
@@ -22,7 +23,8 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN
 from ...runtime.credit import CreditFlow
-from ...runtime.process import Process, ProcessDown, ProcessTimeout
+from ...runtime.errors import ProcessDown, ProcessTimeout
+from ...runtime.process import Process
 from ..context import NodeContext
 from ..resources import no_queue, queue_locked, queue_unavailable
 from ..restarts import is_fault

@@ -7,8 +7,9 @@ What goes to queues is gathered by queue and sent once a wake-up, a credit for e
 """
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
@@ -140,7 +141,7 @@ class Publisher:
     def _resolve(self, method_payload: bytes, props: bytes) -> Publication:
         """The checks of AB-105 in their order."""
         channel = self.channel
-        method = decode_method(method_payload)
+        method: Any = decode_method(method_payload)
         if method.immediate:
             raise AmqpError(540, "immediate=true")
         vhost = channel.vhost

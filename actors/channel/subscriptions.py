@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections import deque
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
@@ -252,7 +253,9 @@ class Subscriptions:
         settled, self.settled = self.settled, {}
         for queue_id, outcomes in settled.items():
             row = channel.queues.get(queue_id)
-            for outcome, pieces in outcomes if row is not None else ():
+            if row is None:
+                continue
+            for outcome, pieces in outcomes:
                 channel.send(row.address, ("settle", channel.channel_id, outcome, pieces))
 
     def recover(self, method: Any, answer: bool) -> None:

@@ -6,8 +6,8 @@ the first run; one that picks single tags out of the middle splits a run in two.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Iterator, Sequence
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
 from ...amqp.connection_state import is_welcome
@@ -64,9 +65,11 @@ class Handshake:
         """A method on channel 0 before `running`."""
         if not is_welcome(self.connection.state, method):
             return
-        handler = {methods.ConnectionStartOk: self._start_ok, methods.ConnectionSecureOk: self._secure_ok, methods.ConnectionTuneOk: self._tune_ok,
-                   methods.ConnectionOpen: self._open}[type(method)]
-        handler(method)
+        handlers: dict[type, Callable[[Any], None]] = {
+            methods.ConnectionStartOk: self._start_ok, methods.ConnectionSecureOk: self._secure_ok, methods.ConnectionTuneOk: self._tune_ok,
+            methods.ConnectionOpen: self._open,
+        }
+        handlers[type(method)](method)
 
     # -- login ----------------------------------------------------------------------------------------------------------------------------------
 

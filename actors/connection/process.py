@@ -23,7 +23,8 @@ from ...amqp.fields import Table
 from ...amqp.frames import heartbeat, method_frame
 from ...amqp.reader import METHOD, OVERSIZED, RUN, FrameReader
 from ...runtime.credit import CreditFlow
-from ...runtime.process import Process, ProcessDown
+from ...runtime.errors import ProcessDown
+from ...runtime.process import Process
 from ..channel import Channel
 from ..context import NodeContext
 from .closing import Closing
@@ -122,18 +123,22 @@ class Connection(Process):
     def read_events(self) -> None:
         """Handles what the reader has, until it has no more or reading must stop."""
         reader = self.reader
-        try:
-            while self.state != "blocked" and not self.pauses:
-                event = reader.next()
-                if event is not None:
-                    self._handle(event)
-                if reader.content_started:
-                    self._content_seen()
-                if event is None:
-                    break
-        except AmqpError as error:
-            self._send_events()
-            self.closing.fail(error)
+        reading = True
+        while reading:
+            try:
+                while reading := self.state != "blocked" and not self.pauses and not self.closing.deaf:
+                    event = reader.next()
+                    if event is not None:
+                        self._handle(event)
+                    if reader.content_started:
+                        self._content_seen()
+                    if event is None:
+                        reading = False
+                        break
+            except AmqpError as error:
+                # Behind the fault the client's close may be waiting (AB-30).
+                self._send_events()
+                self.closing.fail(error)
         self._send_events()
 
     def _handle(self, event: tuple) -> None:

@@ -5,9 +5,10 @@ A mechanism answers with `Credentials`, or with `Challenge` when it wants more. 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Callable
+from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, decode_table

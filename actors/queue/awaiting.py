@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import Iterable
+from collections.abc import Iterable
 
 Range = tuple[int, int]
 _Entry = tuple[int, int, str, int]      # first and last number in the queue, channel, its publish number for the first

@@ -1,7 +1,7 @@
 """Which backing queue a queue gets: one in memory, or one for each priority level."""
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 from ...store.backing_queue import BackingQueue, Recover
 from ...store.memory_queue import MemoryQueue

@@ -7,8 +7,9 @@ again when it can. Within a line messages go round robin, one each; lower lines 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Iterator
+from typing import Any
 
 UNSENT_LIMIT = 200      # deliveries handed to one channel and not yet written to its socket (FC-32)
 _UNLIMITED = 1 << 62

@@ -5,8 +5,9 @@ At most once: no confirm, no credit, no mandatory. Messages that share an origin
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...amqp.frames import with_properties
 from ...amqp.properties import decode_properties, encode_properties

@@ -11,8 +11,9 @@ Limits: the queue knows nothing of sockets, delivery tags or channel numbers; th
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, Sequence
+from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...runtime.credit import CreditFlow
@@ -204,6 +205,7 @@ class Queue(Process):
             return
         tags = backing.publish(origin, contents, body_bytes, expiry, bool(durable))
         if durable:
+            assert record is not None       # only a channel's publishes are waited for
             self.awaiting.add(tags, record.channel_id, first_confirm)
         elif first_confirm:
             self._confirm(record, first_confirm, count)
@@ -230,6 +232,7 @@ class Queue(Process):
             return
         tags = self.backing.publish_delivered(origin, contents, body_bytes, expiry, bool(durable))
         if durable:
+            assert record is not None       # only a channel's publishes are waited for
             self.awaiting.add(tags, record.channel_id, first_confirm)
         elif first_confirm:
             self._confirm(record, first_confirm, len(contents))
@@ -239,6 +242,7 @@ class Queue(Process):
             outbox.setdefault(consumer, []).append((origin, False, mine, contents[start:stop:step]))
 
     def _confirm(self, record: ChannelRecord | None, first: int, count: int) -> None:
+        assert record is not None           # only a channel's publishes want confirms
         ranges = self.confirmed.setdefault(record.channel_id, [])
         if ranges and ranges[-1][1] == first - 1:
             ranges[-1] = (ranges[-1][0], first + count - 1)
@@ -277,6 +281,7 @@ class Queue(Process):
             if ttl is None or origin.expiration < ttl:
                 ttl = origin.expiration
         self.any_expiry = True
+        assert ttl is not None              # asked only where the queue or the message sets one
         return self.wall_clock_us() + ttl * 1000
 
     def _expire(self) -> None:
@@ -326,7 +331,7 @@ class Queue(Process):
             self.has_work = True
         elif payload == "unused" and not len(self.consumers) and not self.ending:
             self.unused_timer = None
-            left = self.unused_since + self.settings.expires / 1000 - self.now()
+            left = self.unused_since + (self.settings.expires or 0) / 1000 - self.now()
             if left > 0:
                 self.unused_timer = self.start_timer(left + 0.001, "unused")
             else:
@@ -397,7 +402,7 @@ class Queue(Process):
             return
         pop = record.pending.pop
         for tags in pieces:
-            owners = list(map(pop, tags, repeat(NOT_YET)))
+            owners: list[Any] = list(map(pop, tags, repeat(NOT_YET)))
             first = owners[0]
             if first is NOT_YET or owners.count(first) != len(owners):
                 tags = [tag for tag, owner in zip(tags, owners) if owner is not NOT_YET]

@@ -18,17 +18,18 @@ app.conf.update(
 )
 
 
-@app.task
+# Not shared: the test loads this module once per backend, and each app is to have its own tasks.
+@app.task(shared=False)
 def add(x, y):
     return x + y
 
 
-@app.task
+@app.task(shared=False)
 def total(numbers):
     return sum(numbers)
 
 
-@app.task(bind=True, max_retries=5)
+@app.task(shared=False, bind=True, max_retries=5)
 def fails_twice(self):
     """Raises on the first two attempts and is retried by a message with an ETA."""
     if self.request.retries < 2:
@@ -36,11 +37,11 @@ def fails_twice(self):
     return self.request.retries
 
 
-@app.task
+@app.task(shared=False)
 def breaks():
     raise ValueError("on purpose")
 
 
-@app.task(acks_late=True)
+@app.task(shared=False, acks_late=True)
 def late(x):
     return x
