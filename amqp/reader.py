@@ -164,6 +164,8 @@ class FrameReader:
         input is out of step, and from then on there is neither event nor error. Otherwise the faulty frame
         has been consumed and reading can go on, as a connection that awaits close-ok must (AB-29).
         """
+        if self._position == len(self._buffer) and not self._chunks:
+            return None  # asked once after every piece of input
         while True:
             if self._fast and self.phase == RUNNING:
                 event = self._read_repeated()
