@@ -37,6 +37,7 @@ class Closing:
         self._is_clean = False
         self._when_written = False
         self._awaits_close_ok = False
+        self._early: dict[type, Any] | None = None      # close and close-ok of the client while our own close is not out yet
 
     # -- causes ---------------------------------------------------------------------------------------------------------------------------------
 
@@ -84,6 +85,7 @@ class Closing:
         connection.pauses.clear()
         connection.reader.phase = CLOSING
         self._awaits_close_ok = True
+        self._early = {}
         connection.spawn(self._say_close(error, wait))
 
     async def _say_close(self, error: AmqpError, wait: float) -> None:
@@ -92,6 +94,9 @@ class Closing:
         connection.put_method(0, methods.ConnectionClose(error.code, error.reply_text, error.class_id, error.method_id))
         connection.start_timer(wait, "close")
         connection.refresh_watch()
+        early, self._early = self._early, None
+        for method in (early or {}).values():
+            self.method(method)
 
     def lost(self, reason: str) -> None:
         """The TCP connection is gone, or is to be dropped now."""
@@ -109,10 +114,14 @@ class Closing:
     # -- channel 0 while closing ----------------------------------------------------------------------------------------------------------------
 
     def method(self, method: Any) -> None:
-        if type(method) is methods.ConnectionClose:
-            self.connection.put_method(0, methods.ConnectionCloseOk())        # AB-30
-        elif type(method) is methods.ConnectionCloseOk and self._awaits_close_ok:
-            self.hang_up()
+        kind = type(method)
+        if kind is methods.ConnectionClose or kind is methods.ConnectionCloseOk and self._awaits_close_ok:
+            if self._early is not None:
+                self._early[kind] = method
+            elif kind is methods.ConnectionClose:
+                self.connection.put_method(0, methods.ConnectionCloseOk())        # AB-30
+            else:
+                self.hang_up_when_written()
 
     # -- steps ----------------------------------------------------------------------------------------------------------------------------------
 
@@ -153,6 +162,8 @@ class Closing:
         self.deaf = True
         self._when_written = True
         self.connection.state = "closed"
+        if not self.connection.output.size:
+            self.hang_up()
 
     def written(self) -> None:
         """The connection has nothing left to write."""

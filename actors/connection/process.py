@@ -123,22 +123,20 @@ class Connection(Process):
     def read_events(self) -> None:
         """Handles what the reader has, until it has no more or reading must stop."""
         reader = self.reader
-        reading = True
-        while reading:
+        while self.state != "blocked" and not self.pauses and not self.closing.deaf:
             try:
-                while reading := self.state != "blocked" and not self.pauses and not self.closing.deaf:
-                    event = reader.next()
-                    if event is not None:
-                        self._handle(event)
-                    if reader.content_started:
-                        self._content_seen()
-                    if event is None:
-                        reading = False
-                        break
+                event = reader.next()
+                if event is not None:
+                    self._handle(event)
             except AmqpError as error:
-                # Behind the fault the client's close may be waiting (AB-30).
+                # Reading goes on: behind the fault the client's close may be waiting (AB-30).
                 self._send_events()
                 self.closing.fail(error)
+                continue
+            if reader.content_started:
+                self._content_seen()
+            if event is None:
+                break
         self._send_events()
 
     def _handle(self, event: tuple) -> None:
