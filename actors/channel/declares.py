@@ -1,7 +1,8 @@
 """Exchanges, queues and bindings as a channel's methods (AB section 7): checks that need only the routing table are made here, the rest is Metadata's."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
