@@ -26,6 +26,7 @@ from .awaiting import AwaitingConfirms
 from .backing import open_backing_queue
 from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers
 from .dead_letters import DeadLetterer
+from .outbox import Outbox
 
 DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
 EXPIRY_STEP = 400           # messages expired before other work gets its turn (FC-36)
@@ -42,7 +43,7 @@ class Queue(Process):
         self.awaiting = AwaitingConfirms()
         self.confirmed: dict[str, list[tuple[int, int]]] = {}
         self.refused: dict[str, list[tuple[int, int]]] = {}
-        self.outbox: dict[Consumer, list[tuple]] = {}
+        self.outbox = Outbox()
         self.transient_of: tuple[Any, Any] = (None, None)
         self.has_work = False               # a delivery may be possible
         self.ending = False
@@ -122,7 +123,7 @@ class Queue(Process):
             return
         for consumer in [consumer for consumer in self.consumers if consumer.channel is record]:
             self.consumers.remove(consumer)
-            self.outbox.pop(consumer, None)
+        self.outbox.drop(record)
         if record.pending:
             self.backing.requeue(list(record.pending))
         self.has_work = True
@@ -222,13 +223,13 @@ class Queue(Process):
     def _hand_over(self, shares: list, record: ChannelRecord | None, origin: Origin, contents: Sequence[bytes], body_bytes: int,
                    expiry: int | None, first_confirm: int, durable: Any) -> None:
         """Messages that go straight to consumers, all of one acknowledgement mode (AB-123)."""
-        outbox = self.outbox
+        put = self.outbox.put
         if shares[0][0].no_ack:
             if first_confirm:
                 self._confirm(record, first_confirm, len(contents))
             self.backing.discard(origin, contents, body_bytes, False)
             for consumer, start, stop, step in shares:
-                outbox.setdefault(consumer, []).append((origin, False, None, contents[start:stop:step]))
+                put(consumer, (origin, False, None, contents[start:stop:step]))
             return
         tags = self.backing.publish_delivered(origin, contents, body_bytes, expiry, bool(durable))
         if durable:
@@ -239,7 +240,7 @@ class Queue(Process):
         for consumer, start, stop, step in shares:
             mine = tags[start:stop:step]
             consumer.channel.pending.update(zip(mine, repeat(consumer)))
-            outbox.setdefault(consumer, []).append((origin, False, mine, contents[start:stop:step]))
+            put(consumer, (origin, False, mine, contents[start:stop:step]))
 
     def _confirm(self, record: ChannelRecord | None, first: int, count: int) -> None:
         assert record is not None           # only a channel's publishes want confirms
@@ -518,9 +519,8 @@ class Queue(Process):
 
     def _assign(self, shares: list, deliveries: list[Delivery]) -> None:
         """Gives the fetched messages to the consumers they were counted for."""
-        outbox = self.outbox
+        put = self.outbox.put
         for consumer, start, stop, step in shares:
-            mine = outbox.setdefault(consumer, [])
             at = 0
             for origin, redelivered, tags, contents in deliveries:
                 low = start - at if start >= at else -(at - start) % step
@@ -531,15 +531,14 @@ class Queue(Process):
                 if high <= 0:
                     break
                 if consumer.no_ack:
-                    mine.append((origin, redelivered, None, contents[low:high:step]))
+                    put(consumer, (origin, redelivered, None, contents[low:high:step]))
                     continue
                 taken = tags[low:high:step]
                 consumer.channel.pending.update(zip(taken, repeat(consumer)))
-                mine.append((origin, redelivered, taken, contents[low:high:step]))
+                put(consumer, (origin, redelivered, taken, contents[low:high:step]))
 
     def _send_outbox(self) -> None:
-        outbox, self.outbox = self.outbox, {}
-        for consumer, runs in outbox.items():
+        for consumer, runs in self.outbox.take():
             self.send(consumer.channel.address, ("deliver", self.queue_id, consumer.tag, runs))
 
     # -- the queue itself ---------------------------------------------------------------------------------------------------------------------
