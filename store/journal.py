@@ -282,6 +282,9 @@ def _replay(queues: dict[int, Replayed], entry: Record) -> None:
             (queue.stored if is_stored else queue.embedded).add(run)
             queue.next_number = max(queue.next_number, run.end)
     elif entry.type is Type.ACK:
-        queue.ack(decode_spans(entry.body))
+        acked = decode_spans(entry.body)
+        queue.ack(acked)
+        # A number that was once acked must never be given again: replay would take the new message for gone.
+        queue.next_number = max([queue.next_number, *(span[-1] + 1 for span in acked)])
     else:
         queue.next_number = max(queue.next_number, int.from_bytes(entry.body, 'big'))

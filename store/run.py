@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from .message import Delivery, Message, Origin, Sizes, body_sizes
 
@@ -24,7 +25,7 @@ class Run:
 
     __slots__ = ('first', 'contents', 'origin', 'expiry', 'redelivered', 'body_bytes', 'sizes', 'live')
 
-    def __init__(self, first: int, contents: list, origin: Origin, expiry: int | None, redelivered: bool,
+    def __init__(self, first: int, contents: list[Any], origin: Origin, expiry: int | None, redelivered: bool,
                  body_bytes: int, sizes: Sizes | None = None) -> None:
         self.first = first
         self.contents = contents
@@ -85,17 +86,20 @@ class Run:
         self.body_bytes -= taken_bytes
         return head
 
+    def part(self, start: int, stop: int) -> Run:
+        """A copy of the slots `start` to `stop`, which have no holes."""
+        if start == 0 and stop == len(self.contents):
+            return Run(self.first, self.contents[:], self.origin, self.expiry, self.redelivered, self.body_bytes, self.sizes)
+        sizes = self.measured()
+        return Run(self.first + start, self.contents[start:stop], self.origin, self.expiry, self.redelivered,
+                   self.size_of(slice(start, stop), stop - start), sizes if isinstance(sizes, int) else sizes[start:stop])
+
     def without_holes(self) -> list[Run]:
-        """This run, or the pieces between its settled slots."""
+        """This run, or copies of the pieces between its settled slots."""
         if self.live == len(self.contents):
             return [self]
-        pieces = []
-        for piece in _consecutive([index for index, content in enumerate(self.contents) if content is not None]):
-            part = slice(piece.start, piece.stop)
-            sizes = self.measured()
-            pieces.append(Run(self.first + piece.start, self.contents[part], self.origin, self.expiry, self.redelivered,
-                              self.size_of(part, len(piece)), sizes if isinstance(sizes, int) else sizes[part]))
-        return pieces
+        return [self.part(piece.start, piece.stop)
+                for piece in _consecutive([index for index, content in enumerate(self.contents) if content is not None])]
 
     def delivery(self) -> Delivery:
         return Delivery(self.origin, self.redelivered, range(self.first, self.first + len(self.contents)), self.contents[:])
@@ -287,6 +291,16 @@ class PendingRuns:
             for run, index in self._slots(span):
                 yield run.message(index)
 
+    def missing(self, span: range) -> list[range]:
+        """The parts of `span` that are not pending here."""
+        known = [run.first + index for run, index in self._slots(span)]
+        if not known:
+            return [span]
+        if len(known) == len(span):
+            return []
+        here = set(known)
+        return _consecutive([number for number in span if number not in here])
+
     def _slots(self, span: range) -> Iterator[tuple[Run, int]]:
         runs = self.runs
         for position in range(self._index(span[0]), len(runs)):
@@ -298,6 +312,34 @@ class PendingRuns:
                 for index in range(*piece.indices(len(run.contents))):
                     if run.contents[index] is not None:
                         yield run, index
+
+    def slots(self) -> Iterator[tuple[Run, int]]:
+        """Every pending message as (run, index in it)."""
+        return (found for run in self.runs for found in self._slots(range(run.first, run.end)))
+
+    def known(self, span: range) -> int:
+        """How many of `span` are pending here."""
+        count = 0
+        for position in range(self._index(span[0]), len(self.runs)):
+            run = self.runs[position]
+            if run.first > span[-1]:
+                break
+            piece, size = _piece(span, run)
+            count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
+        return count
+
+    def between(self, start: int, stop: int) -> list[Run]:
+        """Copies of what is pending in `[start, stop)`, as runs without holes."""
+        found = []
+        for position in range(self._index(start), len(self.runs)):
+            run = self.runs[position]
+            if run.first >= stop:
+                break
+            for piece in run.without_holes():
+                low, high = max(start, piece.first), min(stop, piece.end)
+                if low < high:
+                    found.append(piece.part(low - piece.first, high - piece.first))
+        return found
 
     def _index(self, number: int) -> int:
         """Index of the run that holds `number`, or of the first above it."""

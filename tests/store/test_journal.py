@@ -106,9 +106,13 @@ class JournalMachine(RuleBasedStateMachine):
     def fold(self):
         """What the queues do: entries of closed files go to the segments, which are durable before the files are retired.
 
-        Only what is not acked is folded; what is folded stays there, as acks of it are in later files.
+        Only what is not acked is folded; acks of what was folded before go to the segments as well.
         """
+        self.write(None)
         current = self.journal.current
+        now = self.after(len(self.history))
+        for queue in QUEUES:
+            self.folded[queue] = {n: c for n, c in self.folded[queue].items() if n in now[queue]}
         for (queue, number), (file, content) in list(self.tagged.items()):
             if file < current:
                 self.folded[queue][number] = content

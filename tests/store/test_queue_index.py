@@ -1,0 +1,301 @@
+"""The queue index with its journal, on a disk that forgets."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from warren.store.faulty_disk import FaultyDisk
+from warren.store.journal import Journal
+from warren.store.message import Origin
+from warren.store.queue_index import QueueIndex
+from warren.store.records import Damaged, make_stub
+from warren.store.run import Run
+
+ENTRIES = 16
+PERSISTENT = Origin('x', ('k',), b'\0\0', persistent=True)
+TRANSIENT = Origin('x', ('k',), b'\0\0', persistent=False)
+
+
+def slot(number: int, stored: bool) -> bytes:
+    return make_stub(number.to_bytes(16, 'big'), 5) if stored else bytes(11) + (5).to_bytes(8, 'big') + number.to_bytes(8, 'big')
+
+
+def run_of(first: int, count: int, stored: bool = False, origin: Origin = PERSISTENT) -> Run:
+    return Run(first, [slot(n, stored) for n in range(first, first + count)], origin, None, False, 5 * count)
+
+
+def held(index: QueueIndex, low: int, high: int) -> dict[int, bytes]:
+    found = {}
+    for start in range(low // ENTRIES * ENTRIES, high, ENTRIES):
+        numbers = [m for run, _ in index.read(start, start + ENTRIES) for m in run.messages()]
+        assert [m.tag for m in numbers] == sorted({m.tag for m in numbers})
+        found.update({m.tag: m.content for m in numbers})
+    return found
+
+
+def opened(disk, clean=None):
+    disk.make_dir('j')
+    journal = Journal(disk, 'j', file_limit=600, frame_limit=200)
+    replayed = journal.recover()
+    index = QueueIndex(disk, 'q', 1, journal, ENTRIES)
+    return journal, index, index.recover(replayed.get(1), clean)
+
+
+class IndexMachine(RuleBasedStateMachine):
+    """History as in the journal's test; what was folded changes nothing for whoever reads (QS-25)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = FaultyDisk()
+        self.next = 0
+        self.begin({})
+
+    def begin(self, state):
+        self.journal, self.index, self.found = opened(self.disk)
+        self.state = dict(state)
+        self.now = dict(state)
+        self.transient = set()
+        self.history = []
+
+    def note(self, published, acked, position):
+        assert position == len(self.history) + 1
+        self.history.append((published, acked))
+
+    def after(self, count):
+        state = dict(self.state)
+        for published, acked in self.history[:count]:
+            state.update(published)
+            for number in acked:
+                state.pop(number, None)
+        return state
+
+    @rule(count=st.integers(1, 40), stored=st.booleans(), gap=st.integers(0, 3))
+    def publish(self, count, stored, gap):
+        run = run_of(self.next + gap, count, stored)
+        self.next = run.end
+        published = dict(zip(range(run.first, run.end), run.contents, strict=True))
+        self.note(published, (), self.index.publish(run, stored))
+        self.now.update(published)
+
+    @rule(count=st.integers(1, 9), stored=st.booleans())
+    def page_transients(self, count, stored):
+        run = run_of(self.next, count, stored, TRANSIENT)
+        self.next = run.end
+        self.index.page(run, stored)
+        self.now.update(zip(range(run.first, run.end), run.contents, strict=True))
+        self.transient.update(range(run.first, run.end))
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data())
+    def ack(self, data):
+        numbers = sorted(self.now)
+        start = data.draw(st.integers(0, len(numbers) - 1))
+        tags = numbers[start:start + data.draw(st.integers(1, 50)):data.draw(st.integers(1, 3))]
+        self.note({}, tags, self.index.ack(tags))
+        for tag in tags:
+            del self.now[tag]
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data())
+    def purge(self, data):
+        keep = data.draw(st.sets(st.sampled_from(sorted(self.now)), max_size=4))
+        start = data.draw(st.integers(0, min(self.now)))
+        before = self.journal.position
+        self.index.ack_between(start, self.next, keep)
+        gone = set(self.now) - keep
+        # One record a segment or run: a crash between them leaves part of the purge, which nobody confirmed.
+        for position in range(before, self.journal.position):
+            last = position == self.journal.position - 1
+            self.history.append(({}, gone) if last else ({}, self.purged_until(position, gone)))
+        self.now = {number: self.now[number] for number in keep}
+
+    def purged_until(self, position, gone):
+        return ()
+
+    @rule(error=st.sampled_from([None, None, errno.ENOSPC]), at=st.integers(1, 3), sync=st.booleans())
+    def flush(self, error, at, sync):
+        if error is not None:
+            self.disk.fail_after(at, OSError(error, 'injected'))
+            try:
+                unsynced = self.index.flush()
+            except OSError:
+                unsynced = None
+            self.disk.heal()
+            if unsynced is not None:
+                unsynced.sync()
+        self.journal.write_all()
+        file = self.journal.current
+        unsynced = self.index.flush()
+        assert not self.index.has_unfolded
+        if sync:
+            if unsynced is not None:
+                unsynced.sync()
+            self.synced_file = file
+            if file and self.journal.closed_files:
+                self.note({}, (), self.journal.retire(file))
+        elif unsynced is not None:
+            unsynced.sync()
+
+    @rule()
+    def write(self):
+        batch = self.journal.take_batch()
+        if batch is not None:
+            self.journal.commit(batch)
+            self.journal.committed(batch)
+            self.journal.unlink_retired(batch)
+
+    @rule(seed=st.integers(0, 1 << 16), at=st.one_of(st.none(), st.integers(1, 8)), during=st.sampled_from(['write', 'flush']),
+          kill=st.booleans(), again=st.integers(1, 9))
+    def crash(self, seed, at, during, kill, again):
+        if at is not None:
+            self.disk.fail_after(at, KeyboardInterrupt())
+            try:
+                self.write() if during == 'write' else self.flush(None, 1, True)
+            except KeyboardInterrupt:
+                pass
+            self.disk.heal()
+        durable, history = self.journal.durable, len(self.history)
+        self.disk.kill() if kill else self.disk.crash(Random(seed))
+        # A crash inside recovery (QS-24).
+        self.disk.fail_after(again, KeyboardInterrupt())
+        try:
+            _, index, _ = opened(self.disk)
+            unsynced = index.flush()
+            if unsynced:
+                unsynced.sync()
+        except KeyboardInterrupt:
+            pass
+        self.disk.crash(Random(seed + 1))
+        _, index, found = opened(self.disk)
+        got = held(index, 0, self.next)
+        matching = [count for count in range(durable, history + 1)
+                    if {n: c for n, c in self.after(count).items()} == got]
+        if not matching:
+            # Part of a purge: between what was there before it and after.
+            matching = [count for count in range(durable, history)
+                        if self.after(count + 1).keys() <= got.keys() <= self.after(count).keys()]
+        assert matching, (sorted(got), durable, [sorted(self.after(count)) for count in range(durable, history + 1)])
+        assert (found.messages, found.body_bytes) == (len(got), 5 * len(got))
+        assert found.next_number > max(got, default=-1)
+        self.begin(got)
+
+    @rule()
+    def restart_cleanly(self):
+        terms = self.index.terminate()
+        self.journal.retire(self.journal.current) if self.journal.current else None
+        self.journal.close()
+        self.disk.crash(Random(1))
+        self.now = {number: content for number, content in self.now.items() if number not in self.transient}
+        self.begin(self.now)
+        assert sum(terms.values()) >= len(self.now)
+
+    @invariant()
+    def reads_what_was_published(self):
+        assert held(self.index, 0, self.next) == self.now
+        low, high = self.index.bounds()
+        assert all(low <= number < high for number in self.now)
+
+
+TestQueueIndex = IndexMachine.TestCase
+TestQueueIndex.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def test_early_acks_touch_no_segment(disk):
+    """A message acked before its journal file is folded costs one sequential write."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 100))
+    index.ack(range(0, 100))
+    journal.write_all()
+    assert index.flush() is None
+    assert disk.list('q') == []
+
+
+def test_segments_disappear_when_acked(disk):
+    """Fully acked segments are deleted by the next flush, others stay (QS-22); holes do not matter."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 3 * ENTRIES))
+    index.flush().sync()
+    index.ack(range(0, ENTRIES, 2))
+    index.ack(range(2 * ENTRIES, 3 * ENTRIES))
+    index.flush().sync()
+    assert disk.list('q') == ['0.idx', '1.idx']
+    index.ack(range(1, ENTRIES, 2))
+    index.ack(range(ENTRIES, 2 * ENTRIES))
+    index.flush().sync()
+    assert (disk.list('q'), index.bounds()) == ([], (0, 0))
+
+
+def test_expiry_and_size_survive(disk):
+    """What the index gives back of a message is what it took in."""
+    journal, index, _ = opened(disk)
+    run = run_of(0, 2)
+    run.expiry, run.redelivered = 123456789, True
+    index.publish(run)
+    index.flush()
+    (got, is_stored), = index.read(0, ENTRIES)
+    assert (got.expiry, got.redelivered, got.body_bytes, got.contents, is_stored) == (123456789, True, 10, run.contents, False)
+
+
+def test_clean_start_reads_nothing(disk):
+    """With the terms of a clean stop, segments are opened only when they are read."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 40))
+    terms = index.terminate()
+    assert terms == {0: 16, 1: 16, 2: 8}
+    journal.delete(2)
+    index = QueueIndex(disk, 'q', 1, journal, ENTRIES)
+    assert index.recover(None, terms) is None
+    assert sorted(held(index, 0, 40)) == list(range(40))
+
+
+def test_bodies_the_store_does_not_have_are_dropped(disk):
+    """C-3: the index entry is durable, the body is not; in the journal and in a segment."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 4, stored=True), is_stored=True)
+    index.flush().sync()
+    index.publish(run_of(4, 4, stored=True), is_stored=True)
+    journal.write_all()
+    journal = Journal(disk, 'j')
+    replayed = journal.recover()
+    index = QueueIndex(disk, 'q', 1, journal, ENTRIES)
+    found = index.recover(replayed[1], None, contains=lambda message_id: message_id[-1] % 2 == 0)
+    assert found.messages == 4
+    assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
+    index.flush().sync()
+    assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
+
+
+def test_damage_is_noticed_when_read(disk):
+    """D-19: a flipped byte in a body is an error, never a wrong message."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 4))
+    index.flush().sync()
+    disk._names['q/0.idx'].data[-1] ^= 1
+    with pytest.raises(Damaged):
+        index.read(0, ENTRIES)
+
+
+def test_deletion_is_all_or_nothing(disk):
+    """QS-23: a directory that is being removed has another name, which start-up sweeps."""
+    disk.make_dir('queues/q')
+    for name in 'abc':
+        disk.open(f'queues/q/{name}', create=True)
+    disk.sync_dir('queues/q')
+    disk.fail_after(4, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        disk.delete_tree('queues/q')
+    disk.kill()
+    assert 'q' not in disk.list('queues')
+    disk.sweep_tombstones('queues')
+    assert disk.list('queues') == []
