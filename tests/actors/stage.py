@@ -1,0 +1,197 @@
+"""A stage for a few real processes among stand-ins.
+
+The loop runs in the test's own thread, and only while the test waits: between two waits nothing moves, and every actor may be
+looked at. `settle` lets everybody do all there is to do; timers that are not due yet are no work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warren.actors.channel import Channel
+from warren.actors.context import NodeContext
+from warren.actors.queue import Queue
+from warren.actors.routing import QueueRow, RoutingTable
+from warren.amqp.constants import FRAME_METHOD
+from warren.amqp.fields import table_from
+from warren.amqp.frames import build_content, content_body, content_properties, split_frames
+from warren.amqp.methods import BasicPublish, ChannelOpen, Method, decode_method
+from warren.amqp.reader import ACKS, METHOD, RUN
+from warren.runtime.loop_base import LoopBase
+from warren.runtime.process import Process
+from warren.settings import Settings
+from warren.store.message import Origin
+
+WAIT = 5.0
+PROPS = b"\x00\x00"
+PERSISTENT = b"\x10\x00\x02"
+
+
+class Stub(Process):
+    """Hears everything and does nothing; asked, it answers with what `answers` has under the message's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[Any, ...]] = []
+        self.answers: dict[str, Any] = {}
+        self.downs: list[tuple[Any, str]] = []
+
+    def on_unknown(self, sender: Any, message: Any) -> Any:
+        self.heard.append(message)
+        return self.answers.get(message[0])
+
+    def on_down(self, name: Any, reason: str) -> None:
+        self.downs.append((name, reason))
+
+    def take(self, name: str) -> list[tuple[Any, ...]]:
+        """The fields of the messages of that name heard so far, which are then forgotten."""
+        found = [message[1:] for message in self.heard if message[0] == name]
+        self.heard = [message for message in self.heard if message[0] != name]
+        return found
+
+
+class Stage:
+    def __init__(self, **settings: Any) -> None:
+        self.base = LoopBase(thread=False, shutdown_seconds=1.0)
+        self.settings = Settings(**settings)
+        self.routing = RoutingTable()
+        self.routing.add_vhost("/")
+        self.metadata, self.alarms = self.create(Stub), self.create(Stub)
+        self.actor(self.metadata).answers = {"queue_gone": True, "delete_exclusive": True}
+        self.context = NodeContext("warren@test", self.settings, self.routing, self.metadata, self.alarms)
+
+    def close(self) -> None:
+        self.base.shutdown()
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # -- actors --------------------------------------------------------------------------------------------------------
+
+    def create(self, actor_class: type[Process]) -> Any:
+        return self.base.newPrimaryActor(actor_class)
+
+    def actor(self, address: Any) -> Any:
+        return self.base.cells[address.actorAddressString].actor
+
+    def is_alive(self, address: Any) -> bool:
+        return address.actorAddressString in self.base.cells
+
+    def mailbox(self, address: Any) -> list[Any]:
+        """The messages that wait there."""
+        cell = self.base.cells.get(address.actorAddressString)
+        return [message for _, message in cell.queue] if cell is not None else []
+
+    def tell(self, sender: Any, target: Any, *message: Any) -> None:
+        self.base.enqueue(sender, target, message)
+
+    def crash(self, address: Any) -> None:
+        """A message that no process knows."""
+        self.tell(self.metadata, address, "no such message")
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        assert self.base.run_until(lambda: bool(condition()), WAIT), "it did not come to pass"
+
+    def settle(self) -> None:
+        self.until(lambda: not self.base.ready and not self.base.poller.poll(0))
+
+    # -- queues and channels -------------------------------------------------------------------------------------------
+
+    def queue(self, name: str = "q", durable: bool = False, process: type[Process] = Queue, **arguments: Any) -> Queue_:
+        address = self.create(process)
+        known = self.routing.queue("/", name)
+        queue_id = known.queue_id if known is not None else f"id of {name}"
+        table = table_from({key.replace("_", "-"): value for key, value in arguments.items()})
+        row = QueueRow("/", name, address, queue_id, durable, arguments=table)
+        self.routing.put_queue(row)
+        self.tell(self.metadata, address, "start", self.context, row, False)
+        self.settle()
+        return Queue_(self, row)
+
+    def channel(self, connection: type[Stub] = Stub, number: int = 1, cancel_notify: bool = True) -> Channel_:
+        return Channel_(self, self.create(connection), number, cancel_notify)
+
+
+class Queue_:
+    """A queue under test, or a stub in its place."""
+
+    def __init__(self, stage: Stage, row: QueueRow) -> None:
+        self.stage, self.row, self.address, self.id = stage, row, row.address, row.queue_id
+
+    @property
+    def actor(self) -> Any:
+        return self.stage.actor(self.address)
+
+    def publish(self, channel: Any, bodies: list[bytes], first_confirm: int = 0, persistent: bool = False) -> None:
+        """What a channel, here a stub named by its address, sends for a run."""
+        origin = Origin("", (self.row.name,), PERSISTENT if persistent else PROPS, persistent)
+        contents = [build_content(1, origin.props, body, 4096) for body in bodies]
+        entry = origin, contents, sum(map(len, bodies)), first_confirm, ()
+        self.stage.tell(channel, self.address, "publish", channel.actorAddressString, [entry[:4]])
+
+    def consume(self, channel: Any, tag: str = "c", no_ack: bool = False, prefetch: int = 0, limited: bool = False, priority: int = 0) -> None:
+        fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, limited, priority, (), "guest"
+        self.stage.tell(channel, self.address, "consume", *fields)
+
+    def tell(self, channel: Any, name: str, *fields: Any) -> None:
+        """A message whose first field is the channel's id."""
+        self.stage.tell(channel, self.address, name, channel.actorAddressString, *fields)
+
+
+class Channel_:
+    """A channel under test with a stub for its connection, which it is driven through."""
+
+    def __init__(self, stage: Stage, connection: Any, number: int, cancel_notify: bool) -> None:
+        self.stage, self.connection, self.number = stage, connection, number
+        self.address = stage.create(Channel)
+        self.id = self.address.actorAddressString
+        fields = stage.context, self.id, "connection", "client -> broker", number, "/", "guest", 131072, cancel_notify
+        stage.tell(connection, self.address, "start", *fields)
+        self.say(ChannelOpen())
+        stage.settle()
+        self.frames()
+
+    @property
+    def actor(self) -> Any:
+        return self.stage.actor(self.address)
+
+    def input(self, *events: tuple[Any, ...]) -> None:
+        self.stage.tell(self.connection, self.address, "input", list(events))
+
+    def say(self, *methods: Method) -> None:
+        self.input(*[(METHOD, self.number, method) for method in methods])
+
+    def publish(self, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any) -> None:
+        self.input(run(self.number, bodies, routing_key, props, **fields))
+
+    def ack(self, tag: int, multiple: bool = False) -> None:
+        self.input((ACKS, self.number, [(tag, multiple)]))
+
+    def frames(self) -> list[Any]:
+        """What it has told the client since the last time: methods, and bodies in the place of contents."""
+        data = b"".join(data for data, _ in self.stage.actor(self.connection).take("output"))
+        return said(data)
+
+
+def run(number: int, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any) -> tuple[Any, ...]:
+    """The reader's event for so many publishes of one kind."""
+    payload = BasicPublish(routing_key=routing_key, **fields).encode()
+    return RUN, number, payload, props, [build_content(number, props, body, 131072) for body in bodies], sum(map(len, bodies))
+
+
+def bodies_of(contents: list[bytes]) -> list[bytes]:
+    return [content_body(content) for content in contents]
+
+
+def said(data: bytes) -> list[Any]:
+    """Frames as methods, and bodies in the place of contents that are not empty."""
+    frames, rest = split_frames(data)
+    assert not rest
+    return [decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2]
+
+
+__all__ = ["Channel_", "Queue_", "Stage", "Stub", "bodies_of", "content_properties", "run", "said"]
