@@ -22,9 +22,10 @@ from ...store.message import Delivery, Message, Origin, body_sizes
 from ..arguments import QueueSettings, queue_settings
 from ..context import NodeContext
 from ..routing import QueueRow
+from .arrivals import Arrival, Part, split_parts
 from .awaiting import AwaitingConfirms
 from .backing import open_backing_queue
-from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers
+from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers, Share
 from .dead_letters import DeadLetterer
 from .outbox import Outbox
 
@@ -49,6 +50,7 @@ class Queue(Process):
         self.ending = False
         self.had_consumer = False
         self.late: deque[tuple[Any, str, list[tuple]]] = deque()       # publishes that wait for deliveries, see `on_publish`
+        self.arrivals: list[Arrival] = []
         self.patience_timer: Any = None
         self.stalled = False
         self.allowance = 0
@@ -149,6 +151,7 @@ class Queue(Process):
         """Before the queue is asked anything, it takes what was published before."""
         while self.late:
             self._take(*self.late.popleft())
+        self._absorb()
 
     def _take(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
         record = self.channels.get(channel_id) or self.channel(channel_id, sender)
@@ -156,63 +159,67 @@ class Queue(Process):
         self.credit.take(channel_id, count)
         if self.awaits_write:
             self.allowance -= count
+        arrivals = self.arrivals
         for origin, contents, body_bytes, first_confirm in entries:
-            self.accept(record, origin, contents, body_bytes, first_confirm)
+            part = (record, first_confirm, len(contents))
+            if not arrivals or not arrivals[-1].joins(origin, contents, body_bytes, part):
+                arrivals.append(Arrival(origin, contents, body_bytes, [part]))
 
     def on_dead_letters(self, sender: Any, entries: list[tuple]) -> None:
         """Dead letters of another queue, or of this one: neither credited nor confirmed (AB-147)."""
         for origin, contents, body_bytes in entries:
-            self.accept(None, origin, contents, body_bytes, 0)
+            self.arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))]))
 
-    def accept(self, record: ChannelRecord | None, origin: Origin, contents: Sequence[bytes], body_bytes: int, first_confirm: int) -> None:
+    def _absorb(self) -> None:
+        """Works on what arrived."""
+        arrivals, self.arrivals = self.arrivals, []
+        for arrival in arrivals:
+            self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts)
+
+    def _accept(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, parts: list[Part]) -> None:
         settings = self.settings
         count = len(contents)
         if origin.persistent and not self.row.durable:
             origin = self._as_transient(origin)
         if self.rejects_publish and self._exceeds(count, body_bytes):
-            if count > 1:
-                for offset, content in enumerate(contents):
-                    self.accept(record, origin, [content], _body_bytes([content]), first_confirm and first_confirm + offset)
-                return
-            if settings.overflow == "reject-publish-dlx":
-                self.dead_letterer.publish("maxlen", [Message(0, contents[0], origin, None, False)])
-            if record is not None and first_confirm:
-                self.refused.setdefault(record.channel_id, []).append((first_confirm, first_confirm))
+            self._accept_within_limits(origin, contents, parts)
             return
-
         backing = self.backing
         expiry = None if settings.message_ttl is None and origin.expiration is None else self._expiry_of(origin)
-        durable = first_confirm and origin.persistent
         if len(self.consumers) and backing.is_empty() and self.consumers.is_uniform:
             shares, taken = self.consumers.share(count)
+            if taken == count:
+                self._hand_over(shares, origin, contents, body_bytes, expiry, parts)
+                return
             if taken:
-                if taken == count:
-                    head, head_bytes = contents, body_bytes
-                else:
-                    head, contents = contents[:taken], contents[taken:]
-                    head_bytes = _body_bytes(head)
-                    body_bytes -= head_bytes
-                self._hand_over(shares, record, origin, head, head_bytes, expiry, first_confirm, durable)
-                if taken == count:
-                    return
-                count -= taken
-                first_confirm = first_confirm and first_confirm + taken
-
+                head, contents = contents[:taken], contents[taken:]
+                head_bytes = _body_bytes(head)
+                head_parts, parts = split_parts(parts, taken)
+                self._hand_over(shares, origin, head, head_bytes, expiry, head_parts)
+                body_bytes -= head_bytes
         if expiry is not None and expiry <= self.wall_clock_us():
             # TTL 0 and nobody ready (AB-96)
-            if first_confirm:
-                self._confirm(record, first_confirm, count)
+            self._confirm(parts)
             self.dead_letterer.publish("expired", [Message(0, content, origin, expiry, False) for content in contents])
             return
-        tags = backing.publish(origin, contents, body_bytes, expiry, bool(durable))
-        if durable:
-            assert record is not None       # only a channel's publishes are waited for
-            self.awaiting.add(tags, record.channel_id, first_confirm)
-        elif first_confirm:
-            self._confirm(record, first_confirm, count)
+        self._took_over(backing.publish(origin, contents, body_bytes, expiry, origin.persistent), origin, parts)
         if self.drops_head:
             self._drop_overflow()
         self.has_work = True
+
+    def _accept_within_limits(self, origin: Origin, contents: Sequence[bytes], parts: list[Part]) -> None:
+        """reject-publish: one message after the other, as long as there is room (AB-101)."""
+        for content in contents:
+            mine, parts = split_parts(parts, 1)
+            size = _body_bytes([content])
+            if not self._exceeds(1, size):
+                self._accept(origin, [content], size, mine)
+                continue
+            if self.settings.overflow == "reject-publish-dlx":
+                self.dead_letterer.publish("maxlen", [Message(0, content, origin, None, False)])
+            record, number, _ = mine[0]
+            if record is not None and number:
+                self.refused.setdefault(record.channel_id, []).append((number, number))
 
     def _as_transient(self, origin: Origin) -> Origin:
         """Persistence is the message's *and* the queue's; one remembered answer serves a publisher that repeats itself."""
@@ -220,35 +227,42 @@ class Queue(Process):
             self.transient_of = origin, origin._replace(persistent=False)
         return self.transient_of[1]
 
-    def _hand_over(self, shares: list, record: ChannelRecord | None, origin: Origin, contents: Sequence[bytes], body_bytes: int,
-                   expiry: int | None, first_confirm: int, durable: Any) -> None:
+    def _hand_over(self, shares: list[Share], origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None, parts: list[Part]) -> None:
         """Messages that go straight to consumers, all of one acknowledgement mode (AB-123)."""
         put = self.outbox.put
         if shares[0][0].no_ack:
-            if first_confirm:
-                self._confirm(record, first_confirm, len(contents))
+            self._confirm(parts)
             self.backing.discard(origin, contents, body_bytes, False)
             for consumer, start, stop, step in shares:
                 put(consumer, (origin, False, None, contents[start:stop:step]))
             return
-        tags = self.backing.publish_delivered(origin, contents, body_bytes, expiry, bool(durable))
-        if durable:
-            assert record is not None       # only a channel's publishes are waited for
-            self.awaiting.add(tags, record.channel_id, first_confirm)
-        elif first_confirm:
-            self._confirm(record, first_confirm, len(contents))
+        tags = self.backing.publish_delivered(origin, contents, body_bytes, expiry, origin.persistent)
+        self._took_over(tags, origin, parts)
         for consumer, start, stop, step in shares:
             mine = tags[start:stop:step]
             consumer.channel.pending.update(zip(mine, repeat(consumer)))
             put(consumer, (origin, False, mine, contents[start:stop:step]))
 
-    def _confirm(self, record: ChannelRecord | None, first: int, count: int) -> None:
-        assert record is not None           # only a channel's publishes want confirms
-        ranges = self.confirmed.setdefault(record.channel_id, [])
-        if ranges and ranges[-1][1] == first - 1:
-            ranges[-1] = (ranges[-1][0], first + count - 1)
-        else:
-            ranges.append((first, first + count - 1))
+    def _took_over(self, tags: range, origin: Origin, parts: list[Part]) -> None:
+        """The backing queue has the messages: persistent ones are confirmed when it says that they are safe, others at once (AB-111)."""
+        if not origin.persistent:
+            self._confirm(parts)
+            return
+        at = 0
+        for record, first, count in parts:
+            if first and record is not None:
+                self.awaiting.add(tags[at:at + count], record.channel_id, first)
+            at += count
+
+    def _confirm(self, parts: list[Part]) -> None:
+        for record, first, count in parts:
+            if not first or record is None:
+                continue
+            ranges = self.confirmed.setdefault(record.channel_id, [])
+            if ranges and ranges[-1][1] == first - 1:
+                ranges[-1] = (ranges[-1][0], first + count - 1)
+            else:
+                ranges.append((first, first + count - 1))
 
     # -- limits and expiry --------------------------------------------------------------------------------------------------------------------
 
@@ -462,11 +476,14 @@ class Queue(Process):
 
     def after_batch(self) -> None:
         backing = self.backing
+        if self.arrivals:
+            self._absorb()
         if self.has_work:
             self.has_work = False
             self._deliver()
         while self.late and (not self.awaits_write or self.allowance > 0):
             self._take(*self.late.popleft())
+            self._absorb()
             self.has_work = False
             self._deliver()
         if self.patience_timer is not None and not self.late:
