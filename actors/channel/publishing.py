@@ -41,7 +41,7 @@ class Publication:
     origin: Origin
     rows: tuple[QueueRow, ...]
     props: bytes | None             # replaces the publisher's properties; None: they stay
-    reply_key: str | None           # a direct reply-to target instead of queues (AB-142)
+    reply_keys: tuple[str, ...]     # direct reply-to targets among the routing keys (AB-142)
 
 
 class Publisher:
@@ -96,6 +96,8 @@ class Publisher:
 
     def _send(self, publication: Publication, contents: Sequence[bytes], body_bytes: int, confirming: bool) -> None:
         rows = publication.rows
+        for key in publication.reply_keys:
+            self._send_reply(key, publication, contents)
         first = 0
         if confirming:
             first = self.confirms.publish(len(contents), [row.queue_id for row in rows])
@@ -109,8 +111,6 @@ class Publisher:
                     batch = outgoing[row.queue_id] = (row, [])
                 batch[1].append((publication.origin, contents, body_bytes, first))
             return
-        if publication.reply_key is not None:
-            self._send_reply(publication, contents)
         if publication.mandatory:
             self._return(publication, contents)
 
@@ -121,8 +121,8 @@ class Publisher:
             channel.out.append(head)
             channel.out.append(fit(content, channel.number, channel.frame_max))
 
-    def _send_reply(self, publication: Publication, contents: Sequence[bytes]) -> None:
-        channel_id, key = parse_reply_key(publication.reply_key or "")
+    def _send_reply(self, reply_key: str, publication: Publication, contents: Sequence[bytes]) -> None:
+        channel_id, key = parse_reply_key(reply_key)
         address = self.channel.routing.reply_channel(channel_id)
         if address is not None:
             self.channel.send(address, ("reply_to", key, publication.exchange, publication.routing_key, list(contents)))
@@ -161,16 +161,12 @@ class Publisher:
                 changed = True
         if properties.delivery_mode not in (None, 1, 2):
             raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
-        reply_key = None
-        if not method.exchange and method.routing_key.startswith(REPLY_TO_PREFIX):
-            reply_key = method.routing_key
-            rows: tuple[QueueRow, ...] = ()
-        else:
-            rows = channel.routing.route(vhost, method.exchange, keys, properties.headers)
+        reply_keys = () if method.exchange else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
+        rows = channel.routing.route(vhost, method.exchange, keys, properties.headers)
         new_props = encode_properties(properties) if changed else None
         origin = Origin(method.exchange, keys, new_props if new_props is not None else props, properties.delivery_mode == 2, properties.priority or 0,
                         int(properties.expiration) if properties.expiration is not None else None)
-        publication = Publication(method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_key)
+        publication = Publication(method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys)
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()      # properties that never repeat must not gather here
         self._publications[method_payload, props] = publication
