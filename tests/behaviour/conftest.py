@@ -1,0 +1,88 @@
+"""The broker whose behaviour is tested, and clients for it.
+
+All modules share one embedded broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the same tests run against that broker instead: against
+RabbitMQ they show that what they demand is the truth. Tests that look inside, or need other settings, are skipped there.
+"""
+
+import itertools
+import os
+
+import pytest
+
+from warren import Broker
+
+pytest.register_assert_rewrite(f"{__package__}.wire")
+
+from .inside import Inside
+from .wire import CAPABILITIES, Client
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def broker():
+    """The embedded broker, or None if another one is tested."""
+    if "WARREN_TEST_URL" in os.environ:
+        yield None
+        return
+    with Broker(port=0) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def url(broker):
+    return broker.url if broker else os.environ["WARREN_TEST_URL"]
+
+
+@pytest.fixture
+def inside(broker):
+    """A way to the processes of the embedded broker."""
+    if broker is None:
+        pytest.skip("looks inside the embedded broker")
+    return Inside(broker)
+
+
+@pytest.fixture
+def own_broker():
+    """`own_broker(**settings)` is a broker with settings of its own."""
+    if "WARREN_TEST_URL" in os.environ:
+        pytest.skip("needs settings of its own")
+    brokers = []
+
+    def start(**settings):
+        brokers.append(Broker(port=0, **settings).start())
+        return brokers[-1]
+
+    yield start
+    for broker in brokers:
+        broker.stop()
+
+
+@pytest.fixture
+def connect(url):
+    """`connect()` is another connection."""
+    clients = []
+
+    def connect(capabilities=CAPABILITIES, frame_max=131_072, to=url):
+        clients.append(Client(to, capabilities, frame_max))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.abort()
+
+
+@pytest.fixture
+def client(connect):
+    return connect()
+
+
+@pytest.fixture
+def channel(client):
+    return client.channel()
+
+
+@pytest.fixture
+def name():
+    """A name that no other test uses, also on a shared broker."""
+    return f"b-{os.getpid()}-{next(_numbers)}"

@@ -1,0 +1,67 @@
+"""A way to the processes of an embedded broker, for what no client can do: kill one, or look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from warren.actors.queue import Queue
+from warren.actors.routing import RoutingTable
+
+
+class Inside:
+    """Everything runs on the broker's own thread, between two turns of its processes."""
+
+    def __init__(self, broker: Any) -> None:
+        self.broker = broker
+        self._base = broker._node._base
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        return self._base.call(function)
+
+    def queue(self, name: str) -> Queue:
+        """The process of the queue."""
+        return self.call(lambda: self._queue(name))
+
+    def _queue(self, name: str) -> Queue:
+        actors = [cell.actor for cell in self._base.cells.values() if isinstance(getattr(cell, "actor", None), Queue)]
+        return next(actor for actor in actors if actor.row.name == name)
+
+    def routing(self) -> RoutingTable:
+        node = self.call(lambda: next(cell.actor for cell in self._base.cells.values() if type(getattr(cell, "actor", None)).__name__ == "NodeSupervisor"))
+        return node.routing
+
+    def crash(self, name: str) -> None:
+        """The queue's process meets a message that it cannot handle."""
+        self.call(lambda: self._crash(name))
+
+    def _crash(self, name: str) -> None:
+        queue = self._queue(name)
+        self._base.enqueue(queue.myAddress, queue.myAddress, ("publish", "nobody", None))
+
+    def crash_for_good(self, name: str) -> None:
+        """Crash the queue until its supervisor gives up."""
+        while self.call(lambda: self.routing_state(name)) == "running":
+            self.call(lambda: self._crash(name))
+            self.broker.wait_idle()
+
+    def routing_state(self, name: str) -> str:
+        return self.routing().queue("/", name).state
+
+    def crash_at_publish(self, name: str) -> None:
+        """The queue's process crashes when the next message is published to it."""
+
+        def fail(*_: Any) -> None:
+            raise RuntimeError("told to crash")
+
+        self.call(lambda: setattr(self._queue(name), "_take", fail))
+
+    def give_extra_queue(self, name: str, extra: str) -> None:
+        """The internal option of AB-79."""
+
+        def give() -> None:
+            routing = self.routing()
+            routing.put_queue(replace(routing.queue("/", name), extra_queue=extra))
+
+        self.call(give)
