@@ -76,7 +76,7 @@ class DirectClient(Process):
     def on_channel_error(self, sender: Any, number: int, code: int, text: str) -> None:
         """Its channel.close follows as output."""
 
-    def on_channel_closed(self, sender: Any, number: int, crossed: bool) -> None:
+    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool) -> None:
         """It stops by itself; `on_down` tells."""
 
     def on_pause_input(self, sender: Any, number: int, paused: bool) -> None:

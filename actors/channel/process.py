@@ -204,7 +204,7 @@ class Channel(Process):
     def _end(self, crossed: bool) -> None:
         self.state = "closed"
         self._send_output()
-        self.send(self.connection, ("channel_closed", self.number, crossed))
+        self.send(self.connection, ("channel_closed", self.channel_id, crossed))
         self.stop("normal")
 
     async def on_shut_down(self, sender: Any) -> bool:

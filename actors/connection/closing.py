@@ -142,7 +142,7 @@ class Closing:
             return
         self._cleaning = True
         connection = self.connection
-        entries = list(connection.channels.values())
+        entries = list(connection.by_id.values())
         limit = connection.settings.channel_operation_timeout / 1000
         for entry in entries:
             entry.ended = True

@@ -21,7 +21,7 @@ from ...amqp.connection_state import is_welcome
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import heartbeat, method_frame
-from ...amqp.reader import METHOD, OVERSIZED, RUN, FrameReader
+from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, FrameReader
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
@@ -45,7 +45,7 @@ class ChannelEntry:
     channel_id: str
     address: Any
     events: list[tuple]
-    closing: bool = False       # it is sending, or has sent, channel.close
+    closing: bool = False       # the client has sent channel.close for it
     ended: bool = False         # it has told us that it is done
 
 
@@ -155,12 +155,22 @@ class Connection(Process):
         if not entry.events:
             self.touched.append(entry)
         entry.events.append(event)
-        if entry.closing and kind == METHOD and type(event[2]) is methods.ChannelCloseOk:
-            # The client may use the number again at once (py-amqp does), so nothing more is read before the old channel has gone.
-            self.pause(f"end of channel {number}")
         if kind is RUN or kind is OVERSIZED:
             self.credit.spend(entry.channel_id, len(event[4]) if kind is RUN else 1)
             self.reader.credit[number] = self.credit.credit_from(entry.channel_id)
+        elif kind is METHOD:
+            self._note_closing(entry, type(event[2]))
+
+    def _note_closing(self, entry: ChannelEntry, kind: type) -> None:
+        """Keeps track of whose a number is while its channel closes: what follows in the same octets may be for the next one (AB-53, AB-54)."""
+        if kind is methods.ChannelCloseOk:
+            # The answer to the channel's own close: for the client the number is free from here on, and py-amqp uses it in the same breath.
+            self._send_events()
+            self._free_number(entry)
+        elif kind is methods.ChannelClose:
+            entry.closing = True
+        elif kind is methods.ChannelOpen and entry.closing:
+            raise AmqpError(504, "second 'channel.open' seen", 20, 10)
 
     def _send_events(self) -> None:
         for entry in self.touched:
@@ -182,7 +192,8 @@ class Connection(Process):
         if entry is None:
             return
         self.credit.bump(channel_id, amount)
-        self.reader.credit[entry.number] = self.credit.credit_from(channel_id)
+        if self.channels.get(entry.number) is entry:
+            self.reader.credit[entry.number] = self.credit.credit_from(channel_id)
         self._unblock_if_free()
 
     def on_alarms(self, sender: Any, sources: Any) -> None:
@@ -237,8 +248,8 @@ class Connection(Process):
             self.stray_close_ok.discard(number)
             return None
         if type(method) is not methods.ChannelOpen:
-            ids = (method.CLASS_ID, method.METHOD_ID) if method is not None else (60, 40)
-            raise AmqpError(504, "expected 'channel.open'", *ids)
+            refused = method or (methods.BasicAck if event[0] == ACKS else methods.BasicPublish)
+            raise AmqpError(504, "expected 'channel.open'", refused.CLASS_ID, refused.METHOD_ID)
         if self.channel_max and len(self.channels) >= self.channel_max:
             raise AmqpError(530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({self.channel_max})")
         self.channel_serial += 1
@@ -252,19 +263,23 @@ class Connection(Process):
         self.reader.credit[number] = self.credit.credit_from(channel_id)
         return entry
 
-    def on_channel_closed(self, sender: Any, number: int, crossed: bool) -> None:
-        """The number is free again. `crossed`: both sides sent close, so the client still owes a close-ok."""
-        entry = self.channels.get(number)
+    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool) -> None:
+        """The channel is done. `crossed`: both sides sent close, so the client still owes a close-ok, unless it has come already."""
+        entry = self.by_id.get(channel_id)
         if entry is not None:
             entry.ended = True
+            if crossed and self.channels.get(entry.number) is entry:
+                self.stray_close_ok.add(entry.number)
             self._forget_channel(entry)
-            if crossed:
-                self.stray_close_ok.add(number)
 
-    def _forget_channel(self, entry: ChannelEntry) -> None:
+    def _free_number(self, entry: ChannelEntry) -> None:
         if self.channels.get(entry.number) is entry:
             del self.channels[entry.number]
             self.reader.credit.pop(entry.number, None)
+            self.unpause(f"backlog of channel {entry.number}")
+
+    def _forget_channel(self, entry: ChannelEntry) -> None:
+        self._free_number(entry)
         self.by_id.pop(entry.channel_id, None)
         if entry.events:
             entry.events = []
@@ -272,8 +287,6 @@ class Connection(Process):
         self.demonitor(entry.channel_id)
         self.credit.peer_down(entry.channel_id)
         self.output.forget_channel(entry.channel_id)
-        self.unpause(f"backlog of channel {entry.number}")
-        self.unpause(f"end of channel {entry.number}")
         self._unblock_if_free()
 
     def on_down(self, channel_id: str, reason: str) -> None:
@@ -294,9 +307,6 @@ class Connection(Process):
         self.closing.fail(error)
 
     def on_channel_error(self, sender: Any, number: int, code: int, text: str) -> None:
-        entry = self.channels.get(number)
-        if entry is not None:
-            entry.closing = True
         log.error("%s channel %d: closing with %d, %s", self.name, number, code, text)
 
     # -- channel 0 ------------------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from warren.amqp.methods import (
     QueueDeclareOk,
 )
 
-from .oracle import deviates
 from .wire import HungUp, Wire, assert_reply, publish_frames
 
 CLOSE = ConnectionClose(200, "bye", 0, 0)
@@ -264,7 +263,6 @@ def test_a_stopping_broker_does_not_wait_for_ever(start_broker):
             wire.expect_hang_up()
 
 
-@deviates("it forgets the channel's replies still on their way")
 def test_a_connection_closed_while_a_queue_is_asked(channel):
     """AB-28: a close behind a hundred pipelined methods waits for none of them to fail."""
     channel.send(method_frame(1, QueueDeclare(exclusive=True)) * 100, method_frame(0, CLOSE))
