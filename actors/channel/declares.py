@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
+from ...runtime.process import ProcessDown
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
 from ..resources import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
 
@@ -70,7 +71,7 @@ async def _bind(channel: "Channel", verb: str, kind: str, destination: str, sour
 async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> None:
     name = without_cr_lf(method.queue)
     if name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
-        _declare_reply_queue(channel, method, name)
+        await _declare_reply_queue(channel, method, name)
         return
     if method.passive:
         row = channel.queue_row(name)
@@ -84,13 +85,24 @@ async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> Non
         channel.reply_with(methods.QueueDeclareOk(row.name, ready, consumers))
 
 
-def _declare_reply_queue(channel: "Channel", method: methods.QueueDeclare, name: str) -> None:
+async def _declare_reply_queue(channel: "Channel", method: methods.QueueDeclare, name: str) -> None:
     """AB-143: such a name is declared to learn whether its consumer lives."""
-    if name != REPLY_TO and channel.routing.reply_channel(parse_reply_key(name)[0]) is None:
+    if name != REPLY_TO and not await _has_reply_consumer(channel, *parse_reply_key(name)):
         raise no_queue(channel.vhost, name)
     channel.last_queue = name
     if not method.nowait:
         channel.reply_with(methods.QueueDeclareOk(name, 0, 1))
+
+
+async def _has_reply_consumer(channel: "Channel", channel_id: str, key: str) -> bool:
+    address = channel.routing.reply_channel(channel_id)
+    if address is None:
+        return False
+    try:
+        found: bool = await channel.ask(address, ("has_reply_key", key))
+        return found
+    except ProcessDown:
+        return False
 
 
 async def queue_purge(channel: "Channel", method: methods.QueuePurge) -> None:

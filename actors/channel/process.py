@@ -290,6 +290,10 @@ class Channel(Process):
         if self.state == "running":
             self.subscriptions.deliver_reply(key, exchange, routing_key, contents)
 
+    def on_has_reply_key(self, sender: Any, key: str) -> bool:
+        """Whether the direct replies of that name reach somebody here (AB-143)."""
+        return self.state == "running" and self.subscriptions.reply_tag is not None and self.subscriptions.reply_key == key
+
     def on_ask_slots(self, sender: Any, queue_id: str, wanted: int) -> None:
         self.subscriptions.ask_slots(sender, queue_id, wanted)
 

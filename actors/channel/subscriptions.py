@@ -59,6 +59,7 @@ class Subscriptions:
         is_global, count = channel.settings.default_consumer_prefetch
         self.prefetch = 0 if is_global else count
         self.limit: int | None = count if is_global and count else None
+        self.exempt: set[int] = set()            # tags of gets made under the limit, which they ignore (AB-128)
         self.reserved: dict[str, int] = {}       # slots given to queues and not yet used
         self.slot_line: deque[tuple[str, Any, int]] = deque()
         self.reply_tag: str | None = None
@@ -167,6 +168,8 @@ class Subscriptions:
         channel.notices.append((address, queue_id, channel.channel_id, total))
         if self.limit is not None:
             self._use_slots(queue_id, total)
+            if self.slot_line:
+                self._give_slots()      # deliveries without ack used slots up and leave the volume as it was
 
     def _deliver_parts(self, consumer: ChannelConsumer, exchange: str, routing_key: str, redelivered: bool) -> tuple[bytes, bytes]:
         if len(consumer.heads) >= _HEADS_KEPT:
@@ -219,6 +222,8 @@ class Subscriptions:
         channel.out.append(fit(contents[0], channel.number, channel.frame_max))
         if not method.no_ack:
             self.got_from.add(row.queue_id)
+            if self.limit is not None:
+                self.exempt.add(tag)
             self._expect_ack(UnackedRun(tag, row.queue_id, None, tags, channel.now()))
 
     # -- settlement -----------------------------------------------------------------------------------------------------------------------------
@@ -245,6 +250,8 @@ class Subscriptions:
             else:
                 outcomes.append((outcome, [run.tags]))
         if self.limit is not None:
+            if self.exempt:
+                self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
             self._give_slots()
 
     def flush(self) -> None:
@@ -284,6 +291,7 @@ class Subscriptions:
                     channel.send(channel.queues[queue_id].address, ("limited", channel.channel_id, self.limit is not None))
                 self.reserved.clear()
                 self.slot_line.clear()
+                self.exempt.clear()
             self._give_slots()
         self.channel.reply_with(methods.BasicQosOk())
 
@@ -303,12 +311,20 @@ class Subscriptions:
         else:
             self.reserved.pop(queue_id, None)
 
+    def _volume(self) -> int:
+        """What counts towards the limit: settlements of a transaction free nothing before its commit (AB-129)."""
+        volume = self.unacked.count - len(self.exempt)
+        transaction = self.channel.publisher.transaction
+        if transaction is not None:
+            volume += sum([len(run.tags) for _, runs in transaction.settlements for run in runs])
+        return volume
+
     def _give_slots(self) -> None:
         """Gives what the limit leaves to the queues in line, an even share each."""
         if self.limit is None:
             return
         channel, line = self.channel, self.slot_line
-        free = self.limit - self.unacked.count - sum(self.reserved.values())
+        free = self.limit - self._volume() - sum(self.reserved.values())
         while line and free > 0:
             share = max(1, free // len(line))
             queue_id, address, wanted = line.popleft()
