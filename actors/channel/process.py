@@ -45,6 +45,7 @@ class Channel(Process):
         self.busy = False
         self.backlog: deque[tuple] = deque()
         self.input_paused = False
+        self.taken = 0                                # publishes of this wake-up whose credit is due
         self.queues: dict[str, QueueRow] = {}        # queues this channel has dealt with and that live
         self.out: list[bytes] = []
         self.notices: list[tuple[Any, str, str, int]] = []      # queue, its id, this channel's id, deliveries in `out`
@@ -113,13 +114,13 @@ class Channel(Process):
         kind = event[0]
         try:
             if kind == RUN:
-                self.credit.take(CONNECTION, len(event[4]))
+                self.taken += len(event[4])
                 self.running_ids = (60, 40)
                 if self.state == "running":
                     self.publisher.publish(event[2], event[3], event[4], event[5])
             elif self.state != "running":
                 if kind == OVERSIZED:
-                    self.credit.take(CONNECTION, 1)
+                    self.taken += 1
                 self._handle_closed(event)
             elif kind == ACKS:
                 self.running_ids = (60, 80)
@@ -135,7 +136,7 @@ class Channel(Process):
                     self.busy = True
                     self.spawn(self._finish(waiting))
             elif kind == OVERSIZED:
-                self.credit.take(CONNECTION, 1)
+                self.taken += 1
                 self.running_ids = (60, 40)
                 self.publisher.refuse_oversized(event[4])
         except AmqpError as error:
@@ -327,6 +328,10 @@ class Channel(Process):
         publisher = self.publisher
         if publisher.outgoing:
             publisher.flush()
+        if self.taken:
+            # Only now: if these publishes have exhausted a queue the grant must wait, or the queue would get more than FC-59 allows.
+            self.credit.take(CONNECTION, self.taken)
+            self.taken = 0
         if publisher.numbering and publisher.confirms.has_settled and self.state == "running":
             publisher.flush_confirms()
         if self.out:
