@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 from .amqp import methods
 from .amqp.fields import table_from
+from .amqp.method import Method
 from .amqp.properties import Properties, encode_properties
 from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo, Row, message, rows
 from .running_node import BrokerError, RunningNode, StartError
@@ -220,7 +221,7 @@ class Broker:
         """Delete an exchange and its bindings."""
         self._call(methods.ExchangeDelete(exchange=name), vhost)
 
-    def _call(self, method: methods.Method, vhost: str | None) -> Any:
+    def _call(self, method: Method, vhost: str | None) -> Any:
         return self._node.ask_direct(("call", self._vhost(vhost), method))
 
     # -- making trouble --------------------------------------------------------------------------------------------------------

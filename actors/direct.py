@@ -15,9 +15,9 @@ from typing import Any
 
 from ..amqp import methods
 from ..amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+from ..amqp.decoding import decode_method
 from ..amqp.errors import AmqpError
 from ..amqp.frames import build_content, split_frames
-from ..amqp.methods import decode_method
 from ..amqp.reader import METHOD, RUN
 from ..runtime.credit import CreditFlow
 from ..runtime.process import Process

@@ -25,7 +25,8 @@ from __future__ import annotations
 from . import methods as m
 from .constants import CHANNEL_ERROR, COMMAND_INVALID
 from .errors import AmqpError
-from .methods import METHODS, Method
+from .method import Method
+from .methods import METHODS
 
 STARTING = "starting"
 RUNNING = "running"

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from .constants import ACCESS_REFUSED, CHANNEL_ERROR, NOT_ALLOWED
 from .errors import AmqpError
+from .method import Method
 from .methods import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -37,7 +38,6 @@ from .methods import (
     ConnectionStartOk,
     ConnectionTuneOk,
     ConnectionUpdateSecret,
-    Method,
 )
 from .reader import CLOSING as PHASE_CLOSING
 from .reader import HANDSHAKE as PHASE_HANDSHAKE

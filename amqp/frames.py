@@ -28,7 +28,7 @@ from .constants import (
     FRAME_OVERHEAD,
 )
 from .errors import AmqpError
-from .methods import Method
+from .method import Method
 
 HEAD = struct.Struct(">BHI")
 CONTENT_HEAD = struct.Struct(">BHIHHQ")

@@ -1,55 +1,17 @@
-"""Every method of AMQP 0-9-1 as RabbitMQ speaks it (AB-42, AB section 6): a class each.
+"""Every method of AMQP 0-9-1 as RabbitMQ speaks it (AB section 6): a class each, in the order of the specification.
 
-A method's payload is class u16, method u16, then its fields one after the other; nothing may follow. A class gives its
-fields as dataclass fields in wire order and their kinds as `SIGNATURE`, a letter a field:
-
-====== ========= ========================= ======================================================
-letter kind      on the wire               in Python
-====== ========= ========================= ======================================================
-`o`    octet     u8                        int
-`s`    short     u16                       int
-`l`    long      u32                       int
-`L`    longlong  u64                       int
-`b`    bit       one bit of a shared u8    bool; consecutive bits share an octet, first in bit 0
-`S`    shortstr  u8 length, octets         str (UTF-8, `surrogateescape`)
-`X`    longstr   u32 length, octets        bytes
-`T`    table     u32 length, entries       :class:`~warren.amqp.fields.Table`
-====== ========= ========================= ======================================================
-
+Kinds of fields and how they are written are :mod:`~warren.amqp.method`'s, how they are read :mod:`~warren.amqp.decoding`'s.
 Every field has a neutral default, so `QueueDeclare(queue="q", durable=True)` is a whole method.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
 
-from .constants import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR
-from .errors import AmqpError, octets_text
-from .fields import FieldError, Table, decode_table_at, encode_table
+from .fields import Table
+from .method import Method
 
 EMPTY = Table()
-
-
-class Method:
-    """What all methods share. `NAME` is as in the specification, `basic.get-ok`."""
-
-    __slots__ = ()
-
-    NAME: ClassVar[str] = ""
-    CLASS_ID: ClassVar[int] = 0
-    METHOD_ID: ClassVar[int] = 0
-    SIGNATURE: ClassVar[str] = ""
-    HAS_CONTENT: ClassVar[bool] = False
-    FIELDS: ClassVar[tuple[str, ...]] = ()
-
-    def encode(self) -> bytes:
-        """The payload of the method's frame. Raises FieldError for a value out of range."""
-        return _encode(self)
-
-
 
 
 @dataclass(slots=True)
@@ -724,139 +686,10 @@ class TxRollbackOk(Method):
     CLASS_ID, METHOD_ID = 90, 31
 
 
-# --- coding -----------------------------------------------------------------------------------------------------------
-
-_NUMBERS = {"o": struct.Struct(">B"), "s": struct.Struct(">H"), "l": struct.Struct(">I"), "L": struct.Struct(">Q")}
-
 METHODS: dict[tuple[int, int], type[Method]] = {}
-_BY_IDS: dict[bytes, type[Method]] = {}
 
 for _class in Method.__subclasses__():
     # A slotted dataclass is made anew; the class it was made from is still listed as a subclass.
     if "__dataclass_fields__" in _class.__dict__ and globals().get(_class.__name__) is _class:
         _class.FIELDS = tuple(field.name for field in fields(_class))
         METHODS[_class.CLASS_ID, _class.METHOD_ID] = _class
-        _BY_IDS[struct.pack(">HH", _class.CLASS_ID, _class.METHOD_ID)] = _class
-
-
-def _encode(method: Method) -> bytes:
-    parts = [struct.pack(">HH", method.CLASS_ID, method.METHOD_ID)]
-    bits = count = 0
-    for name, kind in zip(method.FIELDS, method.SIGNATURE, strict=True):
-        value = getattr(method, name)
-        if kind == "b":
-            if count == 8:
-                parts.append(bytes((bits,)))
-                bits = count = 0
-            bits |= bool(value) << count
-            count += 1
-            continue
-        if count:
-            parts.append(bytes((bits,)))
-            bits = count = 0
-        if kind == "S":
-            octets = value.encode("utf-8", "surrogateescape")
-            if len(octets) > 255:
-                raise FieldError(f"{method.NAME}: {name} has {len(octets)} octets; 255 is the most")
-            parts.append(bytes((len(octets),)) + octets)
-        elif kind == "X":
-            parts.append(struct.pack(">I", len(value)) + value)
-        elif kind == "T":
-            parts.append(encode_table(value))
-        else:
-            try:
-                parts.append(_NUMBERS[kind].pack(value))
-            except struct.error:
-                raise FieldError(f"{method.NAME}: {name} cannot be {value!r}") from None
-    if count:
-        parts.append(bytes((bits,)))
-    return b"".join(parts)
-
-
-def decode_method(payload: bytes) -> Method:
-    """The method a frame's payload holds (at least its 4 octets of ids).
-
-    Raises AmqpError (AB-38): 503 for unknown ids and for an unknown letter in a table, where RabbitMQ only drops the
-    connection; 502 for a table nested too deeply; 501 `cannot decode …` with the method's ids for anything else
-    that does not fit its fields exactly; 501 `Malformed UTF-8 in shortstr` for methods without content.
-    """
-    method_class = method_class_of(payload)
-    arguments: list[Any] = []
-    position = 4
-    is_utf8 = True
-    bit = 8  # the next bit to read of the octet before `position`; 8 = none is left
-    try:
-        for kind in method_class.SIGNATURE:
-            if kind == "b":
-                if bit == 8:
-                    bit = 0
-                    position += 1
-                arguments.append(payload[position - 1] >> bit & 1 == 1)
-                bit += 1
-                continue
-            bit = 8
-            if kind == "S":
-                start = position + 1
-                position = start + payload[position]
-                octets = payload[start:position]
-                try:
-                    arguments.append(octets.decode())
-                except UnicodeDecodeError:
-                    is_utf8 = False
-                    arguments.append(octets.decode("utf-8", "surrogateescape"))
-            elif kind == "T":
-                table, position = decode_table_at(payload, position)
-                arguments.append(table)
-            elif kind == "X":
-                start = position + 4
-                position = start + int.from_bytes(payload[position:start], "big")
-                arguments.append(payload[start:position])
-            else:
-                number = _NUMBERS[kind]
-                arguments.append(number.unpack_from(payload, position)[0])
-                position += number.size
-    except (IndexError, struct.error):
-        raise _cannot_decode(method_class, payload) from None
-    except FieldError as error:
-        raise _bad_table(method_class, payload, error) from None
-    if position != len(payload):
-        raise _cannot_decode(method_class, payload)
-    if not is_utf8 and not method_class.HAS_CONTENT:
-        # Without the method's ids, as RabbitMQ has it.
-        raise AmqpError(FRAME_ERROR, "Malformed UTF-8 in shortstr")
-    make: Callable[..., Method] = method_class
-    return make(*arguments)
-
-
-def method_class_of(payload: bytes) -> type[Method]:
-    """The class of the method in `payload`. Raises AmqpError 503 if there is none with these ids (AB-38)."""
-    method_class = _BY_IDS.get(payload[:4])
-    if method_class is None:
-        class_id, method_id = struct.unpack_from(">HH", payload)
-        raise AmqpError(COMMAND_INVALID, f"unknown method ({class_id}, {method_id})", class_id, method_id)
-    return method_class
-
-
-def check_publish(payload: bytes) -> None:
-    """Raise AmqpError 501 unless `payload` is a basic.publish that can be decoded, without decoding it."""
-    try:
-        exchange_end = 7 + payload[6]
-        if exchange_end + payload[exchange_end] + 2 == len(payload):
-            return
-    except IndexError:
-        pass
-    raise _cannot_decode(BasicPublish, payload)
-
-
-def _cannot_decode(method_class: type[Method], payload: bytes) -> AmqpError:
-    # A reply text holds 255 octets, so the rest of a long payload need not be printed.
-    text = f"cannot decode {octets_text(payload[4:260], as_string=False)}"
-    return AmqpError(FRAME_ERROR, text, method_class.CLASS_ID, method_class.METHOD_ID)
-
-
-def _bad_table(method_class: type[Method], payload: bytes, error: FieldError) -> AmqpError:
-    if error.letter:
-        return AmqpError(COMMAND_INVALID, f"field table: {error}", method_class.CLASS_ID, method_class.METHOD_ID)
-    if "nested" in str(error):
-        return AmqpError(SYNTAX_ERROR, f"field table: {error}", method_class.CLASS_ID, method_class.METHOD_ID)
-    return _cannot_decode(method_class, payload)

@@ -55,9 +55,11 @@ from .constants import (
     MAX_BODY_SIZE,
     UNEXPECTED_FRAME,
 )
+from .decoding import check_publish, decode_method
 from .errors import AmqpError, octets_text
 from .frames import END, HEAD
-from .methods import BasicAck, BasicPublish, Method, check_publish, decode_method
+from .method import Method
+from .methods import BasicAck, BasicPublish
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
 
 RUN = "run"  # (RUN, channel, method_payload, props, contents, body_bytes)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
-from ...runtime.process import ProcessDown
+from ...runtime.errors import ProcessDown
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
 from ..resources import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
 

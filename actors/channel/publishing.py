@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
+from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import fit, method_frame, rechannel_run, with_properties
-from ...amqp.methods import decode_method
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...store.message import Origin, body_size
 from ..arguments import MAX_EXPIRY

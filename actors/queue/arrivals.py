@@ -5,7 +5,6 @@ is therefore joined, whoever sent it; `parts` remembers who wants which confirm.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...store.message import Origin
@@ -20,12 +19,12 @@ class Arrival:
     """A run of messages, and whose they are."""
 
     origin: Origin
-    contents: Sequence[bytes]
+    contents: list[bytes]
     body_bytes: int
     parts: list[Part]
     joined: bool = False
 
-    def joins(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, part: Part) -> bool:
+    def joins(self, origin: Origin, contents: list[bytes], body_bytes: int, part: Part) -> bool:
         """Adds a later run if it is of the same origin."""
         if self.origin is not origin and self.origin != origin:
             return False

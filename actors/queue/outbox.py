@@ -4,7 +4,8 @@ AMQP promises that order on each channel, whichever of its consumers a message i
 """
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from .consumers import ChannelRecord, Consumer
 

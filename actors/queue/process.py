@@ -176,7 +176,7 @@ class Queue(Process):
         for arrival in arrivals:
             self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts)
 
-    def _accept(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, parts: list[Part]) -> None:
+    def _accept(self, origin: Origin, contents: list[bytes], body_bytes: int, parts: list[Part]) -> None:
         settings = self.settings
         count = len(contents)
         if origin.persistent and not self.row.durable:
@@ -207,7 +207,7 @@ class Queue(Process):
             self._drop_overflow()
         self.has_work = True
 
-    def _accept_within_limits(self, origin: Origin, contents: Sequence[bytes], parts: list[Part]) -> None:
+    def _accept_within_limits(self, origin: Origin, contents: list[bytes], parts: list[Part]) -> None:
         """reject-publish: one message after the other, as long as there is room (AB-101)."""
         for content in contents:
             mine, parts = split_parts(parts, 1)

@@ -14,9 +14,11 @@ from warren.actors.context import NodeContext
 from warren.actors.queue import Queue
 from warren.actors.routing import QueueRow, RoutingTable
 from warren.amqp.constants import FRAME_METHOD
+from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body, content_properties, split_frames
-from warren.amqp.methods import BasicPublish, ChannelOpen, Method, decode_method
+from warren.amqp.method import Method
+from warren.amqp.methods import BasicPublish, ChannelOpen
 from warren.amqp.reader import ACKS, METHOD, RUN
 from warren.runtime.loop_base import LoopBase
 from warren.runtime.process import Process

@@ -1,6 +1,6 @@
 """A client that hides nothing: every method goes out as written and every frame that comes back can be looked at, in order.
 
-It speaks with the project's own codec, whose octets `tests/amqp` compares with an independent one. What is sent is sent at once; what comes is
+It speaks with the project's own codec, whose octets `tests/wire` compares with an independent one. What is sent is sent at once; what comes is
 sorted by channel and waits there until a test asks for it. Whoever waits for something that does not come fails after `PATIENCE` seconds.
 """
 
@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 from warren.amqp import methods as m
 from warren.amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
+from warren.amqp.decoding import decode_method
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, method_frame, split_frames
-from warren.amqp.methods import decode_method
 from warren.amqp.properties import Properties, decode_properties, encode_properties
 
 PATIENCE = 15.0

@@ -17,8 +17,10 @@ from collections import deque
 from typing import Any, NamedTuple, TypeVar
 
 from warren.amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, PROTOCOL_HEADER
+from warren.amqp.decoding import decode_method
 from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, frame, method_frame, split_frames
+from warren.amqp.method import Method
 from warren.amqp.methods import (
     BasicPublish,
     ChannelOpen,
@@ -31,8 +33,6 @@ from warren.amqp.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    Method,
-    decode_method,
 )
 
 #: Seconds any single frame may take; generous, for a busy machine. Tests never wait for it unless they fail.

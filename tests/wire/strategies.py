@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from warren.amqp.fields import Table
-from warren.amqp.methods import METHODS, Method
+from warren.amqp.method import Method
+from warren.amqp.methods import METHODS
 from warren.amqp.properties import Properties
 
 # The same examples every time, and no time limit for one on a loaded machine.

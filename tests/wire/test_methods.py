@@ -11,9 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from warren.amqp import methods as m
+from warren.amqp.decoding import check_publish, decode_method
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import FieldError, Table, table_from, table_to_dict
-from warren.amqp.methods import METHODS, Method, check_publish, decode_method
+from warren.amqp.method import Method
+from warren.amqp.methods import METHODS
 
 from .strategies import methods, steady
 from .test_fields import plain_tables

@@ -7,7 +7,8 @@ import pytest
 from warren.amqp import channel_state, connection_state
 from warren.amqp import methods as m
 from warren.amqp.errors import AmqpError
-from warren.amqp.methods import METHODS, Method
+from warren.amqp.method import Method
+from warren.amqp.methods import METHODS
 
 ALL = [method_class() for method_class in METHODS.values()]
 CONNECTION_STATES = list(connection_state.REPORT)
