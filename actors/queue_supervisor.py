@@ -76,6 +76,6 @@ class QueueSupervisor(Process):
     def _start_queue(self, supervised: _Supervised, recovering: bool) -> QueueRow:
         address = self.createActor(Queue)
         row = supervised.row = replace(supervised.row, address=address)
-        self.monitor(address, row.queue_id)
         self.send(address, ("start", self.context, row, recovering))
+        self.monitor(address, row.queue_id)  # after start: where monitors are messages, it is not ready for them before
         return row

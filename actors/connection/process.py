@@ -255,9 +255,9 @@ class Connection(Process):
         self.channel_serial += 1
         channel_id = f"{self.connection_id}.{self.channel_serial}"
         address = self.createActor(Channel)
-        self.monitor(address, channel_id)
         self.send(address, ("start", self.context, channel_id, self.connection_id, self.name, number, self.vhost, self.user, self.frame_max,
                             self.capability("consumer_cancel_notify")))
+        self.monitor(address, channel_id)       # after start: where monitors are messages, it is not ready for them before
         entry = ChannelEntry(number, channel_id, address, [])
         self.channels[number] = self.by_id[channel_id] = entry
         self.reader.credit[number] = self.credit.credit_from(channel_id)
