@@ -1,6 +1,6 @@
 """The layer table of docs/internals, as a check on the imports of a source tree.
 
-    4  cli  management  spark  broker.py         the faces
+    4  cli  management  spark  broker.py         the faces; with broker.py its parts: running_node.py, listings.py, server.py
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
     1  actors  gm_ring                           processes
