@@ -1,0 +1,90 @@
+"""What idle clients cost: `python -m warren.bench.idle [connections]`.
+
+Starts `warren start` as a process of its own, opens connections with one channel each, and prints: the resident memory of a broker nobody uses, KiB per idle connection,
+connections opened a second, and the broker's CPU time over three idle seconds, with and without them. Loopback only; ends by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ..amqp import methods
+from ..amqp.fields import Table
+from ..amqp.frames import method_frame
+
+IDLE_SECONDS = 3.0
+_OPEN_OK = methods.ChannelOpenOk(b"").encode()
+
+_HELLO = b"AMQP\0\0\x09\x01" + b"".join([
+    method_frame(0, methods.ConnectionStartOk(Table(), "PLAIN", b"\0guest\0guest", "en_US")),
+    method_frame(0, methods.ConnectionTuneOk(2047, 131072, 60)),
+    method_frame(0, methods.ConnectionOpen("/", "", False)),
+    method_frame(1, methods.ChannelOpen("")),
+])
+
+
+def resident_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    return 0
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def idle_cpu(pid: int) -> float:
+    """CPU used over `IDLE_SECONDS`, in percent of one core."""
+    before = cpu_ticks(pid)
+    time.sleep(IDLE_SECONDS)
+    return (cpu_ticks(pid) - before) / os.sysconf("SC_CLK_TCK") / IDLE_SECONDS * 100
+
+
+def opened(port: int, count: int) -> list[socket.socket]:
+    sockets = []
+    for _ in range(count):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(_HELLO)
+        sockets.append(client)
+    for client in sockets:
+        answer = b""
+        while _OPEN_OK not in answer:
+            answer += client.recv(4096)
+    return sockets
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 1000), most))
+    broker = subprocess.Popen(
+        [Path(sys.executable).parent / "warren", "start", "--port", "0", "--log-level", "error"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert broker.stdout is not None
+        address = next(line for line in broker.stdout if "listening" in line).split()[1]
+        port = int(address.rpartition(":")[2])
+        fresh = resident_kib(broker.pid)
+        print(f"nobody connected: {fresh / 1024:.1f} MiB resident, {idle_cpu(broker.pid):.1f} % CPU")
+        started = time.monotonic()
+        clients = opened(port, count)
+        seconds = time.monotonic() - started
+        print(f"{count} connections with a channel each: opened {count / seconds:.0f} a second, "
+              f"{(resident_kib(broker.pid) - fresh) / count:.1f} KiB each, {idle_cpu(broker.pid):.1f} % CPU")
+        for client in clients:
+            client.close()
+    finally:
+        broker.terminate()
+        broker.wait()
+
+
+if __name__ == "__main__":
+    main()
