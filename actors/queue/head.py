@@ -1,0 +1,25 @@
+"""Which message of a queue is its head, for listings (AB-176)."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...amqp.properties import decode_properties
+from ...store.backing_queue import BackingQueue
+from ...store.message import Message
+from ...store.priority_queue import LEVEL_SHIFT
+
+
+def head_message_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int | str:
+    """The timestamp of the oldest message, one of those with the `pending` ack tags included, of the highest priority that has any; '' if it has none."""
+    ready = backing.head()
+    tags = [*pending, *(() if ready is None else (ready.tag,))]
+    if not tags:
+        return ""
+    oldest = max(tags, key=lambda tag: (tag >> LEVEL_SHIFT, -tag))
+    found = ready if ready is not None and ready.tag == oldest else backing.ackfold(_this, None, [oldest])
+    timestamp = decode_properties(found.origin.props).timestamp if found is not None else None
+    return "" if timestamp is None else timestamp
+
+
+def _this(message: Message, _: Message | None) -> Message | None:
+    return message
