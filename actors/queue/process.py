@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 from ...amqp.errors import AmqpError
@@ -27,6 +27,7 @@ from .awaiting import AwaitingConfirms
 from .backing import open_backing_queue
 from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers, Share
 from .dead_letters import DeadLetterer
+from .head import head_message_timestamp
 from .outbox import Outbox
 
 DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
@@ -128,6 +129,8 @@ class Queue(Process):
         self.outbox.drop(record)
         if record.pending:
             self.backing.requeue(list(record.pending))
+            if self.drops_head:
+                self._drop_overflow()       # AB-102
         self.has_work = True
         self._consumer_left()
 
@@ -611,7 +614,7 @@ class Queue(Process):
             "owner": row.exclusive_owner, "arguments": row.arguments, "type": row.type, "messages_ready": ready, "messages_unacknowledged": unacked,
             "messages": ready + unacked, "consumers": len(self.consumers), "state": "flow" if self.credit.in_flow() else "running",
             "message_bytes_ready": backing.ready_bytes, "message_bytes_unacknowledged": backing.unacked_bytes,
-            "message_bytes": backing.ready_bytes + backing.unacked_bytes, "head_message_timestamp": backing.info("head_message_timestamp"),
+            "message_bytes": backing.ready_bytes + backing.unacked_bytes, "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
             "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
             "dead_lettered": dict(self.dead_letterer.counters),
         }
