@@ -95,8 +95,8 @@ def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
 
 def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):
     """Rooms and their sub-rooms are found in the clone itself."""
-    run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "env")
+    run(sys.executable, "-m", "venv", tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-e", source, env=clean_environment())
-    found = run(python, "-c", "import warren.amqp.frames as f, warren.cli; print(f.__file__)", cwd=tmp_path, env=clean_environment())
+    found = run(python, "-c", "import warren.amqp.frames as f, warren.settings; print(f.__file__)", cwd=tmp_path, env=clean_environment())
     assert found.strip() == str(source / "amqp" / "frames.py")
