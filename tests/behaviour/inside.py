@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,21 @@ class Inside:
             raise RuntimeError("told to crash")
 
         self.call(lambda: setattr(self._queue(name), "_take", fail))
+
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """The queue's process handles no publishes inside; afterwards those that came."""
+        queue = self.queue(name)
+        held: list[tuple[Any, ...]] = []
+        self.call(lambda: setattr(queue, "_take", lambda *publish: held.append(publish)))
+        yield
+
+        def go_on() -> None:
+            del queue._take
+            for publish in held:
+                self._base.enqueue(publish[0], queue.myAddress, ("publish", *publish[1:]))
+
+        self.call(go_on)
 
     def give_extra_queue(self, name: str, extra: str) -> None:
         """The internal option of AB-79."""

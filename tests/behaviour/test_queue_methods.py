@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from warren.amqp import methods as m
 from warren.amqp.fields import Table
 

@@ -283,6 +283,12 @@ class Channel:
         known = Properties(headers=None if headers is None else table(headers), **properties)
         self.send(m.BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory), octets, encode_properties(known))
 
+    def fill(self, queue: str, *bodies: str) -> None:
+        """Publish to an empty queue that nobody consumes from, and wait until all is there."""
+        for body in bodies:
+            self.publish(body, queue)
+        self.expect_ready(queue, len(bodies))
+
     def get(self, queue: str, no_ack: bool = False) -> Event | None:
         self.send(m.BasicGet(queue=queue, no_ack=no_ack))
         event = self.wait(m.BasicGetOk, m.BasicGetEmpty)

@@ -1,0 +1,193 @@
+"""Transactions (AB-115 to AB-117, AB-56)."""
+
+import pytest
+
+from warren.amqp import methods as m
+
+
+@pytest.fixture
+def tx(channel, name):
+    """A transactional channel on which queue `name` is declared."""
+    channel.queue(name)
+    channel.call(m.TxSelect())
+    return channel
+
+
+def test_publishes_arrive_at_commit(tx, client, name):
+    """AB-115, AB-116: in order, all of them by the time of commit-ok."""
+    other = client.channel()
+    tx.publish("1", name)
+    tx.publish("2", name)
+    tx.qos(0)
+    assert other.ready(name) == 0
+    tx.call(m.TxCommit())
+    assert other.get_all(name) == [b"1", b"2"]
+
+
+def test_rollback_discards_publishes(tx, name):
+    """AB-117: the next transaction begins at once."""
+    tx.publish("1", name)
+    tx.call(m.TxRollback())
+    tx.publish("2", name)
+    tx.call(m.TxCommit())
+    assert tx.get_all(name) == [b"2"]
+
+
+def test_publishes_are_checked_at_once(tx, name):
+    """AB-115: an exception does not wait for the commit; what was published before it is rolled back."""
+    tx.publish("1", name)
+    tx.refuses(404, f"no exchange '{name}' in vhost '/'", m.BasicPublish(exchange=name), b"")
+    assert tx.client.channel().ready(name) == 0
+
+
+def test_publishes_are_routed_at_once(tx, client, name):
+    """AB-115: a binding that is gone by the commit still counts, one that comes later does not."""
+    other = client.channel()
+    other.bind(name, "amq.direct", f"{name}-a")
+    tx.publish("routed", f"{name}-a", "amq.direct")
+    tx.publish("lost", f"{name}-b", "amq.direct")
+    tx.qos(0)
+    other.call(m.QueueUnbind(queue=name, exchange="amq.direct", routing_key=f"{name}-a"))
+    other.bind(name, "amq.direct", f"{name}-b")
+    tx.call(m.TxCommit())
+    assert other.get_all(name) == [b"routed"]
+
+
+def test_returns_come_at_commit(tx, name):
+    """AB-116: before commit-ok."""
+    tx.publish("back", f"{name}-absent", mandatory=True)
+    tx.qos(0)
+    assert not tx.pending
+    tx.send(m.TxCommit())
+    event = tx.wait()
+    assert (event.method.reply_code, event.body) == (312, b"back")
+    assert tx.wait().method == m.TxCommitOk()
+
+
+def test_settlements_take_effect_at_commit(tx, client, name):
+    """AB-115, AB-116: in order."""
+    other = client.channel()
+    other.fill(name, *"abcd")
+    tags = [tx.get(name).tag for _ in range(4)]
+    tx.ack(tags[0])
+    tx.nack(tags[1], requeue=True)
+    tx.reject(tags[2], requeue=False)
+    tx.nack(tags[3], requeue=True)
+    tx.qos(0)
+    assert other.ready(name) == 0
+    tx.call(m.TxCommit())
+    assert other.get_all(name) == [b"b", b"d"]
+
+
+def test_rollback_puts_settlements_back(tx, client, name):
+    """AB-117: the deliveries are unacknowledged again, under their tags."""
+    other = client.channel()
+    other.fill(name, *"abc")
+    for _ in range(3):
+        tx.get(name)
+    tx.ack(2)
+    tx.nack(1, requeue=True)
+    tx.call(m.TxRollback())
+    assert other.ready(name) == 0
+    tx.ack(1)
+    tx.nack(3, multiple=True, requeue=True)
+    tx.call(m.TxCommit())
+    assert other.get_all(name) == [b"b", b"c"]
+
+
+def test_tags_are_checked_at_once(tx, client, name):
+    """AB-115: a tag settled in this transaction is unknown."""
+    client.channel().publish("m", name)
+    while tx.get(name) is None:
+        pass
+    tx.ack(1)
+    tx.refuses(406, "unknown delivery tag 1", m.BasicAck(1))
+
+
+def test_closing_rolls_back(tx, client, name):
+    """AB-117."""
+    other = client.channel()
+    other.fill(name, "held")
+    tx.publish("never", name)
+    tx.ack(tx.get(name).tag)
+    tx.close()
+    assert other.get_all(name) == [b"held"]
+
+
+def test_deliveries_go_on(tx, client, name):
+    """AB-115."""
+    tx.consume(name)
+    client.channel().publish("m", name)
+    tx.ack(tx.delivery().tag)
+    client.channel().publish("n", name)
+    assert tx.delivery().body == b"n"
+
+
+def test_empty_commit(tx):
+    """AB-116."""
+    tx.call(m.TxCommit())
+    tx.call(m.TxRollback())
+
+
+def test_refused_message_fails_the_commit(tx, client, name):
+    """AB-116: C406; other queues keep what they got."""
+    full = client.channel().queue(f"{name}-full", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    for target in (full, full, name):
+        tx.publish("m", target)
+    tx.refuses(406, "partial tx completion", m.TxCommit())
+    other = client.channel()
+    assert (len(other.get_all(full)), len(other.get_all(name))) == (1, 1)
+
+
+def test_commit_after_the_queue_was_deleted(tx, client, name):
+    """AB-116, AB-111: a deleted queue confirms."""
+    tx.publish("m", name)
+    tx.qos(0)
+    client.channel().delete(name)
+    tx.call(m.TxCommit())
+
+
+def test_next_transaction_after_a_failed_one_is_on_a_new_channel(tx, client, name):
+    """AB-116, AB-54."""
+    tx.refuses(406, "unknown delivery tag 5", m.BasicAck(5))
+    again = client.channel()
+    again.refuses(406, "channel is not transactional", m.TxCommit())
+
+
+def test_publish_is_an_error_while_committing(channel, inside, name):
+    """AB-56: until commit-ok any method but close is X504; here the commit waits for a queue that does not answer."""
+    channel.queue(name)
+    channel.call(m.TxSelect())
+    channel.publish("m", name)
+    with inside.paused(name), channel.client.in_one_piece():
+        channel.send(m.TxCommit())
+        channel.send(m.BasicQos())
+    channel.refuses(504, "unexpected command while processing 'tx.commit'")
+
+
+def test_close_is_welcome_while_committing(channel, inside, name):
+    """AB-56."""
+    channel.queue(name)
+    channel.call(m.TxSelect())
+    channel.publish("m", name)
+    with inside.paused(name):
+        channel.send(m.TxCommit())
+        channel.send(m.ChannelClose(200, "bye"))
+        inside.broker.wait_idle()
+    assert {type(channel.wait().method) for _ in range(2)} == {m.TxCommitOk, m.ChannelCloseOk}
+
+
+def test_deliveries_flow_while_committing(channel, client, inside, name):
+    """AB-56."""
+    other = client.channel()
+    other.queue(f"{name}-other")
+    channel.queue(name)
+    channel.call(m.TxSelect())
+    channel.consume(f"{name}-other", no_ack=True)
+    channel.publish("m", name)
+    with inside.paused(name):
+        channel.send(m.TxCommit())
+        inside.broker.wait_idle()
+        other.publish("flows", f"{name}-other")
+        assert channel.delivery().body == b"flows"
+    assert channel.wait().method == m.TxCommitOk()
