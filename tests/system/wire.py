@@ -67,10 +67,8 @@ class HungUp(Exception):
 class Wire:
     """One TCP connection to a broker. `seen` counts octets received."""
 
-    def __init__(self, address: Address, receive_buffer: int | None = None) -> None:
+    def __init__(self, address: Address) -> None:
         self.sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-        if receive_buffer is not None:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.sock.settimeout(PATIENCE)
         self.sock.connect(address)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -136,14 +134,14 @@ class Wire:
     def publish(self, channel: int, body: bytes, routing_key: str = "", exchange: str = "", props: bytes = NO_PROPERTIES, **fields: Any) -> None:
         self.send(publish_frames(channel, body, routing_key, exchange, props, self.frame_max, **fields))
 
-    def send_until_refused(self, octets: bytes, limit: int) -> int:
-        """Sends `octets` over and over until the broker stops reading or hangs up, or `limit` octets are sent; returns how many were."""
+    def send_until_refused(self, octets: bytes, limit: int, patience: float = 0.5) -> int:
+        """Sends `octets` over and over until nothing has been taken for `patience` seconds, or `limit` octets are sent; returns how many were."""
         total = 0
-        self.sock.settimeout(1.0)
+        self.sock.settimeout(patience)
         try:
             while total < limit:
-                total += self.sock.send(octets)
-        except OSError:
+                total += self.sock.send(memoryview(octets)[total % len(octets) :])
+        except TimeoutError:
             pass
         finally:
             self.sock.settimeout(PATIENCE)
