@@ -1,0 +1,109 @@
+"""A look inside a running broker, and a way to break it: everything on its own thread, between two turns of its processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from warren import Broker
+from warren.actors.channel import Channel
+from warren.actors.connection import Connection
+from warren.actors.queue import Queue
+from warren.runtime.process import Process
+
+PATIENCE = 10.0
+
+
+class Anatomy:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.base = broker._node._base
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.base.call(function, *args)
+
+    def eventually(self, condition: Callable[[], Any]) -> None:
+        """Waits until `condition`, looked at on the broker's thread, is true."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.call(condition):
+            assert time.monotonic() < deadline, "it did not come to pass"
+            time.sleep(0.002)
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    def processes(self, kind: type[Process] = Process) -> list[Any]:
+        cells = self.base.cells.values()
+        return [cell.actor for cell in cells if isinstance(getattr(cell, "actor", None), kind)]
+
+    def queue(self, name: str) -> Queue:
+        return next(queue for queue in self.processes(Queue) if queue.row.name == name)
+
+    def channel_with(self, consumer_tag: str) -> Channel:
+        return next(channel for channel in self.processes(Channel) if consumer_tag in channel.subscriptions.consumers)
+
+    def connection_of(self, channel: Channel) -> Connection:
+        return next(connection for connection in self.processes(Connection) if channel.channel_id in connection.by_id)
+
+    def node(self) -> Any:
+        return next(process for process in self.processes() if type(process).__name__ == "NodeSupervisor")
+
+    def crash(self, find: Callable[[], Process]) -> None:
+        """The process that `find` finds meets a message that it does not know."""
+
+        def strike() -> None:
+            address = find().myAddress
+            self.base.enqueue(address, address, ("no such message",))
+
+        self.call(strike)
+
+    def crash_at_publish(self, name: str) -> None:
+        """The queue's process crashes when the next message is published to it."""
+
+        def fail(*_: Any) -> None:
+            raise RuntimeError("told to crash")
+
+        self.call(lambda: setattr(self.queue(name), "_take", fail))
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    def census(self) -> dict[str, Any]:
+        """Everything that could be left behind, counted."""
+        found = self.call(self._census)
+        found["descriptors"] = len(os.listdir("/proc/self/fd"))
+        return found
+
+    def _census(self) -> dict[str, Any]:
+        base, processes = self.base, self.processes()
+        routing = self.node().routing
+        return {
+            "processes": dict(Counter(type(process).__name__ for process in processes)),
+            "living": base.living,
+            "timers": len(base.timers),
+            "watches": len(base.poller.owners),
+            "watched": sum(len(process._monitored) for process in processes),
+            "watchers": sum(len(process._host.monitors) for process in processes),
+            "asks": sum(len(process._asks) + len(process._asked) + len(process._tasks) for process in processes),
+            "messages": sum(len(process._host.queue) for process in processes),
+            "queues": sorted(row.name for row in routing.queues("/")),
+            "bindings": len(list(routing.bindings("/"))),
+            "reply channels": len(routing._reply_channels),
+            "credit": sum(_entries(process.credit) for process in processes if hasattr(process, "credit")),
+            "tables": {f"{type(process).__name__}.{name}": size for process in processes for name, size in _tables(process) if size},
+        }
+
+
+def _entries(credit: Any) -> int:
+    return sum(len(table) for table in (credit._credit_from, credit._credit_to, credit._deferred, credit._relations, credit.credit_blocked))
+
+
+def _tables(process: Any) -> list[tuple[str, int]]:
+    """The sizes of what a process keeps in dicts, lists and sets of its own; a table that grows is a leak."""
+    return [(name, len(value)) for name, value in vars(process).items() if isinstance(value, (dict, list, set)) and not name.startswith("_")]
+
+
+def resident_kib() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024

@@ -1,0 +1,164 @@
+"""What is left of a thousand clients that came, worked and left without a word: nothing."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import struct
+
+from warren.actors.connection import Connection
+from warren.amqp.constants import FRAME_METHOD, PROTOCOL_HEADER
+from warren.amqp.decoding import decode_method
+from warren.amqp.fields import table_from
+from warren.amqp.frames import method_frame
+from warren.amqp.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicGet,
+    BasicPublish,
+    BasicQos,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ConfirmSelect,
+    ConnectionClose,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    QueueBind,
+    QueueDeclare,
+    QueueDelete,
+    TxSelect,
+)
+from warren.tests.system.wire import PLAIN, Wire, publish_frames
+
+from .anatomy import resident_kib
+
+SHARED = "shared by all"
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
+
+HELLO = PROTOCOL_HEADER + b"".join(
+    method_frame(0, method)
+    for method in (
+        ConnectionStartOk(table_from({"capabilities": {"consumer_cancel_notify": True}}), "PLAIN", PLAIN, "en_US"),
+        ConnectionTuneOk(2047, 131072, 60),
+        ConnectionOpen("/"),
+    )
+)
+
+
+def said(channel, *methods):
+    return b"".join(method_frame(channel, method) for method in methods)
+
+
+def conversation(number: int) -> bytes:
+    """Everything a client says, all at once; the last method has an answer."""
+    own = f"own {number}"
+    octets = HELLO + said(1, ChannelOpen(), QueueDeclare(queue=own, exclusive=True), QueueBind(queue=own, exchange="amq.fanout"))
+    octets += said(1, BasicConsume(queue=own, consumer_tag="mine"), BasicQos(0, 3, number % 2 == 0), BasicConsume(queue=SHARED, consumer_tag="ours"))
+    octets += publish_frames(1, b"x" * 50, own) * 10 + publish_frames(1, b"y", SHARED) * 5
+    octets += said(2, ChannelOpen(), ConfirmSelect()) + publish_frames(2, b"z", SHARED) * 3
+    octets += said(2, QueueDeclare(queue=f"auto {number}", auto_delete=True), BasicConsume(queue=f"auto {number}"))
+    octets += said(3, ChannelOpen(), TxSelect()) + publish_frames(3, b"never committed", SHARED) + said(3, BasicGet(queue=SHARED))
+    octets += said(4, ChannelOpen(), BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True), QueueDeclare(queue=f"temporary {number}"))
+    octets += said(4, QueueDelete(queue=f"temporary {number}"), ChannelClose(200, "", 0, 0))
+    octets += said(5, ChannelOpen(), BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    return octets
+
+
+ENDINGS = (
+    b"",
+    method_frame(1, BasicPublish(routing_key=SHARED)),  # a content that never comes
+    said(1, BasicAck(77777, False)),  # a channel error nobody waits for
+    said(9, BasicAck(1, False)),  # a connection error nobody waits for
+    said(0, ConnectionClose(200, "", 0, 0)),
+    b"\x01\x00",  # the beginning of a frame
+    said(1, ChannelClose(200, "", 0, 0)),
+)
+
+
+def visit(address: tuple[str, int], number: int) -> None:
+    """One client, from its first octet to its rude end."""
+    sock = socket.create_connection(address)
+    try:
+        sock.sendall(conversation(number))
+        if number % 3:
+            # Wait until it is served; the others leave while it is in full swing.
+            while b"ours" not in sock.recv(65536):
+                pass
+        sock.sendall(ENDINGS[number % len(ENDINGS)])
+        if number % 2:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        sock.close()
+
+
+def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
+    """FC-53, FC-54: processes, timers, descriptors, monitors, credit, tables and memory are what they were."""
+    address = broker.host, broker.port
+    with Wire.open(address) as wire:
+        wire.open_channel(1)
+        wire.call(1, QueueDeclare(queue=SHARED, arguments=table_from({"x-max-length": 20})))
+
+        def census():
+            gc.collect()
+            found = anatomy.census()
+            found["memory"] = resident_kib()
+            return found
+
+        def settle(count):
+            anatomy.eventually(lambda: len(anatomy.processes(Connection)) == 1)
+            for info in broker.queues():
+                # Of a client that left between declare and consume, or declare and delete: no leak, but its wish.
+                if info.name != SHARED:
+                    broker.delete_queue(info.name)
+            anatomy.eventually(lambda: anatomy._census()["processes"] == count)
+            broker.wait_idle()
+
+        broker.delete_queue("none")  # the broker's own client has opened its channel
+        before = anatomy.census()
+        for number in range(400):
+            visit(address, number)
+        settle(before["processes"])
+        warm = census()
+        for number in range(400, 1000):
+            visit(address, number)
+        settle(before["processes"])
+        after = census()
+        grown = after.pop("memory") - warm.pop("memory")
+        assert after == warm
+        assert {key: after[key] for key in ("processes", "living", "watches", "queues", "descriptors", "reply channels")} == {
+            key: before[key] for key in ("processes", "living", "watches", "queues", "descriptors", "reply channels")
+        }
+        assert after["timers"] <= before["timers"] + 1, "the shared queue may have one"
+        assert grown < 2048, f"{grown} KiB for 600 clients"
+
+
+def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatomy):
+    """FC-53: a connection that lives on, with channels and queues that come and go, is as it was; so is a channel with its queues."""
+    with Wire.open((broker.host, broker.port)) as wire:
+        wire.open_channel(1)
+
+        def work(rounds):
+            for number in range(rounds):
+                queue = f"passing {number}"
+                wire.send(said(1, QueueDeclare(queue=queue), BasicConsume(queue=queue, consumer_tag="c", no_ack=number % 2 == 0)))
+                wire.send(publish_frames(1, b"x", queue) * 3, said(1, QueueDelete(queue=queue)))
+                wire.send(said(2, ChannelOpen(), QueueDeclare(queue=SHARED), BasicConsume(queue=SHARED, no_ack=True)))
+                wire.send(publish_frames(2, b"x", SHARED) * 3, said(2, ChannelClose(200, "", 0, 0)))
+                while (frame := wire.on(2)).kind != FRAME_METHOD or not isinstance(decode_method(frame.payload), ChannelCloseOk):
+                    pass
+            wire.waiting.clear()
+            broker.wait_idle()
+            output = anatomy.call(lambda: max(len(each.output._written) for each in anatomy.processes() if hasattr(each, "output")))
+            return anatomy.census(), output
+
+        work(300)
+        warm, _ = work(300)
+        after, remembered = work(600)
+        assert remembered <= 256
+        for each in (warm, after):
+            each["tables"].pop("Connection.stray_close_ok", None)
+        assert after == warm
