@@ -614,7 +614,8 @@ class Queue(Process):
             "owner": row.exclusive_owner, "arguments": row.arguments, "type": row.type, "messages_ready": ready, "messages_unacknowledged": unacked,
             "messages": ready + unacked, "consumers": len(self.consumers), "state": "flow" if self.credit.in_flow() else "running",
             "message_bytes_ready": backing.ready_bytes, "message_bytes_unacknowledged": backing.unacked_bytes,
-            "message_bytes": backing.ready_bytes + backing.unacked_bytes, "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
+            "message_bytes": backing.ready_bytes + backing.unacked_bytes,
+            "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
             "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
             "dead_lettered": dict(self.dead_letterer.counters),
         }
