@@ -11,6 +11,8 @@ from typing import Any
 from warren import Broker
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
+from warren.actors.direct import DirectClient
+from warren.actors.node import NodeSupervisor
 from warren.actors.queue import Queue
 from warren.runtime.process import Process
 
@@ -47,8 +49,11 @@ class Anatomy:
     def connection_of(self, channel: Channel) -> Connection:
         return next(connection for connection in self.processes(Connection) if channel.channel_id in connection.by_id)
 
-    def node(self) -> Any:
-        return next(process for process in self.processes() if type(process).__name__ == "NodeSupervisor")
+    def node(self) -> NodeSupervisor:
+        return self.processes(NodeSupervisor)[0]
+
+    def direct(self) -> DirectClient:
+        return self.processes(DirectClient)[0]
 
     def crash(self, find: Callable[[], Process]) -> None:
         """The process that `find` finds meets a message that it does not know."""

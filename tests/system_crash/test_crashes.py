@@ -151,6 +151,32 @@ def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
     other.call(1, QueueDelete(queue=name), QueueDeleteOk)
 
 
+def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect, name):
+    """FC-60: 506, and no more memory."""
+    victim = connect()
+    declared(victim, name, exclusive=True)
+    victim.call(1, BasicConsume(queue=name, consumer_tag=name), BasicConsumeOk)
+
+    def flood():
+        channel = anatomy.channel_with(name)
+        channel._host.limit = 100
+        for _ in range(101):
+            anatomy.base.enqueue(channel.myAddress, channel.myAddress, ("confirm", "nobody", []))
+
+    anatomy.call(flood)
+    victim.expect_close(506, "RESOURCE_ERROR - too many messages wait for a channel of this connection")
+
+
+def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
+    """A crash between two calls of the embedding program is not seen by the second."""
+    broker.declare_queue(name)
+    anatomy.crash(lambda: next(channel for channel in anatomy.processes(Channel) if channel.connection_id == anatomy.direct().connection_id))
+    broker.wait_idle()
+    assert broker.publish(b"x", name)
+    assert broker.get(name).body == b"x"
+    broker.delete_queue(name)
+
+
 # --- a connection -----------------------------------------------------------------------------------------------------
 
 

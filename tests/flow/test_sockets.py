@@ -1,0 +1,191 @@
+"""Flow control over real sockets: a stage is frozen inside the broker, and clients show what it means for them (FC section 15)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from warren.actors.channel import Channel
+from warren.actors.connection import Connection
+from warren.amqp.constants import FRAME_METHOD
+from warren.amqp.decoding import decode_method
+from warren.amqp.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetOk,
+    BasicNack,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+)
+from warren.tests.system.wire import publish_frames
+
+from .conftest import HOLD
+
+I, M = 400, 200
+STORE = "a store that does not take anything"
+
+
+@contextmanager
+def frozen_store(anatomy, name):
+    """The queue has used up its credit with a store: it goes on working, and gives none to its publishers."""
+    queue = anatomy.call(anatomy.queue, name)
+    anatomy.call(queue.credit.spend, STORE, I)
+    yield queue
+    anatomy.call(queue.credit.bump, STORE, I)
+
+
+class Publisher(threading.Thread):
+    """Sends so many numbered messages as fast as the broker takes them."""
+
+    def __init__(self, wire, queue, count, size=1000):
+        super().__init__(daemon=True)
+        self.wire, self.queue, self.count, self.size, self.sent = wire, queue, count, size, 0
+        self.start()
+
+    def run(self):
+        for number in range(self.count):
+            self.wire.send(publish_frames(1, b"%08d" % number * (self.size // 8), self.queue))
+            self.sent += 1
+
+
+def blocked_connection(anatomy):
+    return next((each for each in anatomy.processes(Connection) if each.state == "blocked"), None)
+
+
+def declared(wire, queue):
+    wire.call(1, QueueDeclare(queue=queue), QueueDeclareOk)
+    return wire
+
+
+def test_a_publisher_faster_than_the_store_is_stopped_and_goes_on(broker, anatomy, connect, name):
+    """FC-8, FC-22, FC-27, FC-59, cascade, no_blocked_frame: bounded inside, silent outside, complete and in order after."""
+    wire, count = declared(connect(), name), 20_000
+    with frozen_store(anatomy, name) as queue:
+        publisher = Publisher(wire, name, count)
+        anatomy.eventually(lambda: blocked_connection(anatomy))
+        broker.wait_idle()
+        assert len(queue.backing) <= 2 * I and publisher.is_alive()
+        assert broker.queue(name).state == "flow" and [each.state for each in broker.channels()] == ["flow"]
+        held = anatomy.call(lambda: [sum(map(len, (each._host.queue, each.backlog))) for each in anatomy.processes(Channel)])
+        assert max(held) == 0, "a blocked channel takes what it gets; the rest is in the socket"
+    publisher.join(10)
+    assert not publisher.is_alive()
+    wire.call(1, ConfirmSelect(), ConfirmSelectOk)
+    wire.publish(1, b"last", name)
+    wire.method(1, BasicAck)  # the next method on this channel, so no connection.blocked came on channel 0 either
+    assert all(frame.kind != FRAME_METHOD for frame in wire.waiting)
+    assert len(queue.backing) == count + 1
+    seen = [int(broker.get(name).body[:8]) for _ in range(500)]
+    assert seen == list(range(500))
+    wire.call(1, QueueDelete(queue=name), QueueDeleteOk)
+
+
+def test_consumers_and_other_publishers_are_not_held_up(broker, anatomy, connect, name):
+    """FC-13, FC-28, FC-31, acks_pass: deliveries, acks and gets of the blocked queue, publishes to another one."""
+    busy, other = name, name + "-other"
+    blocked, consumer = declared(connect(), busy), declared(connect(), other)
+    with frozen_store(anatomy, busy):
+        publisher = Publisher(blocked, busy, 3000)
+        anatomy.eventually(lambda: blocked_connection(anatomy))
+        consumer.call(1, BasicConsume(queue=busy, consumer_tag="c"), BasicConsumeOk)
+        for number in range(I):
+            delivery = consumer.method(1, BasicDeliver)
+            assert int(consumer.content(1)[1][:8]) == number
+            consumer.send_method(1, BasicAck(delivery.delivery_tag, False))
+        consumer.open_channel(2)
+        consumer.publish(2, b"elsewhere", other)
+        consumer.call(2, BasicGet(queue=other, no_ack=True), BasicGetOk)
+        assert consumer.content(2)[1] == b"elsewhere"
+        assert publisher.is_alive()
+    for number in range(I, 3000):
+        delivery = consumer.method(1, BasicDeliver)
+        assert int(consumer.content(1)[1][:8]) == number
+        if number % 100 == 99:
+            consumer.send_method(1, BasicAck(delivery.delivery_tag, True))
+    publisher.join(10)
+    for queue in (busy, other):
+        broker.delete_queue(queue)
+
+
+@pytest.mark.parametrize("end", ["delete", "crash"])
+def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, connect, name, end):
+    """FC-53, peer_death: at once, and every publish is answered: acked if the queue was deleted, nacked if it crashed (AB-111)."""
+    wire, count = declared(connect(), name), 3000
+    wire.call(1, ConfirmSelect(), ConfirmSelectOk)
+    queue = anatomy.call(anatomy.queue, name)
+    anatomy.call(queue.credit.spend, STORE, I)
+    publisher = Publisher(wire, name, count)
+    anatomy.eventually(lambda: blocked_connection(anatomy))
+    if end == "delete":
+        broker.delete_queue(name)
+    else:
+        anatomy.crash(lambda: anatomy.queue(name))
+    publisher.join(10)
+    assert not publisher.is_alive()
+    settled = set()
+    while len(settled) < count:
+        frame = wire.on(1)
+        answer = decode_method(frame.payload)
+        assert isinstance(answer, BasicAck) or (end == "crash" and isinstance(answer, BasicNack))
+        settled |= set(range(1, answer.delivery_tag + 1)) if answer.multiple else {answer.delivery_tag}
+    assert settled == set(range(1, count + 1))
+    broker.delete_queue(name)
+
+
+def test_flow_is_listed_for_its_hold_time_and_never_with_an_alarm(broker, anatomy, connect, name):
+    """FC-41 to FC-44, flow_hold."""
+    wire = declared(connect(), name)
+
+    def states():
+        return [each.state for each in broker.connections()]
+
+    with frozen_store(anatomy, name):
+        publisher = Publisher(wire, name, 2000)
+        anatomy.eventually(lambda: blocked_connection(anatomy))
+        assert states() == ["flow"]
+        broker.set_alarm("memory", True)
+        assert states() == ["blocked"]
+        broker.set_alarm("memory", False)
+        assert states() == ["flow"]
+    publisher.join(10)
+    broker.wait_idle()
+    ended = time.monotonic()
+    assert states() == ["flow"]
+    anatomy.eventually(lambda: not any(each.reported_state == "flow" for each in anatomy.processes(Connection)))
+    assert time.monotonic() - ended < HOLD + 0.3
+    assert states() == ["running"]
+    broker.delete_queue(name)
+
+
+def test_a_consumer_that_stops_reading_holds_up_nobody(broker, anatomy, connect, name):
+    """FC-32, FC-33, FC-35, slow_reader: a publisher that never pauses, one consumer that reads and one that does not."""
+    publisher_wire, slow, fast = declared(connect(), name), connect(receive_buffer=4096), connect()
+    for wire in (slow, fast):
+        wire.call(1, BasicConsume(queue=name, consumer_tag="c", no_ack=True), BasicConsumeOk)
+    count = 20_000
+    publisher = Publisher(publisher_wire, name, count, size=8000)
+    got = 0
+    most = 0
+    while got < count // 2:
+        fast.method(1, BasicDeliver)
+        fast.content(1)
+        got += 1
+        if got % 500 == 0:
+            most = max(most, anatomy.call(lambda: max(each.output.size for each in anatomy.processes(Connection))))
+    publisher.join(20)
+    assert not publisher.is_alive()
+    assert most <= 200 * 8200 + (8 << 20)
+    (queue,) = [each for each in broker.queues() if each.name == name]
+    assert queue.consumers == 2
+    slow.hang_up()
+    broker.delete_queue(name)
