@@ -17,6 +17,7 @@ from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, rep
 from ...amqp.errors import AmqpError
 from ...amqp.reader import CLOSING
 from ...runtime.errors import ProcessDown, ProcessTimeout
+from .log_text import one_line
 
 if TYPE_CHECKING:
     from .process import Connection
@@ -58,7 +59,7 @@ class Closing:
         connection = self.connection
         how = report_of(connection.state, error, _capabilities(connection))
         if how != LOG_ONLY:
-            log.error("%s in state %s: %s", connection.name, connection.state, error.reply_text)
+            log.error("%s in state %s: %s", connection.name, connection.state, one_line(error.reply_text))
         if how == DROP:
             self.lost("dropped")
         elif how == SLOW_DROP:
@@ -71,7 +72,7 @@ class Closing:
     def forced(self, error: AmqpError) -> None:
         """An operator's or the node's wish; before `running` there is no frame, only a drop (AB-31)."""
         if self.connection.state in ("running", "blocked"):
-            log.warning("%s: %s", self.connection.name, error.reply_text)
+            log.warning("%s: %s", self.connection.name, one_line(error.reply_text))
             self._tell(error)
         elif self.connection.state not in ("closing", "closed"):
             self.lost(error.text)

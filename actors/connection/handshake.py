@@ -13,6 +13,7 @@ from ...amqp.fields import Table
 from ...amqp.reader import HANDSHAKE, RUNNING
 from ...version import __version__
 from . import sasl
+from .log_text import one_line
 
 if TYPE_CHECKING:
     from .process import Connection
@@ -92,7 +93,7 @@ class Handshake:
             return
         refusal = sasl.verify(answer, connection.settings, connection.peer[0])
         if refusal is not None:
-            log.warning("%s refused: %s", connection.name, refusal)
+            log.warning("%s refused: %s", connection.name, one_line(refusal))
             raise AmqpError(403, f"Login was refused using authentication mechanism {self.mechanism}. For details see the broker logfile.")
         connection.user = answer.user
         connection.state = "tuning"

@@ -30,6 +30,7 @@ from ..context import NodeContext
 from .closing import Closing
 from .handshake import Handshake
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
+from .log_text import one_line
 from .output import SocketOutput
 
 READ_MIN, READ_MAX = 16 * 1024, 256 * 1024
@@ -307,7 +308,7 @@ class Connection(Process):
         self.closing.fail(error)
 
     def on_channel_error(self, sender: Any, number: int, code: int, text: str) -> None:
-        log.error("%s channel %d: closing with %d, %s", self.name, number, code, text)
+        log.error("%s channel %d: closing with %d, %s", self.name, number, code, one_line(text))
 
     # -- channel 0 ------------------------------------------------------------------------------------------------------------------------------
 
