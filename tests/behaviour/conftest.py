@@ -50,7 +50,7 @@ def own_broker():
     brokers = []
 
     def start(**settings):
-        brokers.append(Broker(port=0, **settings).start())
+        brokers.append(Broker(port=0, stop_timeout=0, **settings).start())
         return brokers[-1]
 
     yield start

@@ -73,6 +73,22 @@ class Inside:
 
         self.call(go_on)
 
+    @contextmanager
+    def deaf(self, name: str) -> Iterator[None]:
+        """The queue's process answers nobody inside, and then goes on with what it was told."""
+        queue = self.queue(name)
+        handlers = type(queue)._handlers
+        heard: list[tuple[Any, Any]] = []
+        cell = queue.myAddress._cell
+        self.call(lambda: setattr(cell, "handlers", dict.fromkeys(handlers, lambda actor, sender, *fields: heard.append((sender, fields)))))
+        yield
+        self.call(lambda: setattr(cell, "handlers", handlers))
+
+    def delete_immediately(self, name: str) -> None:
+        """End the queue by the reference of its process (AB-179)."""
+        queue = self.queue(name)
+        self.call(lambda: self._base.enqueue(queue.myAddress, queue.myAddress, ("delete", False, False)))
+
     def give_extra_queue(self, name: str, extra: str) -> None:
         """The internal option of AB-79."""
 
