@@ -129,8 +129,8 @@ class _Session:
         self.channel_id = f"{client.connection_id}.{client.serial}"
         self.rest, self.content = b"", None
         self.address = client.createActor(Channel)
-        client.monitor(self.address, self.channel_id)
         client.send(self.address, ("start", client.context, self.channel_id, client.connection_id, USER_NAME, CHANNEL_NUMBER, self.vhost, USER_NAME, 0, False))
+        client.monitor(self.address, self.channel_id)
         client.send(self.address, ("input", [(METHOD, CHANNEL_NUMBER, methods.ChannelOpen("")), (METHOD, CHANNEL_NUMBER, methods.ConfirmSelect(True))]))
 
     def output(self, data: bytes) -> None:

@@ -74,7 +74,7 @@ def test_a_publisher_faster_than_the_store_is_stopped_and_goes_on(broker, anatom
         publisher = Publisher(wire, name, count)
         anatomy.eventually(lambda: blocked_connection(anatomy))
         broker.wait_idle()
-        assert len(queue.backing) <= 2 * I and publisher.is_alive()
+        assert len(queue.backing) <= 2 * I and anatomy.call(blocked_connection, anatomy)
         assert broker.queue(name).state == "flow" and [each.state for each in broker.channels()] == ["flow"]
         held = anatomy.call(lambda: [sum(map(len, (each._host.queue, each.backlog))) for each in anatomy.processes(Channel)])
         assert max(held) == 0, "a blocked channel takes what it gets; the rest is in the socket"
@@ -106,7 +106,7 @@ def test_consumers_and_other_publishers_are_not_held_up(broker, anatomy, connect
         consumer.publish(2, b"elsewhere", other)
         consumer.call(2, BasicGet(queue=other, no_ack=True), BasicGetOk)
         assert consumer.content(2)[1] == b"elsewhere"
-        assert publisher.is_alive()
+        assert anatomy.call(blocked_connection, anatomy)
     for number in range(I, 3000):
         delivery = consumer.method(1, BasicDeliver)
         assert int(consumer.content(1)[1][:8]) == number

@@ -95,6 +95,12 @@ def visit(address: tuple[str, int], number: int) -> None:
         sock.close()
 
 
+def assert_no_more(after, before):
+    """The same of everything; of timers perhaps fewer, as those of the handshake run out by themselves."""
+    assert after.pop("timers") <= before.pop("timers")
+    assert after == before
+
+
 def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
     """FC-53, FC-54: processes, timers, descriptors, monitors, credit, tables and memory are what they were."""
     address = broker.host, broker.port
@@ -128,11 +134,10 @@ def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
         settle(before["processes"])
         after = census()
         grown = after.pop("memory") - warm.pop("memory")
-        assert after == warm
+        assert_no_more(after, warm)
         assert {key: after[key] for key in ("processes", "living", "watches", "queues", "descriptors", "reply channels")} == {
             key: before[key] for key in ("processes", "living", "watches", "queues", "descriptors", "reply channels")
         }
-        assert after["timers"] <= before["timers"] + 1, "the shared queue may have one"
         assert grown < 2048, f"{grown} KiB for 600 clients"
 
 
@@ -150,7 +155,7 @@ def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatom
                 wire.send(publish_frames(2, b"x", SHARED) * 3, said(2, ChannelClose(200, "", 0, 0)))
                 while (frame := wire.on(2)).kind != FRAME_METHOD or not isinstance(decode_method(frame.payload), ChannelCloseOk):
                     pass
-            wire.waiting.clear()
+                wire.waiting.clear()
             broker.wait_idle()
             output = anatomy.call(lambda: max(len(each.output._written) for each in anatomy.processes() if hasattr(each, "output")))
             return anatomy.census(), output
@@ -159,6 +164,4 @@ def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatom
         warm, _ = work(300)
         after, remembered = work(600)
         assert remembered <= 256
-        for each in (warm, after):
-            each["tables"].pop("Connection.stray_close_ok", None)
-        assert after == warm
+        assert_no_more(after, warm)
