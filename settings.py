@@ -75,6 +75,7 @@ class Settings:
     default_pass: str = setting("guest", "that user's password")
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only (AB-16)")
+    connection_max: int | None = setting(None, "connections of this node that may be opened at once; None is no limit", low=0, optional=True)
 
     # Limits on messages and consumers
     max_message_size: int = setting(134_217_728, "bytes; largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)

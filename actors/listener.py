@@ -90,7 +90,9 @@ class Listener(Process):
             return
         address = self.createActor(Connection)
         self.connections[address.actorAddressString] = address
-        self.send(address, ("start", self.context, client.detach(), peer[:2], local[:2]))
+        limit = self.context.settings.connection_max
+        is_refused = limit is not None and len(self.connections) > limit
+        self.send(address, ("start", self.context, client.detach(), peer[:2], local[:2], is_refused))
 
     def on_timer(self, payload: Any) -> None:
         if self.socket is not None:

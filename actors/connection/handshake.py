@@ -119,6 +119,9 @@ class Handshake:
 
     def _open(self, method: methods.ConnectionOpen) -> None:
         connection = self.connection
+        if connection.is_refused:
+            text = f"connection refused: node connection limit ({connection.settings.connection_max}) is reached"
+            raise AmqpError(530, text, methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
         vhost = method.virtual_host
         if not connection.context.routing.has_vhost(vhost):
             raise AmqpError(530, f"vhost {vhost} not found", methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)

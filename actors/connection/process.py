@@ -72,8 +72,10 @@ class Connection(Process):
         self.heartbeat = 0
         self.channel_serial = 0
 
-    def on_start(self, sender: Any, context: NodeContext, fd: int, peer: tuple, local: tuple) -> None:
+    def on_start(self, sender: Any, context: NodeContext, fd: int, peer: tuple, local: tuple, is_refused: bool = False) -> None:
+        """`is_refused`: the node has as many connections as it may have, which the client learns when it opens (AB-27)."""
         self.context = context
+        self.is_refused = is_refused
         self.settings = context.settings
         self.sock: socket.socket | None = socket.socket(fileno=fd)
         self.sock.setblocking(False)
@@ -350,7 +352,7 @@ class Connection(Process):
         self.output.put(method_frame(number, method))
 
     def on_output(self, sender: Any, data: bytes, notices: list) -> None:
-        if self.state in ("running", "blocked"):
+        if self.sock is not None and not self.closing.has_spoken:
             self.output.put(data, notices)
 
     def on_writable(self, fd: int) -> None:

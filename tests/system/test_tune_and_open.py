@@ -101,6 +101,20 @@ def test_an_unknown_virtual_host_is_not_allowed(address, vhost):
         wire.expect_close(530, f"NOT_ALLOWED - vhost {vhost} not found", (10, 40))
 
 
+def test_a_node_with_as_many_connections_as_it_may_have_refuses_more(start_broker):
+    """AB-27 and the setting `connection_max`: told at connection.open; a connection that ends makes room."""
+    broker = start_broker(connection_max=1)
+    address = broker.address
+    with Wire.open(address) as first:
+        with Wire.opening(address) as second:
+            second.send_method(0, ConnectionOpen("/"))
+            second.expect_close(530, "NOT_ALLOWED - connection refused: node connection limit (1) is reached", (10, 40))
+        first.close()
+    broker.embedded.wait_idle()
+    with Wire.open(address) as third:
+        third.close()
+
+
 def test_open_ok_has_no_known_hosts_and_ignores_capabilities_and_insist(address):
     """AB-27."""
     with Wire.opening(address) as wire:
