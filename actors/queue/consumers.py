@@ -179,12 +179,9 @@ class Consumers:
         if len(self._all) == 1:
             # The usual queue: no line, nobody to take turns with.
             only = self._all[0]
-            size = only.capacity
-            if size > count:
-                size = count
-            if size > 0:
-                only.took(size)
-                return [(only, 0, size, 1)], size
+            if only.capacity >= count:
+                only.took(count)
+                return [(only, 0, count, 1)], count
         shares: list[Share] = []
         at = 0
         while at < count:

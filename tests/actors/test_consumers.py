@@ -164,6 +164,18 @@ def resume(consumers: Consumers, model: Model, channel: ChannelRecord) -> None:
     assert worth_it == any(model.can_take(consumer) or consumer.awaits_slots for consumer in mine)
 
 
+def test_an_only_consumer_that_fills_up_is_set_aside_too():
+    """AB-122: who comes meanwhile is before it in the line."""
+    consumers, first, second = Consumers(), ChannelRecord("first", None), ChannelRecord("second", None)
+    full = consumer(first, "full", prefetch=1)
+    consumers.add(full)
+    assert [each.tag for each in receivers(consumers, 2)] == ["full"]
+    consumers.add(consumer(second, "new"))
+    full.unacked = 0
+    consumers.resume(first)
+    assert [each.tag for each in receivers(consumers, 3)] == ["new", "full", "new"]
+
+
 def consumer(channel: ChannelRecord, tag: str = "c", **options) -> Consumer:
     return Consumer(channel, tag, **{"no_ack": False, "exclusive": False, "prefetch": 0, "priority": 0, "arguments": (), "user": "u", **options})
 
