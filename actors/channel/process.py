@@ -45,6 +45,7 @@ class Channel(Process):
         self.busy = False
         self.backlog: deque[tuple] = deque()
         self.input_paused = False
+        self.shut_down_for: Any = None      # the connection's question, while it waits for the channel's end
         self.taken = 0                                # publishes of this wake-up whose credit is due
         self.queues: dict[str, QueueRow] = {}        # queues this channel has dealt with and that live
         self.out: list[bytes] = []
@@ -99,6 +100,8 @@ class Channel(Process):
         if self.input_paused and len(backlog) <= self.settings.control_backlog_limit // 2:
             self.input_paused = False
             self.send(self.connection, ("pause_input", self.number, False))
+        if self.shut_down_for is not None and not self.busy:
+            self._begin_shut_down()
 
     def _check_committing(self) -> None:
         """While tx.commit is pending any method but close is an error (AB-56)."""
@@ -208,13 +211,24 @@ class Channel(Process):
         self.send(self.connection, ("channel_closed", self.channel_id, crossed))
         self.stop("normal")
 
-    async def on_shut_down(self, sender: Any) -> bool:
-        """The connection ends: give back everything, then answer (AB-28)."""
+    def on_shut_down(self, sender: Any) -> None:
+        """The connection ends: do what the client sent before, give back everything, then answer (AB-28)."""
+        self.shut_down_for = sender
+        if not self.busy or self.state == "closed":     # closed: an error of its own, and what it was busy with may never end
+            self._begin_shut_down()
+
+    def _begin_shut_down(self) -> None:
+        self.busy = True
+        asked_by, self.shut_down_for = self.shut_down_for, None
+        self.spawn(self._shut_down(asked_by))
+
+    async def _shut_down(self, asked_by: Any) -> None:
         if self.state != "closed":
             self.state = "closed"
             await self._release()
+        self._send_output()
+        self.reply(asked_by, True)
         self.stop("normal")
-        return True
 
     async def _release(self) -> None:
         """Cancels consumers, requeues what is unacknowledged, drops an unfinished transaction. Waits for the queues, but not for ever (AB-178)."""

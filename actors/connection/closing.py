@@ -34,6 +34,7 @@ class Closing:
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
         self.deaf = False               # input is no longer wanted, its end neither
+        self.has_spoken = False         # our close or close-ok is out, and nothing of any channel may follow it
         self._cleaning = False
         self._is_clean = False
         self._when_written = False
@@ -52,6 +53,7 @@ class Closing:
     async def _answer_client(self) -> None:
         await self._clean_up()
         self.connection.put_method(0, methods.ConnectionCloseOk())
+        self.has_spoken = True
         self._finished()
 
     def fail(self, error: AmqpError) -> None:
@@ -93,6 +95,7 @@ class Closing:
         await self._clean_up()
         connection = self.connection
         connection.put_method(0, methods.ConnectionClose(error.code, error.reply_text, error.class_id, error.method_id))
+        self.has_spoken = True
         connection.start_timer(wait, "close")
         connection.refresh_watch()
         early, self._early = self._early, None

@@ -289,3 +289,40 @@ def test_a_closed_connection_s_number_of_messages_is_exact(wire, other, name):
         other.call(1, BasicGet(queue=name, no_ack=True), BasicGetOk)
         assert other.content(1)[1] == b"%d" % number
     other.call(1, BasicGet(queue=name), BasicGetEmpty)
+
+
+def pipelined(name: str) -> bytes:
+    """A declare, which the broker has to wait for, with publishes and another declare right behind it."""
+    declare = method_frame(1, QueueDeclare(queue=name))
+    return declare + publish_frames(1, b"first", name) + declare + publish_frames(1, b"second", name)
+
+
+def expect_both(other: Wire, name: str) -> None:
+    for body in (b"first", b"second"):
+        other.call(1, BasicGet(queue=name, no_ack=True), BasicGetOk)
+        assert other.content(1)[1] == body
+
+
+def test_everything_before_the_close_is_done_and_answered(channel, other, name):
+    """AB-28: also what had to wait for methods before it, and the replies come before close-ok."""
+    channel.send(pipelined(name), method_frame(0, CLOSE))
+    channel.method(1, QueueDeclareOk)
+    channel.method(1, QueueDeclareOk)
+    channel.method(0, ConnectionCloseOk)
+    expect_both(other, name)
+
+
+def test_everything_before_a_fault_is_done(channel, other, name):
+    """AB-29."""
+    channel.send(pipelined(name), method_frame(1, BasicGet()), FAULT)
+    while channel.frame().channel == 1:
+        pass
+    expect_both(other, name)
+
+
+def test_everything_before_the_end_of_the_stream_is_done(own, channel, other, name):
+    """AB-32."""
+    channel.send(pipelined(name))
+    channel.sock.shutdown(socket.SHUT_WR)
+    own.wait_idle()
+    expect_both(other, name)

@@ -8,16 +8,19 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections import Counter
 from random import Random
 
 import pytest
 
 from warren.amqp.constants import FRAME_METHOD, PROTOCOL_HEADER, REPLY_NAMES
 from warren.amqp.decoding import decode_method
+from warren.amqp.errors import AmqpError
 from warren.amqp.frames import method_frame
 from warren.amqp.methods import (
     ChannelClose,
     ConnectionClose,
+    ConnectionCloseOk,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
@@ -40,32 +43,39 @@ HANDSHAKE = b"".join(
 )
 
 
+#: More octets than a frame may have, so that no wrong length can swallow them all: something in them is answered.
+FAREWELL = method_frame(0, ConnectionClose(200, "", 0, 0)) * 400
+
+
 def talk(wire: Wire, rng: Random, octets: bytes) -> None:
-    """Sends `octets` in pieces, then ends the client's half of the TCP connection."""
+    """Sends `octets` in pieces."""
     cuts = sorted(rng.randrange(len(octets) + 1) for _ in range(rng.choice((0, 0, 1, 3))))
     try:
         for start, stop in zip([0, *cuts], [*cuts, len(octets)], strict=True):
             wire.send(octets[start:stop])
-        wire.sock.shutdown(socket.SHUT_WR)
     except OSError:
         pass                            # it has hung up already, which is its right
 
 
 def listen(wire: Wire) -> str:
-    """Reads to the end: `closed` by connection.close, or `hung up`. Everything on the way is well formed."""
+    """Reads until the broker has closed the connection, has answered our close, or has hung up. Everything on the way is well formed."""
     try:
         while True:
             found = wire.frame()
             if found.kind != FRAME_METHOD:
                 continue
-            method = decode_method(found.payload)
+            try:
+                method = decode_method(found.payload)
+            except AmqpError as error:
+                # A text that quotes the client may, as RabbitMQ's, be as little UTF-8 as the client's own octets.
+                assert (found.channel > 0, error.text) == (True, "Malformed UTF-8 in shortstr")
+                continue
             if isinstance(method, ConnectionClose | ChannelClose):
                 assert method.reply_text.startswith(REPLY_NAMES[method.reply_code]), method
-                assert method.reply_code < 506 or method.reply_code in (530, 540) or method.reply_text.startswith("INTERNAL_ERROR"), method
-            if isinstance(method, ConnectionClose):
-                return "closed"
+            if isinstance(method, ConnectionClose | ConnectionCloseOk):
+                return method.NAME
     except HungUp:
-        return "hung up"
+        return "nothing"
 
 
 @pytest.fixture
@@ -82,15 +92,15 @@ def sound(own, witness, caplog):
 def test_any_conversation_ends_well(sound, address, part):
     """Half of them are well formed and merely absurd, half have octets changed."""
     rng = Random(f"{SEED} {part}")
-    ends = {"closed": 0, "hung up": 0}
+    ends = Counter()
     for _ in range(CONVERSATIONS // PARTS):
         octets = b"".join(conversation(rng, rng.randint(3, 30)))
         if rng.random() < 0.5:
             octets = mangle(rng, octets)
         with Wire(address) as wire:
-            talk(wire, rng, HANDSHAKE + octets)
+            talk(wire, rng, HANDSHAKE + octets + FAREWELL)
             ends[listen(wire)] += 1
-    assert min(ends.values()) > 0, ends
+    assert set(ends) == {"connection.close", "connection.close-ok"}, ends
 
 
 def test_any_handshake_ends_well(sound, address):
@@ -100,6 +110,7 @@ def test_any_handshake_ends_well(sound, address):
     for _ in range(300):
         wire = Wire(address)
         talk(wire, rng, mangle(rng, HANDSHAKE))
+        wire.sock.shutdown(socket.SHUT_WR)
         wires.append(wire)
     for wire in wires:
         with wire:
