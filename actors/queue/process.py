@@ -286,8 +286,7 @@ class Queue(Process):
                 for delivery in deliveries:
                     self.backing.ack(delivery.tags)
             else:
-                self.backing.drop(min(over, DELIVERY_BATCH), False)
-                self.dead_letterer.count("maxlen", over)
+                self.dead_letterer.count("maxlen", self.backing.drop(min(over, DELIVERY_BATCH), False).count)
 
     def wall_clock_us(self) -> int:
         return int(self.wall_clock() * 1_000_000)
@@ -302,12 +301,12 @@ class Queue(Process):
         assert ttl is not None              # asked only where the queue or the message sets one
         return self.wall_clock_us() + ttl * 1000
 
-    def _expire(self) -> None:
-        """Removes expired messages from the head (AB-95); the rest of a long stretch follows in a message to itself."""
+    def _expire(self) -> bool:
+        """Removes expired messages from the head (AB-95). False if that was a step of a longer stretch: the rest follows in a message to itself."""
         now = self.wall_clock_us()
         head = self.backing.head_expiry()
         if head is None or head > now:
-            return
+            return True
 
         def expired(expiry: int | None, size: int) -> bool:
             return expiry is not None and expiry <= now
@@ -321,8 +320,10 @@ class Queue(Process):
         else:
             count = self.backing.dropwhile(expired, EXPIRY_STEP).count
             self.dead_letterer.count("expired", count)
-        if count >= EXPIRY_STEP:
-            self.send(self.myAddress, ("expire_more",))
+        if count < EXPIRY_STEP:
+            return True
+        self.send(self.myAddress, ("expire_more",))
+        return False
 
     def on_expire_more(self, sender: Any) -> None:
         self.has_work = True
@@ -512,8 +513,8 @@ class Queue(Process):
     def _deliver(self) -> None:
         backing, consumers = self.backing, self.consumers
         self.awaits_write = False
-        if self.any_expiry:
-            self._expire()
+        if self.any_expiry and not self._expire():
+            return
         while len(consumers) and len(backing):
             # Where messages expire in any order, each must be looked at when it becomes the head.
             shares, taken = consumers.share(1 if self.any_expiry and self.uneven_expiry else min(len(backing), DELIVERY_BATCH))
@@ -531,8 +532,8 @@ class Queue(Process):
             else:
                 for consumer, start, stop, _ in shares:
                     self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
-            if self.any_expiry:
-                self._expire()
+            if self.any_expiry and not self._expire():
+                return
         for record in self.channels.values() if not len(backing) else ():
             if record.slots:
                 self._return_slots(record)
