@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
 from warren.amqp import methods as m
 
 from .model import Model, Worker
@@ -200,6 +201,11 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """All that was neither acknowledged nor handed out without ack is in the queues, in order of publishing."""
         try:
+            self.model.begin_step()
+            for worker in self.model.workers:
+                while worker.consumers:
+                    self.do_cancel(self.model.workers.index(worker), 0)
+            self.rest()
             for worker in list(self.model.workers):
                 self.channels[worker].call(m.ChannelClose(200, "bye"))
                 self.model.close(worker)
@@ -222,5 +228,6 @@ def test_model(broker):
         pass
 
     On.broker = broker
+    # Without shrinking: each attempt of it is as long as a test.
     run_state_machine_as_test(On, settings=settings(
         max_examples=50, stateful_step_count=25, deadline=None, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)))
