@@ -315,15 +315,18 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
         for queue in queues.values():
             queue.consume(eater)
         stage.base.budget = rng.choice((1, 2, 64))
-        channels = [1]
+        channels, latest = [1], 1
         for _ in range(rng.randint(5, 25)):
             act = rng.random()
             if act < 0.6:
                 client.publish(rng.choice(channels), [b"x"] * rng.choice((1, 3, 50, 300)), rng.choice(("a", "b", "nowhere")))
             elif act < 0.7:
-                channels.append(len(channels) + 1)
-                client.say(channels[-1], ChannelOpen())
-            elif act < 0.8:
+                latest += 1
+                channels.append(latest)
+                client.say(latest, ChannelOpen())
+            elif act < 0.75 and len(channels) > 1:
+                client.say(channels.pop(), ChannelClose(200, "", 0, 0))
+            elif act < 0.82:
                 name = rng.choice("ab")
                 stage.crash(queues[name].address)
                 client.go()
