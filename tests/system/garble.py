@@ -9,7 +9,7 @@ from warren.amqp.channel_state import CLIENT_METHODS
 from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, frame, method_frame
 from warren.amqp.method import Method
-from warren.amqp.methods import METHODS, BasicPublish, ChannelOpen, QueueDeclare
+from warren.amqp.methods import METHODS, BasicConsume, BasicGet, BasicPublish, ChannelOpen, QueueBind, QueueDeclare
 from warren.amqp.properties import Properties, encode_properties
 
 QUEUES = ("fuzz-1", "fuzz-2", "", "fuzz-priority", "amq.gen-fuzz", "amq.rabbitmq.reply-to", "no-such-queue", "\r\nfuzz-1\n", "\xff" * 120)
@@ -49,7 +49,10 @@ PROPERTIES = {
 }
 
 _ALL = list(METHODS.values())
-_CLIENTS = [kind for kind in _ALL if kind in CLIENT_METHODS and kind is not ChannelOpen] + [BasicPublish] * 5
+_CLIENTS = [kind for kind in _ALL if kind in CLIENT_METHODS and kind is not ChannelOpen] + [BasicPublish] * 5 + [BasicConsume, BasicGet, QueueDeclare, QueueBind] * 2
+
+# Values that end the connection, and with it the conversation, and so are rare.
+DEADLY = {"immediate": True, "requeue": False, "active": False, "prefetch_size": 1}
 
 CHANNELS = 6             # an exception on one of them leaves the others to go on with
 
@@ -82,7 +85,9 @@ def method(rng: Random) -> Method:
     values: dict[str, object] = {}
     for field, letter in zip(fields(kind), kind.SIGNATURE, strict=True):
         name = field.name
-        if letter == "b":
+        if name in DEADLY:
+            values[name] = DEADLY[name] if rng.random() < 0.02 else type(DEADLY[name])(not DEADLY[name])
+        elif letter == "b":
             values[name] = rng.random() < 0.25
         elif letter == "T":
             values[name] = arguments(rng)
