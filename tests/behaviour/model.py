@@ -51,12 +51,14 @@ class Worker:
 
 
 class Model:
-    """`ready` and `seen` (delivered at least once) are message numbers by queue. `taken` and `returned` are those of the step."""
+    """`ready`, `seen` (delivered at least once) and `uncertain` (perhaps on their way to a channel that ended) are message numbers by queue; `taken` and
+    `returned` are of the step."""
 
     def __init__(self, queues: list[str]) -> None:
         self.published = dict.fromkeys(queues, 0)
         self.ready: dict[str, set[int]] = {queue: set() for queue in queues}
         self.seen: dict[str, set[int]] = {queue: set() for queue in queues}
+        self.uncertain: dict[str, set[int]] = {queue: set() for queue in queues}
         self.workers: list[Worker] = []
         self.begin_step()
 
@@ -139,8 +141,9 @@ class Model:
         worker.next_tag += 1
         assert number in self.ready[queue], f"message {number} of {queue} was not there to be delivered"
         self.ready[queue].remove(number)
-        assert redelivered == (number in self.seen[queue]), f"message {number}: redelivered is {redelivered}"
+        assert redelivered == (number in self.seen[queue]) or number in self.uncertain[queue], f"message {number}: redelivered is {redelivered}"
         self.seen[queue].add(number)
+        self.uncertain[queue].discard(number)
         self.taken[queue].append(number)
 
     # -- when nobody moves any more

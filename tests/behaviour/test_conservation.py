@@ -74,6 +74,7 @@ class Machine(RuleBasedStateMachine):
         worker = self.worker(number)
         channel = self.channels[worker]
         if not any(consumer.no_ack for consumer in worker.consumers.values()):  # what such a one is given now may go down with the channel
+            self.model.uncertain["a"].update(range(self.model.published["a"], self.model.published["a"] + publishes))
             self.do_publish("a", publishes)
         channel.send(m.BasicAck(1 << 40) if by_error else m.ChannelClose(200, "bye"))
         self.broker.wait_idle()

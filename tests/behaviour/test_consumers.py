@@ -168,3 +168,23 @@ def test_consumers_on_one_channel_of_two_queues(channel, name):
         event = channel.delivery()
         assert event.method.consumer_tag == suffix
     assert event.tag == 4
+
+
+def test_a_client_that_does_not_read_leaves_messages_to_others(connect, name):
+    """AB-122: with 200 deliveries pending for its channel it is set aside, whatever its priority; nothing is lost."""
+    publisher, deaf, other = (connect().channel() for _ in range(3))
+    publisher.queue(name)
+    deaf.consume(name, "deaf", {"x-priority": 10}, no_ack=True)
+    other.consume(name, "other", no_ack=True)
+    body, count = bytes(50_000), 600
+    for number in range(count):
+        publisher.publish(number.to_bytes(2, "big") + body, name)
+    got = [int.from_bytes(event.body[:2], "big") for event in other.deliveries(50)]
+    left = {deaf: [], other: got}
+    while sum(map(len, left.values())) < count:
+        for channel, numbers in left.items():
+            channel.client.receive(0)
+            for _ in channel.pending:
+                numbers.append(int.from_bytes(channel.delivery().body[:2], "big"))
+    assert sorted(left[deaf] + left[other]) == list(range(count))
+    assert all(numbers == sorted(numbers) for numbers in left.values())
