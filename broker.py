@@ -229,7 +229,7 @@ class Broker:
     def set_alarm(self, resource: Literal["memory", "disk"], on: bool) -> None:
         """Raise or clear a resource alarm: while one is on, connections that publish are blocked and told so (connection.blocked).
 
-        Raises ValueError for another resource.
+        What is raised here is cleared here alone; a resource that really runs low keeps its own alarm. Raises ValueError for another resource.
         """
         if resource not in ("memory", "disk"):
             raise ValueError(f"resource is {resource!r}; it must be 'memory' or 'disk'")
@@ -238,6 +238,24 @@ class Broker:
     def close_connections(self, reason: str = "closed by the operator") -> int:
         """Close every connection as an operator would: clients see connection.close 320 with `reason`. Returns how many there were."""
         return int(self._node.ask_node(("close_connections", reason)))
+
+    # -- limits ----------------------------------------------------------------------------------------------------------------
+
+    def set_memory_high_watermark(self, watermark: float | str) -> int:
+        """Block publishers from now on while this process uses more memory: a share of what there is (`0.4`), or a size (`"2GB"`, `"512MiB"`, bytes).
+
+        Returns the limit in bytes, never more than there is. It holds until the broker stops; the setting is `vm_memory_high_watermark`.
+        If memory is above it the alarm is on when this returns. Raises ValueError, saying what would be right.
+        """
+        return int(self._node.ask_node(("set_watermark", watermark))["limit"])
+
+    def set_disk_free_limit(self, limit: float | str) -> int:
+        """Block publishers from now on while less disk is free: a size (`"2GB"`, bytes), or a multiple of memory (`1.5`); 0 is off.
+
+        Returns the limit in bytes. It holds until the broker stops; the setting is `disk_free_limit`. Raises ValueError for a limit that cannot be read,
+        and `BrokerError` 530 for a broker without `data_dir`, which watches no disk.
+        """
+        return int(self._node.ask_node(("set_disk_free_limit", limit))["limit"])
 
     # -- waiting ---------------------------------------------------------------------------------------------------------------
 

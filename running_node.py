@@ -50,6 +50,7 @@ class StartError(Exception):
 
 class RunningNode:
     """Made by starting it: `host` and `port` accept connections from then on. Raises `StartError` when it cannot listen there.
+    `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes.
 
     With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something.
     """
@@ -70,6 +71,7 @@ class RunningNode:
             raise
         self.host: str = facts["host"]
         self.port: int = facts["port"]
+        self.memory: dict[str, Any] = facts["memory"]
         self._direct = facts["direct"]
 
     def stop(self, reason: str = "shutdown") -> None:
@@ -93,7 +95,7 @@ class RunningNode:
         self._base.post(self._base.stop)
 
     def ask_node(self, request: tuple[Any, ...]) -> Any:
-        """The node supervisor's answer. Raises `BrokerError` for what the broker refuses."""
+        """The node supervisor's answer. Raises `BrokerError` for what the broker refuses, `LimitError` for a limit that cannot be read."""
         return self._ask(self._address, request)
 
     def ask_direct(self, request: tuple[Any, ...]) -> Any:

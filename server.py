@@ -13,7 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from .limits import shown_size
 from .running_node import RunningNode, StartError
 from .runtime.errors import ProcessDown
 from .settings import Settings
@@ -44,7 +46,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
         holder = port_holder(settings.port) if error.errno == errno.EADDRINUSE else ""
         raise StartError(f"{error}. The port is held by {holder}." if holder else str(error), error.errno) from None
     signals = _Signals(node)
-    on_ready(report(settings, node.host, node.port))
+    on_ready(report(settings, node.host, node.port, node.memory))
     try:
         node.run_until_interrupted()
     except ProcessDown as error:
@@ -54,8 +56,8 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     log.info("stopped")
 
 
-def report(settings: Settings, host: str, port: int) -> str:
-    """What a person wants to know at start: where it listens, how to connect, what is on, how to stop."""
+def report(settings: Settings, host: str, port: int, memory: dict[str, Any]) -> str:
+    """What a person wants to know at start: where it listens, how to connect, what is on, how to stop. `memory` is that of `RunningNode`."""
     shown = f"[{host}]" if ":" in host else host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
     local_only = ", ".join(user for user in settings.loopback_users) or "nobody"
@@ -67,12 +69,19 @@ def report(settings: Settings, host: str, port: int) -> str:
         ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
         ("node", settings.node_name),
         ("messages", "kept in memory only; all are lost when it stops"),
+        ("memory", _watermark(memory)),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),
         ("stop", "Ctrl-C, or SIGTERM to process " + str(os.getpid())),
     ]
     lines = [f"  {name:<13} {value}" for name, value in rows]
     return "\n".join([f"warren {__version__} on Python {sys.version.split()[0]}", "", *lines, ""])
+
+
+def _watermark(memory: dict[str, Any]) -> str:
+    if memory["used"] is None:
+        return "cannot be measured on this system; publishers are never blocked for it"
+    return f"publishers are blocked above {shown_size(memory['limit'])} of {shown_size(memory['total'])}"
 
 
 def configure_logging(level: str) -> None:

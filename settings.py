@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any
 
+from .limits import LimitError, read_disk_limit, read_size, read_watermark
+
 DEFAULT_PORT = 5672
 
 #: Frames smaller than this are forbidden by AMQP 0-9-1.
@@ -38,7 +40,7 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
     """A dataclass field with its one-line meaning (shown in docs/embedding.md) and the limits `Settings` checks it against.
 
     `low` and `high` are inclusive; `optional`: None, in TOML `false`, is allowed and means off or unlimited; `zero`: 0 is allowed
-    below `low`.
+    below `low`; `read`: a function that returns the value in its final form or raises LimitError.
     """
     metadata = {"doc": doc, **limits}
     if isinstance(default, dict):
@@ -94,6 +96,24 @@ class Settings:
     flow_hold_queue: int = setting(1_000, "ms the state `flow` of a queue stays visible", low=0)
     flow_hold_connection: int = setting(5_000, "ms the state `flow` of a connection stays visible", low=0)
 
+    # Memory and disk
+    vm_memory_high_watermark: float | str = setting(
+        0.4, "memory above which publishers are blocked: a share of what there is, or a size such as `\"2GB\"` or `\"512MiB\"`", read=read_watermark
+    )
+    vm_memory_high_watermark_paging_ratio: float = setting(
+        0.5, "share of the watermark above which messages move to disk; of no effect while all are kept in memory", above=0.0
+    )
+    total_memory_available_override_value: int | str | None = setting(
+        None, "bytes or size: memory to assume instead of what machine and control group say", read=read_size, optional=True
+    )
+    # RabbitMQ samples every 2.5 s; in that time a fast publisher is gigabytes past the watermark. A sample costs microseconds.
+    memory_monitor_interval: int = setting(500, "ms between two looks at the memory in use", low=10, high=3_600_000)
+    disk_free_limit: float | str = setting(
+        50_000_000,
+        "free disk below which publishers are blocked, with a `data_dir`: bytes, a size, or a multiple of memory such as `1.5`; 0 is off",
+        read=read_disk_limit,
+    )
+
     # The node itself
     stop_timeout: int = setting(1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
     data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", optional=True)
@@ -144,6 +164,11 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
         if limits.get("optional"):
             return None
         raise SettingsError(key, f"setting '{key}' cannot be None; leave it out to get {default!r}")
+    if "read" in limits:
+        try:
+            return limits["read"](value)
+        except LimitError as error:
+            raise _wrong(key, value, error.wanted) from None
     if key == "data_dir":
         if not isinstance(value, (str, PathLike)):
             raise _wrong(key, value, "a path")
@@ -158,6 +183,10 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
         return value
     if isinstance(default, tuple):
         return _checked_tuple(key, value, default)
+    if isinstance(default, float):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > limits["above"]:
+            raise _wrong(key, value, f"a number above {limits['above']}")
+        return float(value)
     low, high = limits.get("low", 0), limits.get("high")
     wanted = f"a whole number from {low}" + (f" to {high}" if high is not None else "") + (", or 0" if limits.get("zero") else "")
     if isinstance(value, bool) or not isinstance(value, int):
@@ -195,7 +224,7 @@ def _wrong(key: str, value: Any, wanted: str) -> SettingsError:
 def _place(path: str | PathLike[str], text: bytes, key: str) -> str:
     """`path` or `path, line n`, where the first line that sets the key is; TOML parsers do not keep it."""
     for number, line in enumerate(text.decode("utf-8").splitlines(), 1):
-        name = line.split("=", 1)[0].strip().strip("\"'[]")
+        name = line.split("=", 1)[0].split(".", 1)[0].strip().strip("\"'[]")
         if name == key:
             return f"{path}, line {number}"
     return str(path)

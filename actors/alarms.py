@@ -1,7 +1,8 @@
 """`Alarms`: which resources run low on this node, and which connections have to know (AB-33).
 
-A memory or disk monitor sets and clears its source; every registered connection hears of each change, and of alarms that
-are already on when it registers. What a connection does about it is its own business (AB-34 to AB-36).
+A memory or disk monitor sets and clears its source, and so may a person; every registered connection hears of each change, and of
+alarms that are already on when it registers. A source is active while any origin says so: the monitor does not clear what a person has
+set, nor the other way round. What a connection does about it is its own business (AB-34 to AB-36).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class UnknownAlarm(ProcessError):
 
 class Alarms(Process):
     """
-    ('set', source, on)         from a monitor or an operator; `source` is one of SOURCES
+    ('set', source, on, origin) `source` is one of SOURCES; `origin` names who says so, 'operator' if left out
     ('register', address)       that connection gets ('alarms', sources), now if there are any, then at each change
     ('unregister', address)     not needed by a connection that ends
     ('active',)                 -> the active sources, a sorted tuple
@@ -28,15 +29,15 @@ class Alarms(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sources: frozenset[str] = frozenset()
+        self.raised: frozenset[tuple[str, str]] = frozenset()  # (source, origin)
         self.connections: dict[str, Any] = {}
 
-    def on_set(self, sender: Any, source: str, on: bool) -> bool:
+    def on_set(self, sender: Any, source: str, on: bool, origin: str = "operator") -> bool:
         if source not in SOURCES:
             raise UnknownAlarm(f"unknown alarm '{source}'; it is one of: {', '.join(SOURCES)}")
-        before = self.sources
-        self.sources = before | {source} if on else before - {source}
-        if self.sources != before:
+        before = self._active()
+        self.raised = self.raised | {(source, origin)} if on else self.raised - {(source, origin)}
+        if self._active() != before:
             for address in self.connections.values():
                 self.send(address, self._message())
         return True
@@ -45,7 +46,7 @@ class Alarms(Process):
         name = address.actorAddressString
         self.connections[name] = address
         self.monitor(address, name)
-        if self.sources:
+        if self.raised:
             self.send(address, self._message())
 
     def on_unregister(self, sender: Any, address: Any) -> None:
@@ -54,10 +55,13 @@ class Alarms(Process):
         self.demonitor(name)
 
     def on_active(self, sender: Any) -> tuple[str, ...]:
-        return tuple(sorted(self.sources))
+        return self._active()
 
     def on_down(self, name: Any, reason: str) -> None:
         self.connections.pop(name, None)
 
+    def _active(self) -> tuple[str, ...]:
+        return tuple(sorted({source for source, _ in self.raised}))
+
     def _message(self) -> tuple[str, tuple[str, ...]]:
-        return "alarms", tuple(sorted(self.sources))
+        return "alarms", self._active()

@@ -3,6 +3,8 @@
     NodeSupervisor
       Metadata                      the routing table's writer
       Alarms
+      MemoryMonitor
+      DiskMonitor                   with a data directory
       VhostSupervisor   per vhost   QueueSupervisor -> Queue ...
       Listener          per address Connection ... -> Channel ...
       DirectClient                  channels without a socket, for the program that embeds the broker
@@ -19,12 +21,15 @@ from typing import Any
 
 from ..amqp.constants import CONNECTION_FORCED
 from ..amqp.errors import AmqpError
+from ..limits import LimitError
 from ..runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ..runtime.process import Process
 from .alarms import Alarms
 from .context import NodeContext
 from .direct import DirectClient
+from .disk_monitor import DiskMonitor
 from .listener import Listener, ListenError
+from .memory_monitor import MemoryMonitor
 from .metadata import Metadata, queue_items
 from .routing import QueueRow, RoutingTable
 from .vhost import VhostSupervisor
@@ -42,10 +47,12 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings)             -> {'node_name', 'host', 'port', 'direct': address of the DirectClient}; ListenError
+    ('start', settings)             -> {'node_name', 'host', 'port', 'direct': address of the DirectClient, 'memory': the memory monitor's status}; ListenError
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
-    ('set_alarm', source, on)       -> True; source 'memory' or 'disk'
+    ('set_alarm', source, on)       -> True; source 'memory' or 'disk'. What the monitors raise and clear is beside it
+    ('set_watermark', value)        -> the memory monitor's status; LimitError
+    ('set_disk_free_limit', value)  -> the disk monitor's status; LimitError, NodeError without a data directory
     ('close_connections', reason)   -> how many there were; each is closed with X320 as an operator would (AB-31)
     ('create_vhost', name)          -> None
     ('await_end',)                  never answered: the asker gets ProcessDown when the node ends
@@ -53,7 +60,7 @@ class NodeSupervisor(Process):
     From Metadata: ('start_vhost', name) -> the address of its queue supervisor.
     """
 
-    reply_errors = (AmqpError, ProcessError)
+    reply_errors = (AmqpError, LimitError, ProcessError)
 
     async def on_start(self, sender: Any, settings: Any) -> dict[str, Any]:
         self.settings = settings
@@ -61,6 +68,12 @@ class NodeSupervisor(Process):
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
         self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms)
+        self.memory_monitor = self._core(MemoryMonitor)
+        memory = await self.ask(self.memory_monitor, ("start", self.context))
+        self.disk_monitor = None
+        if settings.data_dir is not None:
+            self.disk_monitor = self._core(DiskMonitor)
+            await self.ask(self.disk_monitor, ("start", self.context, memory["total"]))
         self.send(self.metadata, ("start", self.context, self.myAddress))
         await self.ask(self.metadata, ("create_vhost", settings.default_vhost))
         self.direct = self._core(DirectClient)
@@ -73,7 +86,7 @@ class NodeSupervisor(Process):
             raise
         self.monitor(self.listener, Listener.__name__)
         log.info("%s listens on %s:%s", settings.node_name, host, port)
-        return {"node_name": settings.node_name, "host": host, "port": port, "direct": self.direct}
+        return {"node_name": settings.node_name, "host": host, "port": port, "direct": self.direct, "memory": memory}
 
     def _core(self, process: type[Process]) -> Any:
         address = self.createActor(process)
@@ -131,6 +144,16 @@ class NodeSupervisor(Process):
     async def on_set_alarm(self, sender: Any, source: str, on: bool) -> bool:
         await self.ask(self.alarms, ("set", source, on))
         return True
+
+    async def on_set_watermark(self, sender: Any, value: Any) -> dict[str, Any]:
+        status: dict[str, Any] = await self.ask(self.memory_monitor, ("set_watermark", value))
+        return status
+
+    async def on_set_disk_free_limit(self, sender: Any, value: Any) -> dict[str, Any]:
+        if self.disk_monitor is None:
+            raise NodeError("a node without a data_dir keeps nothing on disk, so it watches none")
+        status: dict[str, Any] = await self.ask(self.disk_monitor, ("set_limit", value))
+        return status
 
     # --- listings -----------------------------------------------------------------------------------------------------
 

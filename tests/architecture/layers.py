@@ -4,7 +4,7 @@
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
     1  actors  gm_ring                           processes
-    0  amqp  store  runtime  settings version    pure rooms: none of amqp, store, runtime imports another
+    0  amqp  store  runtime                      pure rooms: none imports another; with settings.py, limits.py, version.py
 
 A room imports from its own layer and those below, never upward; the pure rooms import no other room's code at all. Files at the root are rooms of their own.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = {
-    0: {"amqp", "store", "runtime", "settings", "version"},
+    0: {"amqp", "store", "runtime", "limits", "settings", "version"},
     1: {"actors", "gm_ring"},
     2: {"mirror"},
     3: {"cluster", "simulation"},

@@ -1,0 +1,109 @@
+"""Limits on memory and disk, as a person writes them and in bytes (QS section 8).
+
+    size                     2000000000, "2GB", "512MiB"
+    memory watermark         0.4 of the memory there is, or a size
+    disk limit               1.5 times the memory there is, or a size
+
+A `float` is always relative to memory and an `int` always bytes, so what these functions return may be given to them again. The two exceptions are
+the watermarks 0 and 1, which are shares: RabbitMQ takes whole numbers for them too. Its dotted keys come out of TOML as tables and are
+understood: `vm_memory_high_watermark.absolute = "2GB"`, `disk_free_limit.relative = 1.5`. As there, relative wins where both are given.
+
+Units are RabbitMQ's: `k`, `K`, `KiB` are 1024 bytes, `kB` 1000; so for M and G. RabbitMQ falls back to its default when it cannot read a limit; here
+that is a `LimitError` that says what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_SIZE = re.compile(r"(\d+)\s*(?:([kmg])(i?b)?)?", re.IGNORECASE | re.ASCII)
+_POWERS = {"k": 1, "m": 2, "g": 3}
+
+SIZE = "a whole number of bytes, alone or with a unit as in '512MiB' or '2GB'"
+WATERMARK = f"a share of memory from 0.0 to 1.0, or {SIZE}"
+#: More is no multiple of memory but bytes written as `5e7`.
+MAX_MEMORY_MULTIPLE = 1000.0
+DISK_LIMIT = f"a multiple of memory such as 1.5, or {SIZE}"
+
+
+class LimitError(ValueError):
+    """A limit that cannot be read. `wanted` says what it must be."""
+
+    def __init__(self, value: Any, wanted: str):
+        super().__init__(value, wanted)
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        return f"{self.args[0]!r} is not {self.wanted}"
+
+
+def read_size(value: Any, wanted: str = SIZE) -> int:
+    """Bytes from `2000000000`, `"2GB"`, `"512 MiB"`. Raises LimitError."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise LimitError(value, wanted)
+    number, unit, suffix = found.groups()
+    if unit is None:
+        return int(number)
+    base = 1000 if (suffix or "").lower() == "b" else 1024
+    scale: int = base ** _POWERS[unit.lower()]
+    return int(number) * scale
+
+
+def read_watermark(value: Any) -> float | int:
+    """A share of memory as `float`, bytes as `int`. Raises LimitError."""
+    name, limit = _of_table(value, ("relative", "absolute"), WATERMARK)
+    if name == "absolute":
+        return read_size(limit, WATERMARK)
+    if type(limit) is float or (type(limit) is int and limit in (0, 1)):
+        return _share(limit, 1.0, WATERMARK)
+    if name == "relative":
+        raise LimitError(limit, WATERMARK)
+    return read_size(limit, WATERMARK)
+
+
+def read_disk_limit(value: Any) -> float | int:
+    """A multiple of memory as `float`, bytes as `int`. Raises LimitError."""
+    name, limit = _of_table(value, ("relative", "mem_relative", "absolute"), DISK_LIMIT)
+    if type(limit) is float or (type(limit) is int and name in ("relative", "mem_relative")):
+        return _share(limit, MAX_MEMORY_MULTIPLE, DISK_LIMIT)
+    if name in ("relative", "mem_relative"):
+        raise LimitError(limit, DISK_LIMIT)
+    return read_size(limit, DISK_LIMIT)
+
+
+def _of_table(value: Any, names: tuple[str, ...], wanted: str) -> tuple[str, Any]:
+    """(the first of `names` that is a key, its value) of a table; ('', value) of anything else."""
+    if not isinstance(value, Mapping):
+        return "", value
+    if not value or not value.keys() <= set(names):
+        raise LimitError(value, wanted)
+    return next((name, value[name]) for name in names if name in value)
+
+
+def _share(value: float, most: float, wanted: str) -> float:
+    if not 0.0 <= value <= most:  # false for NaN as well
+        raise LimitError(value, wanted)
+    return float(value)
+
+
+def memory_limit(watermark: float | int, total: int) -> int:
+    """Bytes above which memory counts as low, of `total` bytes: never more than there is."""
+    return int(watermark * total) if isinstance(watermark, float) else min(watermark, total)
+
+
+def disk_limit(limit: float | int, total_memory: int) -> int:
+    """Bytes of free disk below which it counts as low."""
+    return round(limit * total_memory) if isinstance(limit, float) else limit
+
+
+def shown_size(count: int) -> str:
+    """`9.4 GiB`, `512 MiB`, `17 bytes`: for people."""
+    for unit, power in (("GiB", 3), ("MiB", 2), ("KiB", 1)):
+        if count >= 1024**power:
+            return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} bytes"
