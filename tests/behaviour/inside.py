@@ -56,33 +56,29 @@ class Inside:
         def fail(*_: Any) -> None:
             raise RuntimeError("told to crash")
 
-        self.call(lambda: setattr(self._queue(name), "_take", fail))
+        self._handle_instead(name, {"publish": fail})
+
+    def _handle_instead(self, name: str, changed: dict[str, Callable[..., Any]]) -> None:
+        """Have the queue's process handle these messages otherwise; an empty mapping undoes it."""
+        queue = self.queue(name)
+        cell = queue.myAddress._cell
+        self.call(lambda: setattr(cell, "handlers", {**type(queue)._handlers, **changed}))
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """The queue's process handles no publishes inside; afterwards those that came."""
-        queue = self.queue(name)
         held: list[tuple[Any, ...]] = []
-        self.call(lambda: setattr(queue, "_take", lambda *publish: held.append(publish)))
+        self._handle_instead(name, {"publish": lambda queue, sender, *fields: held.append((sender, queue.myAddress, ("publish", *fields)))})
         yield
-
-        def go_on() -> None:
-            del queue._take
-            for publish in held:
-                self._base.enqueue(publish[0], queue.myAddress, ("publish", *publish[1:]))
-
-        self.call(go_on)
+        self._handle_instead(name, {})
+        self.call(lambda: [self._base.enqueue(*message) for message in held])
 
     @contextmanager
     def deaf(self, name: str) -> Iterator[None]:
-        """The queue's process answers nobody inside, and then goes on with what it was told."""
-        queue = self.queue(name)
-        handlers = type(queue)._handlers
-        heard: list[tuple[Any, Any]] = []
-        cell = queue.myAddress._cell
-        self.call(lambda: setattr(cell, "handlers", dict.fromkeys(handlers, lambda actor, sender, *fields: heard.append((sender, fields)))))
+        """The queue's process hears nothing inside."""
+        self._handle_instead(name, dict.fromkeys(Queue._handlers, lambda *_: None))
         yield
-        self.call(lambda: setattr(cell, "handlers", handlers))
+        self._handle_instead(name, {})
 
     def delete_immediately(self, name: str) -> None:
         """End the queue by the reference of its process (AB-179)."""

@@ -107,8 +107,19 @@ def test_nobody_else_receives_while_the_active_consumer_is_full(channel, queue):
     assert channel.quiet(queue)
     channel.ack(event.tag)
     assert receivers(channel, 1) == ["1"]
+
+
+def test_cancelling_the_full_active_consumer_hands_over(channel, queue, broker):
+    """AB-124."""
+    if broker is None:
+        pytest.skip("a queue of RabbitMQ 3.10 crashes here")
+    channel.qos(1)
+    channel.consume(queue, "1")
+    channel.qos(0)
+    channel.consume(queue, "2")
+    publish(channel, queue, 3)
+    assert receivers(channel, 1) == ["1"]
     channel.cancel("1")
-    publish(channel, queue, 1)  # RabbitMQ lets the next one begin when something happens
     assert receivers(channel, 2) == ["2", "2"]
 
 
