@@ -545,12 +545,12 @@ class Queue(Process):
             at = 0
             for origin, redelivered, tags, contents in deliveries:
                 low = start - at if start >= at else -(at - start) % step
-                high = stop - at
+                high = min(stop - at, len(contents))
                 at += len(contents)
-                if low >= len(contents):
-                    continue
                 if high <= 0:
                     break
+                if low >= high:
+                    continue        # none of its turns falls into this run
                 if consumer.no_ack:
                     put(consumer, (origin, redelivered, None, contents[low:high:step]))
                     continue
