@@ -60,6 +60,27 @@ def test_round_robin_of_a_backlog(channel, name):
     assert [event.body for event in channel.deliveries(3)] == [b"3", b"4", b"5"]
 
 
+def test_round_robin_over_runs_of_unlike_messages(client, name):
+    """AB-122: three channels take a backlog at once; the second run of messages begins where one of them has had its last full round."""
+    channels = [client.channel() for _ in range(3)]
+    channels[0].queue(name)
+    for channel in channels:
+        channel.qos(3)
+        channel.consume(name)
+    for number in range(9):
+        channels[0].publish(str(number), name)
+    held = [channel.deliveries(3)[-1].tag for channel in channels]
+    for number in range(9, 17):
+        channels[0].publish(str(number), name, content_type="a" if number < 14 else "b")
+    channels[0].expect_ready(name, 8)
+    with client.in_one_piece():
+        for channel, tag in zip(channels, held, strict=True):
+            channel.ack(tag, multiple=True)
+    got = [channel.bodies(count) for channel, count in zip(channels, (3, 3, 2), strict=True)]
+    assert sorted(int(body) for bodies in got for body in bodies) == list(range(9, 17))
+    assert all(bodies == sorted(bodies, key=int) for bodies in got)
+
+
 def test_higher_priority_first(channel, name, turns):
     """AB-122: lower ones get something only while all higher ones are full; negative ones are below the default."""
     channel.qos(1)
