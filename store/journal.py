@@ -68,6 +68,11 @@ class Replayed:
     """Everything acked in the journal: the segments may still have it."""
     next_number: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is known but where the numbering stood."""
+        return not (self.embedded.count or self.stored.count or self.acked)
+
     def ack(self, spans: Sequence[range]) -> None:
         for span in spans:
             last = self.acked[-1] if self.acked else None
@@ -260,6 +265,19 @@ class Journal:
         for number in numbers:
             if self._disk.exists(self._path(number)):
                 self._disk.delete(self._path(number))
+
+    def close_folded(self) -> None:
+        """Close after every queue has folded and synced everything: a file with the states alone is left."""
+        self.write_all()
+        self._size = self._file_limit
+        self._retires = self.current + 1
+        self._append(record(Type.RETIRE, self.current + 1, []))
+        batch = self.take_batch()
+        assert batch is not None
+        self.commit(batch)
+        self.committed(batch)
+        self.unlink_retired(batch)
+        self.close()
 
     def close(self) -> None:
         """Write what is left and let go of the file."""

@@ -190,7 +190,7 @@ class MemoryQueue(BackingQueue):
         return runs[0].expiry if runs else None
 
     def ackfold(self, fun: Callable[[Message, T], T], acc: T, tags: Sequence[int]) -> T:
-        for message in list(self._pending.find(tags)):
+        for message in [run.message(index) for run, index in self._pending.find(tags)]:
             acc = fun(message, acc)
         return acc
 

@@ -136,7 +136,7 @@ class QueueIndex:
         message store has a body. What is transient, or has no body, is acked away. The caller flushes and syncs (section 5.5).
         """
         self._disk.make_dir(self._directory)
-        if clean is not None and replayed is None:
+        if clean is not None and (replayed is None or replayed.is_empty):
             for number, unacked in clean.items():
                 segment = self._segments[number] = _Segment()
                 segment.unacked = unacked
@@ -150,11 +150,36 @@ class QueueIndex:
             count += kept
             body_bytes += kept_bytes
             next_number = max(next_number, highest)
+        self._disk.sync_dir(self._directory)
         lost = [run.first + index for run, index in replayed.stored.slots() if not contains(stub_id(run.contents[index]))]
         replayed.stored.discard(lost)
         self._embedded, self._stored = replayed.embedded, replayed.stored
         return Recovered(count + self._embedded.count + self._stored.count,
                          body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number)
+
+    def stored_ids(self, replayed: Replayed | None) -> Iterator[bytes]:
+        """Ids of the persistent, un-acked bodies that this queue has in the store, to recount references (section 11.4). Before `recover`; writes nothing."""
+        replayed = replayed or Replayed()
+        seen: set[int] = set()
+        for number in self._on_disk():
+            base = number * self._entries
+            acked = bytearray(self._entries)
+            _mark(acked, replayed.acked, base)
+            stubs: dict[int, bytes] = {}
+            file = self._disk.open(self._path(number))
+            for kind, payload, _, _ in frames(file):
+                if kind == Kind.ACKS:
+                    _mark(acked, decode_spans(payload), base)
+                    continue
+                for run, is_stored in decode_runs(payload[_BLOCK.size:]):
+                    if is_stored and run.origin.persistent:
+                        stubs.update(zip(range(run.first, run.end), run.contents, strict=True))
+            file.close()
+            seen.update(stubs)
+            yield from (stub_id(stub) for tag, stub in stubs.items() if not acked[tag - base])
+        for run, index in replayed.stored.slots():
+            if run.first + index not in seen:
+                yield stub_id(run.contents[index])
 
     def _on_disk(self) -> list[int]:
         return sorted(int(name[:-len(SUFFIX)]) for name in self._disk.list(self._directory) if name.endswith(SUFFIX))
@@ -174,7 +199,7 @@ class QueueIndex:
                 _mark(acked, decode_spans(payload), base)
         if file.size() != segment.size:
             file.truncate(segment.size)  # D-9
-        # A killed process leaves bytes that nobody synced; the journal that still has them may be retired after this.
+        # A killed process leaves bytes and names that nobody synced; the journal that still has them may be retired after this.
         file.sync()
         file.close()
         acked_before = acked[:]

@@ -20,13 +20,14 @@ COALESCE_BELOW = 256
 class Run:
     """Messages `first .. first + len - 1`. A slot of `contents` may be None in `PendingRuns` only: settled there.
 
-    Invariant: `body_bytes` is the sum of the sizes of the slots that are not None.
+    Invariant: `body_bytes` is the sum of the sizes of the slots that are not None. `kind` belongs to the owner (see `placement`); runs of
+    different kinds are never joined.
     """
 
-    __slots__ = ('first', 'contents', 'origin', 'expiry', 'redelivered', 'body_bytes', 'sizes', 'live')
+    __slots__ = ('first', 'contents', 'origin', 'expiry', 'redelivered', 'body_bytes', 'sizes', 'live', 'kind')
 
     def __init__(self, first: int, contents: list[Any], origin: Origin, expiry: int | None, redelivered: bool,
-                 body_bytes: int, sizes: Sizes | None = None) -> None:
+                 body_bytes: int, sizes: Sizes | None = None, kind: int = 0) -> None:
         self.first = first
         self.contents = contents
         self.origin = origin
@@ -35,6 +36,7 @@ class Run:
         self.body_bytes = body_bytes
         self.sizes = sizes
         self.live = len(contents)
+        self.kind = kind
 
     @property
     def end(self) -> int:
@@ -54,10 +56,10 @@ class Run:
         sizes = self.measured()
         return sizes if isinstance(sizes, int) else sizes[index]
 
-    def accepts(self, first: int, origin: Origin, expiry: int | None, redelivered: bool) -> bool:
+    def accepts(self, first: int, origin: Origin, expiry: int | None, redelivered: bool, kind: int = 0) -> bool:
         contents = self.contents
         return (len(contents) < COALESCE_BELOW and self.first + len(contents) == first and self.expiry == expiry
-                and self.redelivered == redelivered and (self.origin is origin or self.origin == origin))
+                and self.redelivered == redelivered and self.kind == kind and (self.origin is origin or self.origin == origin))
 
     def extend(self, contents: Sequence[bytes], body_bytes: int) -> None:
         if self.sizes is not None:
@@ -75,9 +77,10 @@ class Run:
         taken_bytes = self.size_of(slice(0, count), count)
         sizes = self.measured()
         if isinstance(sizes, int):
-            head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes)
+            head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes, self.kind)
         else:
-            head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes[:count])
+            head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes[:count],
+                       self.kind)
             self.sizes = sizes[count:]
         # Deleting, rather than keeping an offset, lets go of bodies that may be large.
         del self.contents[:count]
@@ -89,10 +92,10 @@ class Run:
     def part(self, start: int, stop: int) -> Run:
         """A copy of the slots `start` to `stop`, which have no holes."""
         if start == 0 and stop == len(self.contents):
-            return Run(self.first, self.contents[:], self.origin, self.expiry, self.redelivered, self.body_bytes, self.sizes)
+            return Run(self.first, self.contents[:], self.origin, self.expiry, self.redelivered, self.body_bytes, self.sizes, self.kind)
         sizes = self.measured()
         return Run(self.first + start, self.contents[start:stop], self.origin, self.expiry, self.redelivered,
-                   self.size_of(slice(start, stop), stop - start), sizes if isinstance(sizes, int) else sizes[start:stop])
+                   self.size_of(slice(start, stop), stop - start), sizes if isinstance(sizes, int) else sizes[start:stop], self.kind)
 
     def without_holes(self) -> list[Run]:
         """This run, or copies of the pieces between its settled slots."""
@@ -138,6 +141,33 @@ class RunQueue:
             runs[-1].extend(contents, body_bytes)
         else:
             runs.append(Run(first, list(contents), origin, expiry, redelivered, body_bytes))
+
+    def push(self, run: Run) -> None:
+        """A run above all that are here; its list belongs to this object from now on."""
+        runs = self.runs
+        self.count += len(run.contents)
+        self.body_bytes += run.body_bytes
+        if runs and runs[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind):
+            runs[-1].extend(run.contents, run.body_bytes)
+        else:
+            runs.append(run)
+
+    def take_last(self, count: int) -> list[Run]:
+        """Up to `count` messages from the tail, in order."""
+        taken = []
+        runs = self.runs
+        while count > 0 and runs:
+            run = runs.pop()
+            size = len(run.contents)
+            if size > count:
+                runs.append(run.take(size - count))
+                size = count
+            taken.append(run)
+            self.count -= size
+            self.body_bytes -= run.body_bytes
+            count -= size
+        taken.reverse()
+        return taken
 
     def take(self, count: int) -> list[Run]:
         """Up to `count` messages from the head."""
@@ -198,7 +228,7 @@ class PendingRuns:
         if not runs or runs[-1].first < run.first:
             last = runs[-1] if runs else None
             if last is not None and last.live == len(last.contents) \
-                    and last.accepts(run.first, run.origin, run.expiry, run.redelivered):
+                    and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind):
                 last.extend(run.contents, run.body_bytes)
             else:
                 runs.append(run)
@@ -267,11 +297,11 @@ class PendingRuns:
                 run.measured()
                 last = taken[-1] if taken else None
                 if last is not None and last.end == run.first + index and last.origin is run.origin \
-                        and last.expiry == run.expiry:
+                        and last.expiry == run.expiry and last.kind == run.kind:
                     last.extend([run.contents[index]], run.size_at(index))
                 else:
                     taken.append(Run(run.first + index, [run.contents[index]], run.origin, run.expiry, True,
-                                     run.size_at(index), run.size_at(index)))
+                                     run.size_at(index), run.size_at(index), run.kind))
             known += self._discard_span(span)
             if touched:
                 self._split(min(touched), span[-1])
@@ -285,11 +315,23 @@ class PendingRuns:
         stop = bisect_right(self.runs, last, key=_by_first)
         self.runs[start:stop] = [part for run in self.runs[start:stop] for part in run.without_holes()]
 
-    def find(self, tags: Sequence[int]) -> Iterator[Message]:
-        """The messages of those `tags` that are known."""
-        for span in spans(tags):
-            for run, index in self._slots(span):
-                yield run.message(index)
+    def find(self, tags: Sequence[int]) -> Iterator[tuple[Run, int]]:
+        """The messages of those `tags` that are known, as (run, index in it)."""
+        return (found for span in spans(tags) for found in self._slots(span))
+
+    def survey(self, span: range) -> tuple[int, set[tuple[bool, int]]]:
+        """How many of `span` are pending here, and the (persistent, kind) of the runs they are in."""
+        count = 0
+        kinds = set()
+        for position in range(self._index(span[0]), len(self.runs)):
+            run = self.runs[position]
+            if run.first > span[-1]:
+                break
+            piece, size = _piece(span, run)
+            if size:
+                count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
+                kinds.add((run.origin.persistent, run.kind))
+        return count, kinds
 
     def missing(self, span: range) -> list[range]:
         """The parts of `span` that are not pending here."""
@@ -319,14 +361,7 @@ class PendingRuns:
 
     def known(self, span: range) -> int:
         """How many of `span` are pending here."""
-        count = 0
-        for position in range(self._index(span[0]), len(self.runs)):
-            run = self.runs[position]
-            if run.first > span[-1]:
-                break
-            piece, size = _piece(span, run)
-            count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
-        return count
+        return self.survey(span)[0]
 
     def between(self, start: int, stop: int) -> list[Run]:
         """Copies of what is pending in `[start, stop)`, as runs without holes."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import dataclass, replace
+from random import Random
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.store.backing_queue import BackingQueue, Duplicate, Recover, Timeout
+from warren.store.backing_queue import INFINITE, BackingQueue, Duplicate, Recover, Timeout
+from warren.store.faulty_disk import FaultyDisk
+from warren.store.journal import Journal
 from warren.store.memory_queue import MemoryQueue
 from warren.store.message import Origin, body_size
+from warren.store.message_store import MessageStore
 from warren.store.priority_queue import LEVEL_SHIFT, PriorityQueue
+from warren.store.queue_index import QueueIndex
+from warren.store.variable_queue import VariableQueue
 
 MAX_PRIORITY = 3
 ORIGINS = [Origin('', ('q',), b'\x00\x00', persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
@@ -43,6 +51,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.since_sync: list[Held] = []
         self.queue = self.make_queue()
         self.queue.init(Recover.NEW)
         self.ready: list[Held] = []
@@ -87,7 +96,9 @@ class QueueMachine(RuleBasedStateMachine):
         assert given == contents
         given.clear()  # the queue must not depend on the caller's list
         self.expect_confirm(expected, confirm)
-        self.ready += [Held(n, c, origin, expiry, redelivered) for n, c in zip(expected, contents, strict=True)]
+        held = [Held(n, c, origin, expiry, redelivered) for n, c in zip(expected, contents, strict=True)]
+        self.ready += held
+        self.since_sync += held
         self.ready.sort(key=self.order)
 
     @precondition(lambda self: not self.ready)
@@ -96,7 +107,9 @@ class QueueMachine(RuleBasedStateMachine):
         contents, expected = self.make_run(origin, sizes)
         assert list(self.queue.publish_delivered(origin, contents, sum(sizes), expiry, confirm)) == expected
         self.expect_confirm(expected, confirm)
-        self.pending.update((n, Held(n, c, origin, expiry, False)) for n, c in zip(expected, contents, strict=True))
+        held = {n: Held(n, c, origin, expiry, False) for n, c in zip(expected, contents, strict=True)}
+        self.pending.update(held)
+        self.since_sync += held.values()
 
     @rule(**runs)
     def discard(self, origin, sizes, confirm):
@@ -228,11 +241,156 @@ class PriorityMachine(QueueMachine):
         return PriorityQueue(MAX_PRIORITY, lambda priority: MemoryQueue())
 
 
+class VariableMachine(QueueMachine):
+    """The same, with segments of 16, some bodies too large to embed, memory targets, modes, and every kind of end."""
+
+    entries = 16
+    embed_below = 40
+
+    def make_queue(self) -> BackingQueue:
+        self.disk = FaultyDisk()
+        self.root = tempfile.mkdtemp()
+        self.certain = {}  # persistent messages held at the last sync
+        self.since_sync = []  # all that was published after it
+        return self.open_queue()
+
+    def teardown(self):
+        shutil.rmtree(self.root)
+
+    def open_queue(self):
+        self.disk.make_dir('journal')
+        self.journal = Journal(self.disk, 'journal', file_limit=3000, frame_limit=500)
+        self.replayed = self.journal.recover()
+        self.stores = [MessageStore(self.disk, kind, f'{self.root}/{kind}', kind == 'persistent', file_limit=2000)
+                       for kind in ('persistent', 'transient')]
+        self.were_clean = [store.recover() for store in self.stores]
+        self.index = QueueIndex(self.disk, 'q', 1, self.journal, self.entries)
+        return VariableQueue(1, self.index, *self.stores, self.replayed.get(1), self.sync, self.embed_below, 1, self.entries)
+
+    def sync(self):
+        """The owner's part: write, say what is durable, fold when the journal has closed files."""
+        for store in self.stores:
+            store.write_all()
+        self.queue.invoke('store', self.stores[0].durable)
+        self.queue.invoke('journal', self.journal.write_all())
+        if self.journal.closed_files:
+            current = self.journal.current
+            self.queue.flush_index()
+            for unsynced in self.queue.take_unsynced():
+                unsynced.sync()
+            self.journal.retire(current)
+            batch = self.journal.take_batch()
+            self.journal.commit(batch)
+            self.queue.invoke('journal', self.journal.committed(batch))
+            self.journal.unlink_retired(batch)
+        for store in self.stores:
+            store.collect_all()
+        self.certain = {held.tag: held for held in self.all_held() if held.origin.persistent}
+        self.since_sync = []
+
+    def all_held(self):
+        return sorted([*self.ready, *self.pending.values()], key=self.order)
+
+    @rule(most=st.sampled_from([0, 0, 5, INFINITE]))
+    def page(self, most):
+        self.queue._target = most
+        self.queue.resume()
+        while self.queue.paging_is_due:
+            self.queue.handle_info('bump')
+
+    @rule(mode=st.sampled_from(['default', 'lazy']))
+    def mode(self, mode):
+        self.queue.set_queue_mode(mode)
+
+    @rule()
+    def fold_index(self):
+        self.queue.flush_index()
+
+    def restarted(self, terms, mark_all):
+        """Persistent messages are ready again; after an unclean end all of them are redelivered."""
+        watermark = self.queue._watermark
+        kept = [held for held in self.all_held() if held.origin.persistent]
+        is_lazy = self.queue.sub_queues.is_lazy
+        self.queue = self.open_queue()
+        if not self.were_clean[0]:
+            # Recounted from the queue's index, as the start of a vhost does.
+            self.stores[0].count(self.index.stored_ids(self.replayed.get(1)))
+            self.stores[0].finish_count()
+        self.queue.init(terms)
+        self.queue.set_queue_mode('lazy' if is_lazy else 'default')
+        self.pending = {}
+        self.unconfirmed = set()
+        self.ready = [replace(held, redelivered=mark_all or held.redelivered or held.tag < watermark) for held in kept]
+
+    @rule()
+    def restart_cleanly(self):
+        before = self.next[0]
+        terms = self.queue.terminate()
+        self.take_confirmed()
+        self.journal.close_folded()
+        for store in self.stores:
+            store.terminate()
+        self.disk.crash(Random(1))
+        self.restarted(terms, False)
+        assert self.queue._next == before
+
+    @rule(seed=st.integers(0, 1 << 16), kill=st.booleans())
+    def crash_after_sync(self, seed, kill):
+        """Nothing that is durable is lost, whatever sub-queue it was in."""
+        self.queue.timeout()
+        self.end_life(seed, kill)
+        self.restarted(Recover.NON_CLEAN, True)
+        assert self.queue._next > max((held.tag for held in self.ready), default=-1)
+        self.next[0] = self.queue._next
+
+    @rule(seed=st.integers(0, 1 << 16), kill=st.booleans(), at=st.integers(1, 12))
+    def crash_during_sync(self, seed, kill, at):
+        """What was durable and not acked since is there (QS-37), nothing else but what was published (QS-38), in order (QS-39)."""
+        certain = {tag for tag in self.certain if any(held.tag == tag for held in self.all_held())}
+        possible = {held.tag: held for held in [*self.since_sync, *self.certain.values()] if held.origin.persistent}
+        self.disk.fail_after(at, KeyboardInterrupt())
+        try:
+            self.queue.timeout()
+        except KeyboardInterrupt:
+            pass
+        self.disk.heal()
+        self.end_life(seed, kill)
+        self.ready, self.pending = list(possible.values()), {}
+        self.restarted(Recover.NON_CLEAN, True)
+        found = self.queue.fold(lambda message, is_pending, acc: ([*acc, message], True), [])
+        assert certain <= {message.tag for message in found}
+        for message in found:
+            assert (message.content, message.expiry) == (possible[message.tag].content, possible[message.tag].expiry)
+        assert [message.tag for message in found] == sorted(message.tag for message in found)
+        self.ready = [replace(possible[message.tag], redelivered=True) for message in found]
+        self.certain = {held.tag: held for held in self.ready}
+        self.since_sync = []
+        self.next[0] = self.queue._next
+
+    def end_life(self, seed, kill):
+        for store in self.stores:
+            store._index._env.close()
+        self.disk.kill() if kill else self.disk.crash(Random(seed))
+
+    @invariant()
+    def sub_queues_are_in_order(self):
+        self.queue.check()
+        assert self.queue.sub_queues.lost == 0
+
+
+class VariableUnembeddedMachine(VariableMachine):
+    embed_below = 0
+
+
 SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestMemoryQueue = QueueMachine.TestCase
 TestMemoryQueue.settings = SETTINGS
 TestPriorityQueue = PriorityMachine.TestCase
 TestPriorityQueue.settings = SETTINGS
+TestVariableQueue = VariableMachine.TestCase
+TestVariableQueue.settings = SETTINGS
+TestVariableQueueWithoutEmbedding = VariableUnembeddedMachine.TestCase
+TestVariableQueueWithoutEmbedding.settings = SETTINGS
 
 
 @pytest.fixture

@@ -1,0 +1,547 @@
+"""The variable queue: a backing queue whose backlog costs disk, and whose confirms mean that the message is there after any crash.
+
+How it works
+------------
+Messages stand in the five sub-queues of `sub_queues`; `placement` moves them between memory, queue index and message stores. A
+persistent message is written when it is published: its index entry to the journal, with the body in it if it is small, else the
+body to the message store. Everything else is written only to free memory.
+
+Durability comes back as positions: whoever writes the journal and the persistent store says `invoke('journal', position)` and
+`invoke('store', position)` when everything up to there is durable. A publish is confirmed when the entry is, and the body if it
+is in the store (QS-17). What is consumed and acked meanwhile is confirmed by the same positions, so each number once (QS-18).
+
+Paging happens in `set_ram_duration_target` and `handle_info` alone (QS-15). It may flush the index: `take_unsynced` gives what
+must be synced before the journal gives up a file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from typing import Any
+
+from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
+from .journal import Replayed
+from .message import Delivery, Message, Origin
+from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
+from .queue_index import SEGMENT_ENTRIES, QueueIndex, Unsynced
+from .rates import Rates
+from .run import PendingRuns, Run, spans
+from .sub_queues import Delta, SubQueues
+
+PAGING_QUOTA = 8000
+"""Messages of a kind that one round moves (QS-14)."""
+IO_BATCH_SIZE = 4096
+LAZY_UNFOLDED_BYTES = 512 << 10
+"""A lazy queue keeps no more than this in memory between two flushes (D-12)."""
+
+
+class VariableQueue(BackingQueue):
+    """See the module. `queue` is the number that the journal knows this queue by; `replayed` is what the journal recovered of it.
+
+    `sync` is called by `timeout`: it makes the journal and the stores durable, or sees to it that they will be. `clock` gives monotonic seconds.
+    """
+
+    def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, replayed: Replayed | None = None,
+                 sync: Callable[[], None] = lambda: None, embed_below: int = EMBED_BELOW, io_batch_size: int = IO_BATCH_SIZE,
+                 segment_entries: int = SEGMENT_ENTRIES, clock: Callable[[], float] = time.monotonic) -> None:
+        self._index = index
+        self._persistent = persistent
+        self._replayed = replayed
+        self._sync = sync
+        self._io_batch_size = io_batch_size
+        self._segment_entries = segment_entries
+        self._place = Placement(queue, index, persistent, transient, embed_below)
+        self._pending = PendingRuns()
+        self.sub_queues = SubQueues(self._place, self._pending)
+        self._next = 0
+        self._watermark = 0  # everything below was at the head once (D-5)
+        self._rates = Rates(clock)
+        self._previous_ram = (0, 0)
+        self._target = INFINITE
+        self._unconfirmed: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
+        self._confirmed: list[tuple[int, int]] = []
+        self._journal_position = self._journal_durable = self._store_durable = 0
+        self._unsynced: list[Unsynced] = []
+        self.paging_is_due = False
+        """The last round had more to do: call `handle_info`."""
+
+    # -- life
+
+    def init(self, recover: Recover | dict[str, Any]) -> None:
+        replayed, self._replayed = self._replayed, None
+        if recover is Recover.NEW:
+            self._index.recover(None, {})
+            return
+        terms = recover if isinstance(recover, dict) else {}
+        found = self._index.recover(replayed, terms.get('segments'), self._persistent.contains)
+        if found is None:
+            count, body_bytes = terms['persistent_count'], terms['persistent_bytes']
+            self._next, self._watermark = terms['next_seq_id'], terms['next_deliver_seq_id']
+        else:
+            # Whatever the terms say, a count made by looking overrides it (D-7); all may have been delivered before (C-5, C-7).
+            count, body_bytes = found.messages, found.body_bytes
+            self._next = self._watermark = max(found.next_number, terms.get('next_seq_id', 0))
+            self.flush_index()
+        self.sub_queues.transient_threshold = self._next
+        if count:
+            self._place.has_bodies = True
+            self.sub_queues.delta = Delta(self._index.bounds()[0], self._next, count, body_bytes)
+            self.sub_queues.load_from_delta()
+
+    def terminate(self) -> dict[str, Any]:
+        """Pending persistent messages are ready after the restart, and counted."""
+        count, body_bytes = self._persistent_counts()
+        for unsynced in self.take_unsynced():
+            unsynced.sync()
+        return {'next_seq_id': self._next, 'next_deliver_seq_id': self._watermark, 'persistent_count': count, 'persistent_bytes': body_bytes,
+                'segments': self._index.terminate()}
+
+    def _queues(self) -> tuple[Any, ...]:
+        sub = self.sub_queues
+        return sub.q4, sub.q3, sub.q2, sub.q1
+
+    def delete_and_terminate(self) -> None:
+        self.purge()
+        self.purge_acks()
+        self._index.delete()
+
+    def take_unsynced(self) -> list[Unsynced]:
+        """What was flushed since the last call. The journal may retire files only after these are synced (QS-21)."""
+        unsynced, self._unsynced = self._unsynced, []
+        return unsynced
+
+    def flush_index(self) -> None:
+        """Fold what the journal alone has into segments: the journal is about to give up files."""
+        unsynced = self._index.flush()
+        if unsynced is not None:
+            self._unsynced.append(unsynced)
+
+    # -- in
+
+    def publish(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
+                confirm: bool, redelivered: bool = False) -> range:
+        first = self._next
+        self._next = end = first + len(contents)
+        self._rates.into += end - first
+        for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes)):
+            self._write(run, confirm)
+            self.sub_queues.push(run)
+        if self.sub_queues.is_lazy and self._index.unfolded_bytes > LAZY_UNFOLDED_BYTES:
+            self.flush_index()
+        return range(first, end)
+
+    def publish_delivered(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
+                          confirm: bool) -> range:
+        assert self.is_empty(), 'publish_delivered on a queue that is not empty'
+        first = self._next
+        self._next = self._watermark = end = first + len(contents)
+        self._rates.into += end - first
+        self._rates.out += end - first
+        self._rates.acks_into += end - first
+        for run in self._place.split(Run(first, list(contents), origin, expiry, False, body_bytes)):
+            self._write(run, confirm)
+            self._pending.add(run)
+        return range(first, end)
+
+    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+        first = self._next
+        self._next = end = first + len(contents)
+        self._rates.into += end - first
+        if confirm:
+            self._confirm(first, end - 1)
+        return range(first, end)
+
+    def _write(self, run: Run, confirm: bool) -> None:
+        if run.origin.persistent or self.sub_queues.is_lazy:
+            self._place.write_body(run)
+            position = self._place.write_index(run)
+            if position:
+                self._journal_position = position
+        if confirm and run.origin.persistent:
+            self._unconfirmed.append((run.first, run.end - 1, self._journal_position,
+                                      self._place.store_position if run.kind & TO_STORE else 0))
+        elif confirm:
+            self._confirm(run.first, run.end - 1)
+
+    def _confirm(self, first: int, last: int) -> None:
+        confirmed = self._confirmed
+        if confirmed and confirmed[-1][1] == first - 1:
+            confirmed[-1] = (confirmed[-1][0], last)
+        else:
+            confirmed.append((first, last))
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0][2] <= self._journal_durable and unconfirmed[0][3] <= self._store_durable:
+            first, last, _, _ = unconfirmed.popleft()
+            self._confirm(first, last)
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
+    def is_duplicate(self, number: int) -> Duplicate:
+        return Duplicate.FRESH
+
+    # -- out
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for run in self._take(count):
+            for whole, contents in self._readable(run):
+                last = deliveries[-1] if deliveries else None
+                if last is not None and last.origin == whole.origin and last.redelivered == whole.redelivered \
+                        and last.tags[-1] + 1 == whole.first:
+                    last.contents.extend(contents)
+                    deliveries[-1] = last._replace(tags=range(last.tags[0], whole.end))
+                else:
+                    deliveries.append(Delivery(whole.origin, whole.redelivered, range(whole.first, whole.end), contents[:]))
+                self._hand_out(whole, ack_required)
+        return deliveries
+
+    def _take(self, count: int) -> Iterator[Run]:
+        """From the head, each run with its redelivered flag as it will be seen."""
+        watermark = self._watermark
+        for run in self.sub_queues.take(count):
+            self._watermark = max(self._watermark, run.end)
+            if run.first < watermark < run.end and not run.redelivered:
+                seen = run.take(watermark - run.first)
+                seen.redelivered = True
+                yield seen
+            run.redelivered = run.redelivered or run.first < watermark
+            yield run
+
+    def _readable(self, run: Run) -> Iterator[tuple[Run, list[bytes]]]:
+        """The run with its contents; without messages whose bodies are lost, which are forgotten (D-19)."""
+        contents = self._place.read(run)
+        if None not in contents:
+            yield run, contents  # type: ignore[misc]
+            return
+        for index, content in enumerate(contents):
+            part = run.part(index, index + 1)
+            if content is None:
+                self.sub_queues.lost += 1
+                self._place.forget([part])
+            else:
+                yield part, [content]
+
+    def _hand_out(self, run: Run, ack_required: bool) -> None:
+        self._rates.out += len(run.contents)
+        if ack_required:
+            self._rates.acks_into += len(run.contents)
+            self._pending.add(run)
+        else:
+            self._place.forget([run])
+
+    def drop(self, count: int, ack_required: bool) -> Dropped:
+        dropped = dropped_bytes = 0
+        tags: list[int] = []
+        for run in self._take(count):
+            dropped += len(run.contents)
+            dropped_bytes += run.body_bytes
+            if ack_required:
+                tags += range(run.first, run.end)
+            self._hand_out(run, ack_required)
+        return Dropped(dropped, dropped_bytes, tags)
+
+    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
+        swept, runs = self._sweep(pred, limit)
+        for run in runs:
+            self._hand_out(run, False)
+        return swept
+
+    def fetchwhile(self, pred: Predicate, fun: Callable[[Message, T], T], acc: T,
+                   limit: int = SWEEP_LIMIT) -> tuple[Swept, T]:
+        swept, runs = self._sweep(pred, limit)
+        messages = []
+        for run in runs:
+            for whole, contents in self._readable(run):
+                messages += [Message(whole.first + index, content, whole.origin, whole.expiry, whole.redelivered)
+                             for index, content in enumerate(contents)]
+                self._hand_out(whole, True)
+        for message in messages:
+            acc = fun(message, acc)
+        return swept, acc
+
+    def _sweep(self, pred: Predicate, limit: int) -> tuple[Swept, list[Run]]:
+        """Take from the head while `pred` holds. The next head is looked at where it is, so nothing needs putting back."""
+        taken: list[Run] = []
+        count = swept_bytes = 0
+        while (head := self.sub_queues.head()) is not None:
+            passing = 0
+            most = min(len(head.contents), limit - count)
+            while passing < most and pred(head.expiry, head.size_at(passing)):
+                passing += 1
+            is_done = passing < len(head.contents)
+            expiry = head.expiry
+            for run in self._take(passing):
+                count += len(run.contents)
+                swept_bytes += run.body_bytes
+                taken.append(run)
+            if is_done:
+                return Swept(count, swept_bytes, expiry, False, passing == most), taken
+        return Swept(count, swept_bytes, None, True, False), taken
+
+    def ack(self, tags: Sequence[int]) -> int:
+        pending = self._pending
+        known = 0
+        for span in spans(tags):
+            here, kinds = pending.survey(span)
+            if here == len(span) and kinds <= _INDEXED_ONLY:
+                # The common case in one piece: small persistent messages.
+                self._journal_position = self._index.ack(span)
+                known += pending.discard(span)
+            elif here == len(span) and kinds <= _MEMORY_ONLY:
+                known += pending.discard(span)
+            elif here:
+                runs = pending.take(span)
+                self._place.forget(runs)
+                known += sum(len(run.contents) for run in runs)
+        self._rates.acks_out += known
+        return known
+
+    def requeue(self, tags: Sequence[int]) -> int:
+        runs = self._pending.take(tags)
+        if not runs:
+            return 0
+        known = sum(len(run.contents) for run in runs)
+        self.sub_queues.insert(runs)
+        self._rates.into += known
+        self._rates.acks_out += known
+        return known
+
+    def purge(self) -> int:
+        """Delta is not read unless bodies in a store must be found."""
+        sub = self.sub_queues
+        count = len(sub)
+        for queue in self._queues():
+            self._place.forget(queue.runs)
+        if sub.delta.count:
+            if self._place.has_bodies:
+                for run, is_stored in sub.delta_entries():
+                    if is_stored:
+                        self._place.forget_stored(run)
+            keep = [run.first + index for run, index in self._pending.slots()]
+            self._index.ack_between(sub.delta.start, sub.delta.end, keep)
+        sub.clear()
+        return count
+
+    def purge_acks(self) -> None:
+        for run in self._pending.runs:
+            self._place.forget(run.without_holes())
+        self._pending.clear()
+
+    # -- looking
+
+    def __len__(self) -> int:
+        return len(self.sub_queues)
+
+    def depth(self) -> int:
+        return len(self.sub_queues) + self._pending.count
+
+    def is_empty(self) -> bool:
+        return not len(self.sub_queues)
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.sub_queues.body_bytes
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self._pending.body_bytes
+
+    def head(self) -> Message | None:
+        run = self.sub_queues.head()
+        if run is None:
+            return None
+        content, = self._place.read(run.part(0, 1))
+        return Message(run.first, content or b'', run.origin, run.expiry, run.redelivered or run.first < self._watermark)
+
+    def head_expiry(self) -> int | None:
+        run = self.sub_queues.head()
+        return None if run is None else run.expiry
+
+    def ackfold(self, fun: Callable[[Message, T], T], acc: T, tags: Sequence[int]) -> T:
+        for run, index in list(self._pending.find(tags)):
+            content = self._content(run, index)
+            if content is not None:
+                acc = fun(Message(run.first + index, content, run.origin, run.expiry, run.redelivered), acc)
+        return acc
+
+    def fold(self, fun: Callable[[Message, bool, T], tuple[T, bool]], acc: T) -> T:
+        for message, is_pending in self._ordered(0, self._next - 1):
+            acc, go_on = fun(message, is_pending, acc)
+            if not go_on:
+                break
+        return acc
+
+    def read(self, first: int, last: int) -> list[Message]:
+        return [message for message, _ in self._ordered(first, last)]
+
+    def _ordered(self, first: int, last: int) -> Iterator[tuple[Message, bool]]:
+        """Ready and pending messages by number; bodies are read one at a time and not kept."""
+        ready = ((run.first + index, run, index, False) for run in self.sub_queues.in_order(first, last)
+                 for index in _indices(run, first, last))
+        pending = ((run.first + index, run, index, True) for run in list(self._pending.runs)
+                   for index in _indices(run, first, last) if run.contents[index] is not None)
+        for number, run, index, is_pending in merge(ready, pending, key=lambda entry: entry[0]):
+            content = self._content(run, index)
+            if content is not None:
+                seen = is_pending or run.redelivered or number < self._watermark
+                yield Message(number, content, run.origin, run.expiry, seen), is_pending
+
+    def _content(self, run: Run, index: int) -> bytes | None:
+        if run.kind & ABSENT:
+            stub = Run(run.first + index, [run.contents[index]], run.origin, run.expiry, run.redelivered, 0, 0, run.kind)
+            return self._place.read(stub)[0]
+        content: bytes = run.contents[index]
+        return content
+
+    def info(self, key: str) -> Any:
+        sub = self.sub_queues
+        if key == 'backing_queue_status':
+            delta = sub.delta
+            return {'mode': 'lazy' if sub.is_lazy else 'default', 'q1': sub.q1.count, 'q2': sub.q2.count,
+                    'delta': ['delta', delta.start, delta.count, delta.transient, delta.end], 'q3': sub.q3.count, 'q4': sub.q4.count,
+                    'len': len(self), 'target_ram_count': self._target, 'next_seq_id': self._next,
+                    'next_deliver_seq_id': self._watermark, 'rates': list(self._rates.rates)}
+        items: dict[str, Callable[[], int]] = {
+            'messages_ram': lambda: sub.ram_count + self._ram_acks(),
+            'messages_ready_ram': lambda: sub.ram_count,
+            'messages_unacknowledged_ram': self._ram_acks,
+            'messages_persistent': lambda: self._persistent_counts()[0],
+            'message_bytes': lambda: self.ready_bytes + self.unacked_bytes,
+            'message_bytes_ready': lambda: self.ready_bytes,
+            'message_bytes_unacknowledged': lambda: self.unacked_bytes,
+            'message_bytes_ram': lambda: sub.ram_bytes + sum(run.body_bytes for run in self._pending.runs if not run.kind & ABSENT),
+            'message_bytes_persistent': lambda: self._persistent_counts()[1],
+            'disk_reads': lambda: self._place.reads,
+            'disk_writes': lambda: self._place.writes,
+            'messages_paged_out': lambda: sub.delta.transient,
+            'message_bytes_paged_out': lambda: sub.delta.transient_bytes}
+        return items[key]() if key in items else ''
+
+    def _ram_acks(self) -> int:
+        return sum(run.live for run in self._pending.runs if not run.kind & ABSENT)
+
+    def _persistent_counts(self) -> tuple[int, int]:
+        delta = self.sub_queues.delta
+        kept = [(run.live, run.body_bytes) for queue in (*self._queues(), self._pending) for run in queue.runs if run.origin.persistent]
+        return (sum(count for count, _ in kept) + delta.count - delta.transient,
+                sum(size for _, size in kept) + delta.body_bytes - delta.transient_bytes)
+
+    def msg_rates(self) -> tuple[float, float]:
+        self._rates.update()
+        return self._rates.rates[:2]
+
+    # -- memory
+
+    def set_queue_mode(self, mode: str) -> None:
+        if (mode == 'lazy') == self.sub_queues.is_lazy:
+            return
+        if mode == 'lazy':
+            self.sub_queues.become_lazy()
+            self.flush_index()
+        else:
+            self.sub_queues.become_default()
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        self._target = seconds if seconds == INFINITE else int(seconds * sum(self._rates.rates))
+        self._reduce_memory_use()
+
+    def ram_duration(self) -> float:
+        self._rates.update()
+        ram = (self.sub_queues.ram_count, self._ram_acks())
+        previous, self._previous_ram = self._previous_ram, ram  # D-6
+        if self._rates.is_idle:
+            return INFINITE
+        return (sum(ram) + sum(previous)) / (4 * sum(self._rates.rates))
+
+    def _reduce_memory_use(self) -> None:
+        """One round of section 4.7."""
+        self.paging_is_due = False
+        if self._target == INFINITE:
+            return
+        sub = self.sub_queues
+        need = max(0, sub.ram_count + self._pageable_acks() - int(self._target))
+        quota = min(need, PAGING_QUOTA)
+        into, out, acks_into, acks_out = self._rates.rates
+        steps = (self._page_acks, sub.alphas_to_betas) if acks_into - acks_out > into - out else (sub.alphas_to_betas, self._page_acks)
+        left = quota
+        for step in steps if not sub.is_lazy else (self._page_acks,):
+            left = step(left)
+        chunk = max(0, sub.q2.count + sub.q3.count - self._permitted_betas())
+        if chunk >= (1 if sub.is_lazy else self._io_batch_size):
+            sub.betas_to_deltas(min(chunk, PAGING_QUOTA))
+        self.flush_index()
+        self.paging_is_due = quota > 0 and not left and need > quota or chunk > PAGING_QUOTA
+
+    def _permitted_betas(self) -> int:
+        """How many positions may stay in memory; fewer as the target shrinks."""
+        sub = self.sub_queues
+        if not len(sub):
+            return 1 << 62
+        target = int(self._target)
+        if sub.is_lazy:
+            return target
+        if not target:
+            return min(sub.q3.count, self._segment_entries)
+        betas = len(sub) - sub.q1.count - sub.q4.count
+        return max(self._segment_entries, betas - betas * betas // (betas + target))
+
+    def _pageable_acks(self) -> int:
+        return sum(run.live for run in self._pending.runs if run.kind & (TO_STORE | ABSENT) == TO_STORE)
+
+    def _page_acks(self, quota: int) -> int:
+        """Bodies of pending messages out of memory, the youngest first; whole runs, so a round may exceed its quota by one."""
+        for run in reversed(self._pending.runs):
+            if quota <= 0:
+                break
+            if run.kind & (TO_STORE | ABSENT) == TO_STORE:
+                self._place.trim(run)
+                quota -= run.live
+        return max(0, quota)
+
+    # -- events
+
+    def needs_timeout(self) -> Timeout:
+        if self._unconfirmed:
+            return Timeout.TIMED
+        return Timeout.IDLE if self._journal_position > self._journal_durable else Timeout.NO
+
+    def timeout(self) -> None:
+        self._sync()
+
+    def handle_pre_hibernate(self) -> None:
+        self.flush_index()
+
+    def resume(self) -> None:
+        self._reduce_memory_use()
+
+    def handle_info(self, event: Any) -> None:
+        """Any event of one's own means that paging goes on."""
+        if self.paging_is_due:
+            self._reduce_memory_use()
+
+    def invoke(self, owner: Any, event: Any) -> None:
+        """`('journal', position)` and `('store', position)`: durable up to there."""
+        if owner == 'journal':
+            self._journal_durable = max(self._journal_durable, event)
+        elif owner == 'store':
+            self._store_durable = max(self._store_durable, event)
+
+    def check(self) -> None:
+        """QS-1 to QS-11, for tests."""
+        self.sub_queues.check()
+        for run in self._pending.runs:
+            assert not run.kind & ABSENT or run.kind & IN_STORE, 'QS-10'
+            assert not run.origin.persistent or run.kind & INDEXED, 'QS-10'
+
+
+_INDEXED_ONLY = frozenset({(True, INDEXED)})
+_MEMORY_ONLY = frozenset({(False, 0), (False, TO_STORE)})
+
+
+def _indices(run: Run, first: int, last: int) -> range:
+    return range(max(0, first - run.first), min(len(run.contents), last + 1 - run.first))
