@@ -55,6 +55,7 @@ class Connection(Process):
 
     def __init__(self) -> None:
         super().__init__()
+        self.sock: socket.socket | None = None
         self.state = "pre_init"
         self.channels: dict[int, ChannelEntry] = {}
         self.by_id: dict[str, ChannelEntry] = {}
@@ -77,7 +78,7 @@ class Connection(Process):
         self.context = context
         self.is_refused = is_refused
         self.settings = context.settings
-        self.sock: socket.socket | None = socket.socket(fileno=fd)
+        self.sock = socket.socket(fileno=fd)
         self.sock.setblocking(False)
         self.fd = fd
         self.peer, self.local = peer, local
@@ -359,9 +360,9 @@ class Connection(Process):
         """`after_batch` writes."""
 
     def after_batch(self) -> None:
-        output = self.output
-        if not output.size or self.sock is None:
+        if self.sock is None or not self.output.size:       # without a socket it may not even have been started
             return
+        output = self.output
         try:
             output.write()
         except OSError as error:
