@@ -1,22 +1,35 @@
-"""Nanoseconds per message of the backing queues: `python -m warren.bench.backing_queue`."""
+"""The backing queues: nanoseconds per message in memory, messages per second on disk. `python -m warren.bench.backing_queue [directory]`.
+
+On disk everything is done by one thread, syncs included: what a node does beside it in another is in `bench.journal`.
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
+import time
 import timeit
 from collections.abc import Callable
 
 from ..store.backing_queue import BackingQueue, Recover
+from ..store.disk import RealDisk
+from ..store.journal import Journal
 from ..store.memory_queue import MemoryQueue
 from ..store.message import Origin
+from ..store.message_store import MessageStore
 from ..store.priority_queue import PriorityQueue
+from ..store.queue_index import QueueIndex
+from ..store.variable_queue import VariableQueue
 
 ORIGIN = Origin('', ('bench',), b'\x00\x00')
+PERSISTENT = Origin('', ('bench',), b'\x10\x00\x02', persistent=True)
 BODY = 1024
+LARGE = 10_000
 
 
-def contents(count: int) -> list[bytes]:
-    head = b'\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00' + BODY.to_bytes(8, 'big') + b'\x00\x00\xce'
-    return [head + b'\x03\x00\x01' + BODY.to_bytes(4, 'big') + bytes(BODY) + b'\xce' for _ in range(count)]
+def contents(count: int, body: int = BODY) -> list[bytes]:
+    head = b'\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00' + body.to_bytes(8, 'big') + b'\x00\x00\xce'
+    return [head + b'\x03\x00\x01' + body.to_bytes(4, 'big') + bytes(body) + b'\xce' for _ in range(count)]
 
 
 def rounds(queue: BackingQueue) -> dict[str, tuple[int, Callable[[], None]]]:
@@ -54,7 +67,89 @@ def rounds(queue: BackingQueue) -> dict[str, tuple[int, Callable[[], None]]]:
             '200 x publish 1, fetch 200, 200 x ack 1': (200, singles)}
 
 
+class Node:
+    """One variable queue with its journal and stores."""
+
+    def __init__(self, root: str) -> None:
+        disk = RealDisk(root)
+        disk.make_dir('journal')
+        self.journal = Journal(disk, 'journal')
+        self.journal.recover()
+        self.stores = [MessageStore(disk, kind, f'{root}/{kind}-index', kind == 'persistent') for kind in ('persistent', 'transient')]
+        for store in self.stores:
+            store.recover()
+        self.queue = VariableQueue(1, QueueIndex(disk, 'queue', 1, self.journal), self.stores[0], self.stores[1])
+        self.queue.init(Recover.NEW)
+
+    def sync(self) -> int:
+        """Returns how many publishes are confirmed by it."""
+        journal, queue = self.journal, self.queue
+        queue.invoke('store', self.stores[0].write_all())
+        self.stores[1].write_all()
+        queue.invoke('journal', journal.write_all())
+        if journal.closed_files:
+            queue.flush_index()
+            for unsynced in queue.take_unsynced():
+                unsynced.sync()
+            journal.retire(journal.current)
+            batch = journal.take_batch()
+            assert batch is not None
+            journal.commit(batch)
+            queue.invoke('journal', journal.committed(batch))
+            journal.unlink_retired(batch)
+            for store in self.stores:
+                store.collect_all()
+        return sum(last - first + 1 for first, last in queue.drain_confirmed())
+
+    def pass_through(self, total: int, body: int) -> None:
+        """Publish with confirms, deliver in fifties, acknowledge; a sync for every thousand."""
+        run = contents(200, body)
+        confirmed = 0
+        for published in range(200, total + 200, 200):
+            self.queue.publish(PERSISTENT, run, 200 * body, None, True)
+            for _ in range(4):
+                for delivery in self.queue.fetch(50, True):
+                    self.queue.ack(delivery.tags)
+            if not published % 1000:
+                confirmed += self.sync()
+        assert confirmed == total
+
+    def fill(self, total: int, body: int) -> None:
+        run = contents(200, body)
+        for published in range(200, total + 200, 200):
+            self.queue.publish(PERSISTENT, run, 200 * body, None, True)
+            if not published % 1000:
+                self.sync()
+
+    def drain(self, total: int, body: int) -> None:
+        drained = 0
+        while deliveries := self.queue.fetch(200, True):
+            for delivery in deliveries:
+                drained += len(delivery.contents)
+                self.queue.ack(delivery.tags)
+            if not drained % 1000:
+                self.sync()
+        assert drained == total
+
+
+def on_disk(directory: str | None) -> None:
+    for body, total in ((BODY, 100_000), (LARGE, 10_000)):
+        for mode in ('default', 'lazy'):
+            with tempfile.TemporaryDirectory(dir=directory) as root:
+                node = Node(root)
+                node.queue.set_queue_mode(mode)
+                print(f'VariableQueue, {mode}, persistent messages of {body} bytes')
+                steps: tuple[tuple[str, Callable[[int, int], None]], ...] = (
+                    ('publish, confirm, fetch, ack', node.pass_through), ('publish a backlog, confirm', node.fill), ('drain it', node.drain))
+                for name, work in steps:
+                    started, processor = time.perf_counter(), time.process_time()
+                    work(total, body)
+                    elapsed, processor = time.perf_counter() - started, time.process_time() - processor
+                    print(f'  {name:42s}{total / elapsed:12,.0f} messages/s {processor / total * 1e9:8.0f} ns of processor each')
+
+
 def main() -> None:
+    on_disk(sys.argv[1] if len(sys.argv) > 1 else None)
     for queue in (MemoryQueue(), PriorityQueue(9, lambda priority: MemoryQueue())):
         queue.init(Recover.NEW)
         print(type(queue).__name__)
