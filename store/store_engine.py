@@ -1,0 +1,527 @@
+"""The message store: messages too large for a queue index, one store for all queues of a vhost, each message once however many
+queues it is in.
+
+How it works
+------------
+A **client** is a queue. It writes messages and removes them; a message written n times is there until it was removed n times.
+Every write of a client that wants to be told is answered by exactly one report (QS-30): `written` once it is durable, `ignored`
+if it was removed before that.
+
+What is written **waits** in memory. A message that is removed while it waits never reaches the disk (section 6.5). What still
+waits when a `SyncJob` is taken gets its place at the end of the **current** file, which is left for a new one when it exceeds 16
+MiB. The bodies in the current file, and those on their way, are also kept in a cache, because they are the likeliest to be read.
+
+Nothing here waits for a disk. All that does is a **job**: taken from the engine by its owner, run in another thread, and handed
+back:
+
+    job = engine.take_sync();   job.run();   engine.finish_sync(job)        one at a time; what gathers meanwhile is the next one's
+    job = engine.take_gc();     job.run();   engine.finish_gc(job)          one at a time, beside the others (see `combine`)
+    job = engine.read(ids);     job.run();   engine.finish_read(job)        any number
+
+A job touches what it was given and nothing else of the engine. After an OSError from `run` it may be run again; `StoreBroken`
+ends the store: only starting again helps.
+
+`location_index` tells where messages are and how often they are wanted, `file_summary` what is in which file, `store_recovery`
+how all of that is found again.
+
+What differs from RabbitMQ: a message wanted no more is dropped from a locked file's count at once instead of after the combining
+(`combine` says why that is safe); reads are always the store's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from . import store_recovery
+from .combine import CombineJob, DeleteJob, Move, StoreBroken, UnlinkJob
+from .disk import Disk
+from .file_summary import FileSummary
+from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
+from .open_files import OpenFile, OpenFiles
+from .rdq_file import OVERHEAD, DamagedRecord, read_message
+from .store_recovery import References, State
+from .sync_job import Part, SyncJob
+
+__all__ = ['FILE_LIMIT', 'GcJob', 'ReadJob', 'Report', 'StoreBroken', 'StoreEngine', 'SyncJob']
+
+FILE_LIMIT = 16 << 20
+GcJob = CombineJob | DeleteJob | UnlinkJob
+
+
+class Report(NamedTuple):
+    """`kind` is 'written' or 'ignored'."""
+
+    client: str
+    kind: str
+    ids: list[bytes]
+
+
+@dataclass
+class _Client:
+    is_told: bool
+    is_detached: bool = False
+
+
+class _Waiting:
+    """A message that has no place yet."""
+
+    __slots__ = ('ref_count', 'message')
+
+    def __init__(self, message: bytes) -> None:
+        self.ref_count = 1
+        self.message = message
+
+
+class _Gc(enum.Enum):
+    """The stations of `combine`."""
+
+    NONE = enum.auto()
+    PLANNED = enum.auto()
+    READY = enum.auto()
+    RUNNING = enum.auto()
+    APPLIED = enum.auto()
+    UNLINKABLE = enum.auto()
+
+
+class _Cold(NamedTuple):
+    """A message that must be read from a file."""
+
+    at: int
+    message_id: bytes
+    entry: Entry
+    held: OpenFile
+
+
+class ReadJob:
+    """`messages[i]` is the message of `ids[i]`, None if there is none; complete at once if `is_complete`, else after `run`."""
+
+    def __init__(self, ids: Sequence[bytes], messages: list[bytes | None], cold: list[_Cold]) -> None:
+        self.ids = ids
+        self.messages = messages
+        self.cold = cold
+        self.damaged: list[tuple[bytes, Entry]] = []
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.cold
+
+    def run(self) -> None:
+        self.damaged = []
+        for at, message_id, entry, held in self.cold:
+            try:
+                self.messages[at] = read_message(held.file, entry.offset, entry.total_size, message_id)
+            except DamagedRecord:
+                self.damaged.append((message_id, entry))
+
+
+class StoreEngine:
+    """See the module. `recover` comes before anything else.
+
+    directory    of the data files, on `disk`
+    index_path   a directory of the operating system, for the index alone
+    is_durable   False: nothing outlives the node, nothing is synced, the store starts empty
+    boot_id      of this run of the operating system
+    """
+
+    def __init__(self, disk: Disk, directory: str, index_path: str, is_durable: bool = True, file_limit: int = FILE_LIMIT, boot_id: str | None = None) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._index_path = index_path
+        self._is_durable = is_durable
+        self._file_limit = file_limit
+        self._boot_id = boot_id or store_recovery.this_boot()
+        self._index: LocationIndex
+        self._summary = FileSummary(file_limit)
+        self._files = OpenFiles(disk, directory)
+        self._clients: dict[str, _Client] = {}
+        self._is_tainted = False
+        self._waiting: dict[bytes, _Waiting] = {}
+        # By client, what it is to be told of when the next sync is done, and when the one under way is.
+        self._told_next: dict[str, dict[bytes, None]] = {}
+        self._told_now: dict[str, dict[bytes, None]] = {}
+        self._cache: dict[bytes, bytes] = {}
+        self._durable = Checkpoint(0, 0)
+        self._syncing: SyncJob | None = None
+        self._reports: dict[tuple[str, str], list[bytes]] = {}
+        self._gc = _Gc.NONE
+        self._gc_in_sync = _Gc.NONE  # the station that the commit under way will have seen
+        self._gc_job: GcJob | None = None
+        self._held: list[OpenFile] = []  # files that are being combined
+        self._generation = 0
+        self._is_open = False
+        self.waiting_bytes = 0
+        """Bytes of messages that wait for the next SyncJob."""
+        self.damaged: list[bytes] = []
+        """Ids whose records could not be read back, and are gone; whoever reports them clears the list."""
+
+    # -- start and stop
+
+    def recover(self, clients: Collection[str] | None, references: References) -> bool:
+        """Find what is there; True if the store was left cleanly by just these `clients`, who then are its clients again.
+
+        Otherwise `references` is asked for the ids that queues refer to. See `store_recovery`. May take long.
+        """
+        self._disk.make_dir(self._directory)
+        if not self._is_durable:
+            store_recovery.erase(self._disk, self._directory, self._index_path)
+        found = store_recovery.recover(self._disk, self._directory, self._index_path, self._boot_id, clients, references)
+        self._index, self._generation = found.locations, found.generation
+        self._is_open = True
+        for number, row in sorted(found.rows.items()):
+            self._summary.add(number, *row)
+        self._summary.changed.clear()
+        if not found.rows:
+            self._summary.add(1)
+        self._durable = self._end()
+        return found.is_trusted
+
+    def close(self) -> None:
+        """Write and sync what is left, and leave cleanly if no client was lost. No job may be under way."""
+        assert self._syncing is None and self._gc is not _Gc.RUNNING, 'a job is under way'
+        self._cancel_gc()
+        job = self._take_sync()  # in any case: a plan that was cancelled has left its intent
+        job.run()
+        self.finish_sync(job)
+        if self._gc is _Gc.UNLINKABLE:
+            unlink = self.take_gc()
+            assert isinstance(unlink, UnlinkJob)
+            unlink.run()
+            self.finish_gc(unlink)
+        self._is_open = False
+        self._files.close()
+        self._index.close(is_clean=True)
+        if self._is_durable and not self._is_tainted and all(client.is_detached for client in self._clients.values()):
+            store_recovery.write_state(self._disk, self._directory, State(True, self._generation, self._boot_id, sorted(self._clients)))
+
+    def abandon(self) -> None:
+        """Let go of everything without writing, as a crash does. A store that is closed, or was never recovered, has nothing."""
+        if self._is_open:
+            self._is_open = False
+            self._files.close()
+            self._index.close()
+
+    # -- clients
+
+    def register(self, client: str, is_told: bool = True) -> None:
+        """`client` will write and remove; `is_told`: every write of it is to be reported."""
+        self._clients[client] = _Client(is_told)
+
+    def detach(self, client: str) -> None:
+        """It will not write or remove until it registers again, perhaps after the next start; its messages stay."""
+        if client in self._clients:
+            self._clients[client].is_detached = True
+
+    def forget(self, client: str) -> None:
+        """It is gone, and has removed what it wrote. Nothing is reported to it any more."""
+        self._clients.pop(client, None)
+        self._told_next.pop(client, None)
+        self._told_now.pop(client, None)
+
+    def lost(self, client: str) -> None:
+        """It ended without a word: what it wrote may be counted for ever, so the next start must recount (section 10.1)."""
+        if client in self._clients and not self._clients[client].is_detached:
+            self._is_tainted = True
+            self.forget(client)
+
+    @property
+    def clients(self) -> list[str]:
+        return list(self._clients)
+
+    def write(self, client: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
+        """One reference more for each (id, message). Ignored, and not reported, if the client is not registered."""
+        known = self._clients.get(client)
+        if known is None:
+            return
+        told_next: list[bytes] = []
+        told_now: list[bytes] = []
+        written: list[bytes] = []
+        for message_id, message in messages:
+            waiting = self._waiting.get(message_id)
+            if waiting is not None:
+                waiting.ref_count += 1
+                told_next.append(message_id)
+                continue
+            entry = self._index.get(message_id)
+            if entry is None or not entry.ref_count and self._summary.rows[entry.file].locked:
+                self._waiting[message_id] = _Waiting(message)
+                self.waiting_bytes += len(message)
+                told_next.append(message_id)
+                continue
+            if not entry.ref_count:
+                self._summary.wanted(entry.file, entry.total_size)
+            self._index.count(message_id, entry._replace(ref_count=entry.ref_count + 1))
+            # What has a place and is not on disk is on its way there.
+            (written if self._is_on_disk(entry) else told_now).append(message_id)
+        if known.is_told:
+            for told, ids in ((self._told_next, told_next), (self._told_now, told_now)):
+                if ids:
+                    told.setdefault(client, {}).update(dict.fromkeys(ids))
+            if written:
+                self._report(client, 'written', written)
+
+    def remove(self, client: str, ids: Iterable[bytes]) -> None:
+        """One reference less for each; ids of messages that are not there are passed over."""
+        told_next, told_now = self._told_next.get(client, {}), self._told_now.get(client, {})
+        ignored = []
+        for message_id in ids:
+            if message_id in told_next:
+                del told_next[message_id]
+                ignored.append(message_id)
+            elif message_id in told_now:
+                del told_now[message_id]
+                ignored.append(message_id)
+            waiting = self._waiting.get(message_id)
+            if waiting is not None:
+                waiting.ref_count -= 1
+                if not waiting.ref_count:
+                    del self._waiting[message_id]
+                    self.waiting_bytes -= len(waiting.message)
+                continue
+            entry = self._index.get(message_id)
+            if entry is None or not entry.ref_count:
+                continue
+            self._index.count(message_id, entry._replace(ref_count=entry.ref_count - 1))
+            if entry.ref_count == 1:
+                self._summary.unwanted(entry.file, entry.total_size)
+                if self._is_on_disk(entry):
+                    self._cache.pop(message_id, None)
+        if ignored:
+            self._report(client, 'ignored', ignored)
+
+    def contains(self, message_id: bytes) -> bool:
+        """Whether any queue refers to it."""
+        if message_id in self._waiting:
+            return True
+        entry = self._index.get(message_id)
+        return entry is not None and entry.ref_count > 0
+
+    def read(self, ids: Sequence[bytes]) -> ReadJob:
+        """The messages of `ids`; run the job unless it is complete, and hand it to `finish_read` in either case."""
+        messages: list[bytes | None] = []
+        cold = []
+        for at, message_id in enumerate(ids):
+            waiting = self._waiting.get(message_id)
+            if waiting is not None:
+                messages.append(waiting.message)
+                continue
+            entry = self._index.get(message_id)
+            wanted = entry if entry is not None and entry.ref_count else None
+            messages.append(self._cache.get(message_id) if wanted else None)
+            if wanted and messages[at] is None:
+                cold.append(_Cold(at, message_id, wanted, self._files.hold(wanted.file)))
+        return ReadJob(ids, messages, cold)
+
+    def finish_read(self, job: ReadJob) -> None:
+        """Messages that turned out damaged are removed, and named in `damaged` (D-19)."""
+        for cold in job.cold:
+            self._files.release(cold.held)
+        for message_id, entry in job.damaged:
+            now = self._index.get(message_id)
+            if now is not None and now[1:] == entry[1:]:
+                self._discard(message_id, now)
+
+    def _discard(self, message_id: bytes, entry: Entry) -> None:
+        self.damaged.append(message_id)
+        if entry.ref_count:
+            self._index.count(message_id, entry._replace(ref_count=0))
+            self._summary.unwanted(entry.file, entry.total_size)
+
+    def take_reports(self) -> list[Report]:
+        """What clients are to be told since the last call."""
+        reports = [Report(client, kind, ids) for (client, kind), ids in self._reports.items()]
+        self._reports = {}
+        return reports
+
+    def _report(self, client: str, kind: str, ids: Iterable[bytes]) -> None:
+        self._reports.setdefault((client, kind), []).extend(ids)
+
+    # -- writing
+
+    def _end(self) -> Checkpoint:
+        """Behind the last record that has a place."""
+        current = self._summary.current
+        return Checkpoint(current, self._summary.rows[current].file_size)
+
+    def _is_on_disk(self, entry: Entry) -> bool:
+        return (entry.file, entry.offset) < self._durable
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a sync should be taken: messages wait, garbage collection needs a commit, or much has changed."""
+        return bool(self._waiting) or self._gc in (_Gc.PLANNED, _Gc.APPLIED) or self._index.changes >= COMMIT_LEAST
+
+    def take_sync(self, everything: bool = False) -> SyncJob | None:
+        """What is urgent, or `everything` that changed; None if that is nothing, or one is under way."""
+        if self._syncing is not None or not (self.is_urgent or everything and self._index.is_changed):
+            return None
+        return self._take_sync()
+
+    def _take_sync(self) -> SyncJob:
+        parts: list[Part] = []
+        rows = self._summary.rows
+        for message_id, waiting in self._waiting.items():
+            if rows[self._summary.current].file_size >= self._file_limit:
+                self._summary.add(self._summary.current + 1)
+            total_size = len(waiting.message) + OVERHEAD
+            offset = self._summary.appended(total_size)
+            if not parts or parts[-1].file != self._summary.current:
+                parts.append(Part(self._summary.current, offset, []))
+            parts[-1].messages.append((message_id, waiting.message))
+            self._index.place(message_id, Entry(waiting.ref_count, self._summary.current, offset, total_size))
+            self._cache[message_id] = waiting.message
+        self._waiting = {}
+        self.waiting_bytes = 0
+        self._told_now, self._told_next = self._told_next, {}
+        self._gc_in_sync = self._gc
+        changes = self._index.freeze(self._summary.take_changed(), self._intents(), self._end())
+        self._syncing = SyncJob(self._disk, self._directory, self._index, parts, changes, self._is_durable)
+        return self._syncing
+
+    def finish_sync(self, job: SyncJob) -> None:
+        """The job was run: what it carried is durable, and reported."""
+        assert job is self._syncing
+        self._syncing = None
+        self._index.committed()
+        if job.parts:
+            last = job.parts[-1]
+            self._durable = Checkpoint(last.file, last.offset + sum(len(message) + OVERHEAD for _, message in last.messages))
+            if len(job.parts) > 1 or not last.offset:
+                # A file was left: what is not in the new one is no longer kept in memory.
+                self._cache = {message_id: self._cache[message_id] for message_id, _ in last.messages if message_id in self._cache}
+        for client, ids in self._told_now.items():
+            if ids:
+                self._report(client, 'written', ids)
+        self._told_now = {}
+        if self._gc is self._gc_in_sync:
+            self._gc = {_Gc.PLANNED: _Gc.READY, _Gc.APPLIED: _Gc.UNLINKABLE}.get(self._gc, self._gc)
+
+    # -- garbage
+
+    def take_gc(self) -> GcJob | None:
+        """The next piece of work against garbage; None if there is none, or it waits for a sync (which is urgent then)."""
+        if self._gc is _Gc.NONE:
+            self._plan_gc()
+        if self._gc is _Gc.UNLINKABLE and self._gc_job is not None:
+            unlinked = self._gc_job.files[1:] if isinstance(self._gc_job, CombineJob) else self._gc_job.files
+            self._gc_job = UnlinkJob(self._disk, self._directory, unlinked)
+        elif self._gc is not _Gc.READY:
+            return None
+        elif isinstance(self._gc_job, CombineJob):
+            # The job may replace a file before the index says so: until then messages are read from what is open now.
+            self._held = [self._files.hold(file) for file in self._gc_job.files]
+        self._gc = _Gc.RUNNING
+        return self._gc_job
+
+    def _plan_gc(self) -> None:
+        emptied = self._summary.take_emptied()
+        if emptied:
+            self._gc_job = DeleteJob(self._index, emptied)
+        else:
+            pair = self._summary.combinable()
+            if pair is None:
+                return
+            self._gc_job = CombineJob(self._disk, self._directory, self._index, *pair)
+        for file in self._gc_job.files:
+            self._summary.rows[file].locked = True
+        self._gc = _Gc.PLANNED
+
+    def finish_gc(self, job: GcJob) -> None:
+        """The job was run: messages are where it put them."""
+        assert job is self._gc_job and self._gc is _Gc.RUNNING
+        if isinstance(job, UnlinkJob):
+            self._gc, self._gc_job = _Gc.NONE, None
+            return
+        for file in job.files:
+            self._files.forget(file)
+            self._index.empty(file)
+        self._release_held()
+        if isinstance(job, CombineJob):
+            self._apply_combined(job)
+        else:
+            for move in job.moves:
+                self._apply(move, None)
+            for file in job.files:
+                assert not self._summary.rows[file].valid_total_size, 'something in a file that is to be deleted is wanted'
+                self._summary.remove(file)
+        self._gc = _Gc.APPLIED
+
+    def _apply_combined(self, job: CombineJob) -> None:
+        older, younger = job.files
+        rows = self._summary.rows
+        damaged = set(job.damaged)
+        valid = lost = 0
+        for move in job.moves:
+            wanted = self._apply(move, older)
+            if wanted and move.offset is None:
+                assert move.located.message_id in damaged, 'a wanted message was not copied'
+                self.damaged.append(move.located.message_id)
+                lost += wanted
+            else:
+                valid += wanted
+        assert valid + lost == rows[older].valid_total_size + rows[younger].valid_total_size, 'a wanted message has no new place'
+        self._summary.resize(older, valid, job.file_size)
+        self._summary.remove(younger)
+        self._summary.unlock(older)
+
+    def _apply(self, move: Move, file: int | None) -> int:
+        """Locate a message anew, or drop it, if it still is where the job found it; returns how many wanted bytes that concerns."""
+        (message_id, was), offset = move
+        now = self._index.get(message_id)
+        if now is None or (now.file, now.offset) != (was.file, was.offset):
+            return 0
+        if offset is None or file is None:
+            self._index.drop(message_id)
+        else:
+            self._index.place(message_id, now._replace(file=file, offset=offset))
+        return now.total_size if now.ref_count else 0
+
+    def fail_gc(self, job: GcJob) -> None:
+        """`job.run` raised OSError: leave the files as they are. The same files may be tried again."""
+        assert job is self._gc_job and self._gc is _Gc.RUNNING
+        if isinstance(job, UnlinkJob):
+            self._gc = _Gc.UNLINKABLE
+        else:
+            self._release_held()
+            self._gc = _Gc.READY
+            self._cancel_gc()
+
+    def _release_held(self) -> None:
+        for held in self._held:
+            self._files.release(held)
+        self._held = []
+
+    def _intents(self) -> list[tuple[int, ...]]:
+        """Groups of files that a crash now would leave in a state that the index does not tell."""
+        if self._gc in (_Gc.PLANNED, _Gc.READY, _Gc.RUNNING) and isinstance(self._gc_job, CombineJob | DeleteJob):
+            return [self._gc_job.files]
+        return []
+
+    def _cancel_gc(self) -> None:
+        """Forget a plan; its intent goes with the next commit."""
+        if self._gc in (_Gc.PLANNED, _Gc.READY) and self._gc_job is not None:
+            for file in self._gc_job.files:
+                self._summary.unlock(file)
+            self._gc, self._gc_job = _Gc.NONE, None
+
+    # -- for whoever looks from outside
+
+    @property
+    def file_sizes(self) -> tuple[int, int]:
+        """Bytes in all files, and how many of them are wanted."""
+        return self._summary.sum_file_size, self._summary.sum_valid_data
+
+    def check(self) -> None:
+        """Assert QS-26, QS-27 and QS-29: sums, chain, and that every entry leads into a file. Reads the whole index."""
+        self._summary.check()
+        entries = {message_id: entry for message_id, _ in self._index.all_located() if (entry := self._index.get(message_id))}
+        entries.update(self._index.changed_entries())
+        valid = dict.fromkeys(self._summary.rows, 0)
+        for entry in entries.values():
+            row = self._summary.rows[entry.file]
+            assert entry.offset + entry.total_size <= row.file_size
+            if entry.ref_count:
+                valid[entry.file] += entry.total_size
+        assert valid == {file: row.valid_total_size for file, row in self._summary.rows.items()}
