@@ -235,9 +235,10 @@ class Publisher:
         transaction = self._need_transaction()
         for publication, contents, body_bytes in transaction.publishes:
             self._send(publication, contents, body_bytes, True)
-        for outcome, runs in transaction.settlements:
+        settlements = transaction.settlements
+        transaction.publishes, transaction.settlements = [], []      # what is settled counts no more towards the channel's limit
+        for outcome, runs in settlements:
             self.channel.subscriptions.settle_runs(outcome, runs)
-        transaction.publishes, transaction.settlements = [], []
         if not len(self.confirms):
             self.confirms.flush()       # nothing was routed anywhere
             self.channel.reply_with(methods.TxCommitOk())

@@ -287,7 +287,9 @@ class Subscriptions:
         if had_limit or self.limit is not None:
             channel = self.channel
             if not had_limit or self.limit is None:
-                for queue_id in {consumer.queue_id for consumer in self.consumers.values()} & channel.queues.keys():
+                # Also those whose consumer is gone: they may have asked for slots that they will not get now.
+                concerned = {consumer.queue_id for consumer in self.consumers.values()} | {queue_id for queue_id, _, _ in self.slot_line} | self.reserved.keys()
+                for queue_id in concerned & channel.queues.keys():
                     channel.send(channel.queues[queue_id].address, ("limited", channel.channel_id, self.limit is not None))
                 self.reserved.clear()
                 self.slot_line.clear()
