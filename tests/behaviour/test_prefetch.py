@@ -251,6 +251,30 @@ def test_cancelled_consumers_deliveries_still_count(channel, full):
     assert settle_down(channel, 1, full) == {"b": 1}
 
 
+def test_limit_of_the_channel_is_renewed_while_nobody_consumes(channel, full):
+    """AB-127: a consumer that waited for the old limit is gone; one that comes under the new one gets its messages."""
+    channel.qos(1, global_=True)
+    channel.consume(full, "a")
+    assert settle_down(channel, 1, full) == {"a": 1}
+    channel.cancel("a")
+    channel.qos(0, global_=True)
+    channel.qos(3, global_=True)
+    channel.consume(full, "b")
+    assert settle_down(channel, 2, full) == {"b": 2}
+
+
+def test_commit_lets_the_channel_go_on(channel, full):
+    """AB-129: when the limit of the channel alone held messages back."""
+    channel.call(m.TxSelect())
+    channel.qos(2, global_=True)
+    channel.consume(full, "a")
+    for event in channel.deliveries(2):
+        channel.ack(event.tag)
+    assert settle_down(channel, 0, full) == {}
+    channel.call(m.TxCommit())
+    assert settle_down(channel, 2, full) == {"a": 2}
+
+
 def test_recover_frees_the_channel(channel, full):
     """AB-129, AB-137."""
     channel.qos(3, global_=True)
