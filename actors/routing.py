@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..amqp.fields import Table
 from .destinations import Destination, DestinationSet
@@ -60,6 +60,13 @@ class QueueRow:
     type: str = "classic"
     state: Literal["running", "crashed", "stopped", "down"] = "running"
     extra_queue: str | None = None  # gets a copy of whatever is routed here (AB-79)
+
+
+class Removed(NamedTuple):
+    """What went with something that was removed: auto-delete exchanges that lost their last binding (AB-77), and all bindings of everything that went."""
+
+    exchanges: list[ExchangeRow]
+    bindings: list[Binding]
 
 
 class _Vhost:
@@ -191,25 +198,25 @@ class RoutingTable:
             host.routers[row.name] = router_class() if router_class else UnavailableRouter(row.vhost, row.name, row.type)
         self.version += 1
 
-    def remove_exchange(self, vhost: str, name: str) -> tuple[str, ...]:
-        """Remove an exchange and its bindings; returns the auto-delete exchanges that went with it (AB-77)."""
-        host = self._vhosts[vhost]
-        gone = _drop_exchange(host, name)
+    def remove_exchange(self, vhost: str, name: str) -> Removed:
+        """Remove an exchange and its bindings; returns what went with it (AB-77)."""
+        gone = _drop_exchange(self._vhosts[vhost], name)
         self.version += 1
-        return tuple(gone)
+        return gone
 
     def put_queue(self, row: QueueRow) -> None:
         """Add a queue, or replace its row; bindings stay."""
         self._vhosts[row.vhost].queues[row.name] = row
         self.version += 1
 
-    def remove_queue(self, vhost: str, name: str) -> tuple[str, ...]:
-        """Remove a queue and its bindings; returns the auto-delete exchanges that went with it (AB-77, AB-86)."""
+    def remove_queue(self, vhost: str, name: str) -> Removed:
+        """Remove a queue and its bindings; returns what went with it (AB-77, AB-86)."""
         host = self._vhosts[vhost]
         del host.queues[name]
-        gone = _drop_bindings_to(host, ("queue", name))
+        gone = Removed([], [])
+        _drop_bindings_to(host, ("queue", name), gone)
         self.version += 1
-        return tuple(gone)
+        return gone
 
     def add_binding(self, vhost: str, binding: Binding) -> bool:
         """False if exactly that binding exists (AB-73). Source and destination must exist."""
@@ -225,13 +232,14 @@ class RoutingTable:
         self.version += 1
         return True
 
-    def remove_binding(self, vhost: str, binding: Binding) -> tuple[str, ...]:
-        """Remove a binding that exists; returns the auto-delete exchanges that went with it (AB-77)."""
+    def remove_binding(self, vhost: str, binding: Binding) -> Removed:
+        """Remove a binding that exists; returns it and what went with it (AB-77)."""
         host = self._vhosts[vhost]
-        _unlink(host, binding)
-        gone = _drop_if_unbound(host, [binding.source])
+        gone = Removed([], [])
+        _unlink(host, binding, gone)
+        _drop_if_unbound(host, [binding.source], gone)
         self.version += 1
-        return tuple(gone)
+        return gone
 
     def register_reply(self, channel_id: str, address: Any) -> None:
         self._reply_channels[channel_id] = address
@@ -308,7 +316,7 @@ def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:
 # --- removal ----------------------------------------------------------------------------------------------------------
 
 
-def _unlink(host: _Vhost, binding: Binding) -> None:
+def _unlink(host: _Vhost, binding: Binding, gone: Removed) -> None:
     """Take a binding out of every place that knows it."""
     _discard(host.by_source, binding.source, binding)
     _discard(host.by_destination, binding.target, binding)
@@ -318,6 +326,7 @@ def _unlink(host: _Vhost, binding: Binding) -> None:
         onward.remove(binding.target)
         if not onward:
             del host.onward[binding.source]
+    gone.bindings.append(binding)
 
 
 def _discard(cells: dict[Any, dict[Binding, None]], key: Any, binding: Binding) -> None:
@@ -327,27 +336,28 @@ def _discard(cells: dict[Any, dict[Binding, None]], key: Any, binding: Binding) 
         del cells[key]
 
 
-def _drop_bindings_to(host: _Vhost, destination: Destination) -> list[str]:
+def _drop_bindings_to(host: _Vhost, destination: Destination, gone: Removed) -> None:
     bindings = tuple(host.by_destination.get(destination, ()))
     for binding in bindings:
-        _unlink(host, binding)
-    return _drop_if_unbound(host, [binding.source for binding in bindings])
+        _unlink(host, binding, gone)
+    _drop_if_unbound(host, [binding.source for binding in bindings], gone)
 
 
-def _drop_exchange(host: _Vhost, name: str) -> list[str]:
+def _drop_exchange(host: _Vhost, name: str) -> Removed:
+    gone = Removed([], [])
     for binding in tuple(host.by_source.get(name, ())):
-        _unlink(host, binding)
+        _unlink(host, binding, gone)
     del host.exchanges[name]
     del host.routers[name]
-    return _drop_bindings_to(host, ("exchange", name))
+    _drop_bindings_to(host, ("exchange", name), gone)
+    return gone
 
 
-def _drop_if_unbound(host: _Vhost, sources: list[str]) -> list[str]:
+def _drop_if_unbound(host: _Vhost, sources: list[str], gone: Removed) -> None:
     """AB-77: of exchanges that have just lost a binding, drop the auto-delete ones that have none left, and so on upward.
 
     A list of work and not recursion: a chain of exchanges may be longer than the stack.
     """
-    gone: list[str] = []
     waiting = sources
     while waiting:
         name = waiting.pop()
@@ -356,9 +366,8 @@ def _drop_if_unbound(host: _Vhost, sources: list[str]) -> list[str]:
             continue
         del host.exchanges[name]
         del host.routers[name]
-        gone.append(name)
+        gone.exchanges.append(row)
         incoming = tuple(host.by_destination.get(("exchange", name), ()))
         for binding in incoming:
-            _unlink(host, binding)
+            _unlink(host, binding, gone)
         waiting += [binding.source for binding in incoming]
-    return gone

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from warren.actors.exchange_types import Binding
-from warren.actors.routing import ExchangeRow, QueueRow, RoutingTable
+from warren.actors.routing import ExchangeRow, QueueRow, Removed, RoutingTable
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 
@@ -41,7 +41,11 @@ def bind(table: RoutingTable, source: str, destination: str, key: str = "", argu
 
 
 def unbind(table: RoutingTable, source: str, destination: str, key: str = "", kind: str = "queue") -> tuple[str, ...]:
-    return table.remove_binding(V, Binding.of(source, kind, destination, key, NONE))
+    return names_of(table.remove_binding(V, Binding.of(source, kind, destination, key, NONE)))
+
+
+def names_of(gone: Removed) -> tuple[str, ...]:
+    return tuple(row.name for row in gone.exchanges)
 
 
 def link(table: RoutingTable, source: str, destination: str, key: str = "") -> bool:
@@ -278,7 +282,7 @@ class TestAutoDelete:
         add_exchange(table, "x", auto_delete=True)
         add_queues(table, "q")
         bind(table, "x", "q")
-        assert table.remove_queue(V, "q") == ("x",)
+        assert names_of(table.remove_queue(V, "q")) == ("x",)
 
     def test_one_that_was_never_bound_stays(self, table):
         add_exchange(table, "x", auto_delete=True)
@@ -295,7 +299,8 @@ class TestAutoDelete:
             link(table, source, destination)
         add_queues(table, "q")
         bind(table, names[-1], "q")
-        assert sorted(table.remove_queue(V, "q")) == sorted(names)
+        gone = table.remove_queue(V, "q")
+        assert sorted(names_of(gone)) == sorted(names) and len(gone.bindings) == len(names)
         assert not any(table.is_source(V, name) for name in names)
 
     def test_a_circle_that_nobody_feeds_stays_consistent(self, table):
@@ -311,7 +316,7 @@ class TestAutoDelete:
         add_exchange(table, "down", auto_delete=True)
         link(table, "up", "middle")
         link(table, "middle", "down")
-        assert table.remove_exchange(V, "middle") == ("up",)
+        assert names_of(table.remove_exchange(V, "middle")) == ("up",)
         assert table.exchange(V, "down") is not None
 
 
@@ -424,10 +429,12 @@ class RoutingMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(EXCHANGES))
     def delete_exchange(self, name):
         if name in self.exchanges:
+            before = set(self.bindings)
             gone = self.table.remove_exchange(V, name)
             del self.exchanges[name]
             self.bindings = {b for b in self.bindings if b.source != name}
-            assert set(gone) == self.drop(lambda b: (b.kind, b.destination) == ("exchange", name))
+            assert set(names_of(gone)) == self.drop(lambda b: (b.kind, b.destination) == ("exchange", name))
+            assert sorted(gone.bindings, key=repr) == sorted(before - self.bindings, key=repr)
 
     @rule(name=st.sampled_from(QUEUES))
     def declare_queue(self, name):
@@ -437,9 +444,11 @@ class RoutingMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(QUEUES))
     def delete_queue(self, name):
         if name in self.queues:
+            before = set(self.bindings)
             gone = self.table.remove_queue(V, name)
             self.queues.discard(name)
-            assert set(gone) == self.drop(lambda b: (b.kind, b.destination) == ("queue", name))
+            assert set(names_of(gone)) == self.drop(lambda b: (b.kind, b.destination) == ("queue", name))
+            assert sorted(gone.bindings, key=repr) == sorted(before - self.bindings, key=repr)
 
     @rule(
         source=st.sampled_from(EXCHANGES),
@@ -457,8 +466,10 @@ class RoutingMachine(RuleBasedStateMachine):
             assert self.table.add_binding(V, binding) == (binding not in self.bindings)
             self.bindings.add(binding)
         elif binding in self.bindings:
+            before = set(self.bindings)
             gone = self.table.remove_binding(V, binding)
-            assert set(gone) == self.drop(lambda b: b == binding)
+            assert set(names_of(gone)) == self.drop(lambda b: b == binding)
+            assert sorted(gone.bindings, key=repr) == sorted(before - self.bindings, key=repr)
 
     def drop(self, condition) -> set[str]:
         """Remove such bindings from the model, and what follows from it."""
