@@ -14,11 +14,13 @@ from thespian.actors import ActorSystem
 
 from .actors.listener import ListenError
 from .actors.node import NodeError, NodeSupervisor
+from .actors.storage import StorageError
 from .amqp.errors import AmqpError
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop_base import LoopBase
 from .runtime.outside import OutsideClient
 from .settings import Settings
+from .store.data_dir import DataDirError, claim
 
 #: Seconds a call on the node may take before it is given up as hanging; no call comes near it.
 CALL_TIMEOUT = 30.0
@@ -49,7 +51,8 @@ class StartError(Exception):
 
 
 class RunningNode:
-    """Made by starting it: `host` and `port` accept connections from then on. Raises `StartError` when it cannot listen there.
+    """Made by starting it: `host` and `port` accept connections from then on. Raises `StartError` when it cannot listen there or use its data directory,
+    which is its own from before it starts until everything in it has ended.
     `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes.
 
     With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something.
@@ -57,6 +60,10 @@ class RunningNode:
 
     def __init__(self, settings: Settings, thread: bool = True):
         self._stop_timeout = settings.stop_timeout / 1000
+        try:
+            self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
+        except DataDirError as error:
+            raise StartError(str(error)) from None
         self._base = LoopBase(thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
         try:
             system = ActorSystem(systemBase=self._base, transientUnique=True)
@@ -64,10 +71,13 @@ class RunningNode:
             self._address = system.createActor(NodeSupervisor)
             facts = self.ask_node(("start", settings))
         except ListenError as error:
-            self._base.shutdown()
+            self._end()
             raise StartError(str(error), error.errno) from None
+        except StorageError as error:
+            self._end()
+            raise StartError(str(error)) from None
         except BaseException:
-            self._base.shutdown()
+            self._end()
             raise
         self.host: str = facts["host"]
         self.port: int = facts["port"]
@@ -82,7 +92,12 @@ class RunningNode:
                 self._client.ask(self._address, ("stop", reason), self._stop_timeout + SHUTDOWN_SECONDS)
         finally:
             self._client.close()
-            self._base.shutdown()
+            self._end()
+
+    def _end(self) -> None:
+        self._base.shutdown()
+        if self._claim is not None:
+            self._claim.release()
 
     def run_until_interrupted(self) -> None:
         """Run on the calling thread until `interrupt`. Raises ProcessDown if the node ends by itself."""

@@ -5,13 +5,25 @@ order and answers. What touches the table alone is done within the message and t
 or its supervisor goes through `_in_turn`: operations on one queue name run one after the other, those on different names
 do not wait for each other. So two channels that declare the same name at once get the same queue (AB-82 to AB-88).
 
-Rows carry their durability; what is to survive a restart is written where the table is written, in the handlers below.
+With a data directory, virtual hosts, durable exchanges, durable queues and bindings between durable ends are also kept in a `MetadataStore`, and
+an answer goes out only after the commit that makes it true; commits are grouped (`group_commit`). The order is this:
+
+- **What is added is written first and put into the table after.** Nobody can be routed to, or through, what a crash would take back: a message confirmed by a queue whose
+  declaration is lost would be lost with it. An addition that cannot be written is refused (541) and has no effect.
+- **What is removed leaves the table at once, and is then written.** A queue that answered `delete` is gone whatever the disk says, and what a crash brings back had not been
+  answered. A removal that cannot be written is refused too, but stays in force and is written when the disk allows: deleting queues is how one makes room on a full disk.
+
+So everything durable in the table is on the disk, and of what is on the disk only removals that nobody was told of are missing in the table. What comes of itself (auto-delete,
+expiry) is written without anybody waiting. RabbitMQ changes its tables within one transaction and writes them later; it can lose a declaration that was answered.
+
+At its start, before it answers, it puts into the table what the store holds, and has the queues started by their supervisors with `recovering` set.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +32,9 @@ from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
 from ..runtime.errors import ProcessDown, ProcessError
 from ..runtime.process import Process
-from . import resources
+from ..store.data_dir import DataDir
+from ..store.metadata_store import Change, MetadataError, MetadataStore
+from . import durable_rows, resources
 from .arguments import (
     alternate_exchange,
     check_exchange_arguments,
@@ -31,15 +45,22 @@ from .arguments import (
     queue_type,
 )
 from .context import NodeContext
+from .durable_rows import removal
 from .exchange_types import EXCHANGE_TYPES, Binding, check_binding
-from .routing import ExchangeRow, QueueRow
+from .group_commit import GroupCommit
+from .info_items import binding_items, exchange_items, queue_items
+from .routing import ExchangeRow, QueueRow, Removed
+from .storage import StorageError
+
+log = logging.getLogger("warren.metadata")
 
 Operation = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class Metadata(Process):
     """
-    ('start', context, node)                            node answers ('start_vhost', name) with a queue supervisor
+    ('start', context, node)                            -> None, when what the data directory holds is there; StorageError.
+                                                        node answers ('start_vhost', name) with a queue supervisor
     ('create_vhost', name)                              -> None; an existing one is success (AB-169)
     ('declare_exchange', vhost, name, type, durable, auto_delete, internal, arguments)            -> None
     ('delete_exchange', vhost, name, if_unused)                                                   -> None
@@ -50,10 +71,11 @@ class Metadata(Process):
     ('delete_exclusive', connection_id)                 -> None, when all are gone
     ('register_reply', channel_id, address), ('unregister_reply', channel_id)                     -> None
     ('list', kind, vhost)                               -> list of dicts; kind: exchanges, bindings, queues, vhosts
+    ('write', changes)                                  -> None, when these and all before them are on the disk
 
     Refusals are AmqpErrors without class and method ids. From a connection: ('connection_opened', connection_id). From a
-    queue: ('queue_gone', vhost, name, queue_id) -> None; from supervisors: queue_restarted, queue_crashed (see there),
-    ('vhost_down', name).
+    queue: ('queue_gone', vhost, name, queue_id) -> None; from supervisors: queue_restarted, queue_crashed, queue_killed (see
+    there), ('vhost_down', name).
     """
 
     reply_errors = (AmqpError, ProcessError)
@@ -63,11 +85,83 @@ class Metadata(Process):
         self.supervisors: dict[str, Any] = {}  # virtual host -> address of its queue supervisor
         self.turns: dict[Hashable, deque[tuple[Any, Operation, tuple[Any, ...]]]] = {}
         self.exclusive: dict[str, dict[tuple[str, str], None]] = {}  # connection id -> (vhost, name) of its queues
+        self.store: MetadataStore | None = None
+        self.commits: GroupCommit | None = None  # None: everything is in memory
 
-    def on_start(self, sender: Any, context: NodeContext, node: Any) -> None:
+    async def on_start(self, sender: Any, context: NodeContext, node: Any) -> None:
         self.context = context
         self.routing = context.routing
         self.node = node
+        if context.settings.data_dir is not None:
+            await self._recover(DataDir(context.settings.data_dir).metadata)
+
+    def on_exit(self) -> None:
+        if self.store is not None:
+            self.store.close()
+
+    # --- the disk -----------------------------------------------------------------------------------------------------
+
+    async def _recover(self, path: str) -> None:
+        try:
+            self.store = await self.run_blocking(MetadataStore, path)
+            tables = await self.run_blocking(self.store.load)
+        except MetadataError as error:
+            raise StorageError(str(error)) from None
+        self.commits = GroupCommit(self, self.store)
+        found = durable_rows.stored(tables)
+        for name in found.vhosts:
+            try:
+                self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
+            except ProcessError as error:
+                log.error("vhost '%s' is down: %s", name, error)
+            self.routing.add_vhost(name)
+        for exchange in found.exchanges:
+            self.routing.put_exchange(exchange)
+        # Each by a message to itself, so that a row is in the table before anything further is heard of its queue.
+        for answer in [self.ask(self.myAddress, ("recover_queue", row)) for row in found.queues]:
+            await answer
+        for vhost, binding in found.bindings:
+            self.routing.add_binding(vhost, binding)
+        self.commits.note(found.stale)
+        log.info(
+            "recovered %d vhosts, %d exchanges, %d queues and %d bindings from '%s'",
+            len(found.vhosts),
+            len(found.exchanges),
+            len(found.queues),
+            len(found.bindings),
+            path,
+        )
+
+    async def on_recover_queue(self, sender: Any, row: QueueRow) -> None:
+        try:
+            row = await self._ask_supervisor(row.vhost, ("start_queue", row, True))
+        except AmqpError:
+            row = replace(row, state="stopped")
+        self.routing.put_queue(row)
+
+    async def _write(self, *changes: Change) -> None:
+        """Return when these changes, and all noted before, are on the disk. Raises AmqpError 541."""
+        await self.ask(self.myAddress, ("write", changes))
+
+    def on_write(self, sender: Any, changes: Sequence[Change]) -> None:
+        if self.commits is None:
+            self.reply(sender, None)
+        else:
+            self.commits.note(changes)
+            self.commits.wait(sender)
+
+    async def _settled(self, change: Change) -> None:
+        """Return when that row is not about to be written: what is not in the table is not on the disk either, or we do not say so."""
+        if self.commits is not None and self.commits.has_unwritten(change):
+            await self._write()
+
+    def after_batch(self) -> None:
+        if self.commits is not None:
+            self.commits.begin()
+
+    def on_timer(self, payload: Any) -> None:
+        assert self.commits is not None
+        self.commits.retry()
 
     # --- one after the other ------------------------------------------------------------------------------------------
 
@@ -98,9 +192,12 @@ class Metadata(Process):
         self._in_turn(("vhost", name), sender, self._create_vhost, name)
 
     async def _create_vhost(self, name: str) -> None:
-        if name not in self.supervisors:
-            self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
-            self.routing.add_vhost(name)
+        if name in self.supervisors:
+            return
+        if not self.routing.has_vhost(name):
+            await self._write(durable_rows.vhost_change(name))
+        self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
+        self.routing.add_vhost(name)
 
     def on_vhost_down(self, sender: Any, name: str) -> None:
         """Its queues are stopped and no new ones can be made (AB-63, AB-171)."""
@@ -114,7 +211,7 @@ class Metadata(Process):
 
     # --- exchanges ----------------------------------------------------------------------------------------------------
 
-    async def on_declare_exchange(
+    def on_declare_exchange(
         self,
         sender: Any,
         vhost: str,
@@ -125,21 +222,26 @@ class Metadata(Process):
         internal: bool,
         arguments: Table,
     ) -> None:
+        wanted = ExchangeRow(vhost, name, exchange_type, durable, auto_delete, internal, arguments)
+        self._in_turn(("exchange", vhost, name), sender, self._declare_exchange, wanted)
+
+    async def _declare_exchange(self, wanted: ExchangeRow) -> None:
+        vhost, name = wanted.vhost, wanted.name
         self._check_vhost(vhost)
-        if exchange_type not in EXCHANGE_TYPES:
-            raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{exchange_type}'")
+        if wanted.type not in EXCHANGE_TYPES:
+            raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{wanted.type}'")
         resources.check_not_default_exchange(name)
         row = self.routing.exchange(vhost, name)
-        if row is None:
-            resources.check_not_reserved("exchange", name)
-            check_exchange_arguments(vhost, name, arguments)
-            alternate = alternate_exchange(arguments)
-            self.routing.put_exchange(
-                ExchangeRow(vhost, name, exchange_type, durable, auto_delete, internal, arguments, alternate)
-            )
+        if row is not None:
+            old, new = [(item.type, item.durable, item.auto_delete, item.internal, item.arguments) for item in (row, wanted)]
+            check_exchange_equivalence(vhost, name, old, new)
             return
-        old = row.type, row.durable, row.auto_delete, row.internal, row.arguments
-        check_exchange_equivalence(vhost, name, old, (exchange_type, durable, auto_delete, internal, arguments))
+        resources.check_not_reserved("exchange", name)
+        check_exchange_arguments(vhost, name, wanted.arguments)
+        row = replace(wanted, alternate=alternate_exchange(wanted.arguments))
+        if row.durable and self.commits is not None:
+            await self._write(durable_rows.exchange_change(row))
+        self.routing.put_exchange(row)
 
     async def on_delete_exchange(self, sender: Any, vhost: str, name: str, if_unused: bool) -> None:
         self._check_vhost(vhost)
@@ -147,15 +249,30 @@ class Metadata(Process):
         phrase = resources.exchange_phrase(vhost, name)
         if name.startswith("amq."):
             raise AmqpError(ACCESS_REFUSED, f"deletion of system {phrase} not allowed")
-        if self.routing.exchange(vhost, name) is None:
+        row = self.routing.exchange(vhost, name)
+        if row is None:
+            await self._settled(Change("exchanges", (vhost, name), None))
             return
         if if_unused and self.routing.is_source(vhost, name):
             raise AmqpError(PRECONDITION_FAILED, f"{phrase} in use")
-        self.routing.remove_exchange(vhost, name)
+        await self._written_off(vhost, self.routing.remove_exchange(vhost, name), row)
+
+    async def _written_off(self, vhost: str, gone: Removed, row: ExchangeRow | None = None) -> None:
+        """Return when what has been removed from the table is not on the disk either. Raises AmqpError 541."""
+        if self._note_removed(vhost, gone, row):
+            await self._write()
+
+    def _note_removed(self, vhost: str, gone: Removed, row: ExchangeRow | QueueRow | None = None) -> bool:
+        """Have what has been removed from the table deleted on the disk; False if nothing of it was there."""
+        if self.commits is None:
+            return False
+        changes = durable_rows.removals(self.routing, vhost, gone, row)
+        self.commits.note(changes)
+        return bool(changes)
 
     # --- bindings -----------------------------------------------------------------------------------------------------
 
-    async def on_bind(
+    def on_bind(
         self,
         sender: Any,
         vhost: str,
@@ -166,21 +283,41 @@ class Metadata(Process):
         arguments: Table,
         connection_id: str,
     ) -> None:
-        _check_binding_names(kind, destination, source)
-        source_row = self.routing.exchange(vhost, source)
+        binding = Binding.of(source, kind, destination, routing_key, arguments)
+        self._in_turn(("binding", vhost, binding), sender, self._bind, vhost, binding, connection_id)
+
+    async def _bind(self, vhost: str, binding: Binding, connection_id: str) -> None:
+        is_durable = self._check_bind(vhost, binding, connection_id)
+        if is_durable and self.commits is not None and not self.routing.has_binding(vhost, binding):
+            change = durable_rows.binding_change(vhost, binding)
+            await self._write(change)
+            is_durable = False
+            try:
+                # What it binds may have gone meanwhile, or have passed its name on.
+                is_durable = self._check_bind(vhost, binding, connection_id)
+            finally:
+                if not is_durable:
+                    self.commits.note([removal(change)])
+        self.routing.add_binding(vhost, binding)
+
+    def _check_bind(self, vhost: str, binding: Binding, connection_id: str) -> bool:
+        """Raises AmqpError if the binding may not be; else whether it is durable (AB-73)."""
+        _check_binding_names(binding)
+        source_row = self.routing.exchange(vhost, binding.source)
         if source_row is None:
-            raise resources.no_exchange(vhost, source)
-        if kind == "exchange":
-            if self.routing.exchange(vhost, destination) is None:
-                raise resources.no_exchange(vhost, destination)
-            check_binding(source_row.type, arguments)
-        else:
-            queue_row = self.routing.queue(vhost, destination)
-            if queue_row is None:
-                raise resources.no_queue(vhost, destination)
-            check_binding(source_row.type, arguments)
-            _check_owner(queue_row, connection_id)
-        self.routing.add_binding(vhost, Binding.of(source, kind, destination, routing_key, arguments))
+            raise resources.no_exchange(vhost, binding.source)
+        if binding.kind == "exchange":
+            exchange_row = self.routing.exchange(vhost, binding.destination)
+            if exchange_row is None:
+                raise resources.no_exchange(vhost, binding.destination)
+            check_binding(source_row.type, binding.arguments)
+            return source_row.durable and exchange_row.durable
+        queue_row = self.routing.queue(vhost, binding.destination)
+        if queue_row is None:
+            raise resources.no_queue(vhost, binding.destination)
+        check_binding(source_row.type, binding.arguments)
+        _check_owner(queue_row, connection_id)
+        return source_row.durable and queue_row.durable
 
     async def on_unbind(
         self,
@@ -193,15 +330,17 @@ class Metadata(Process):
         arguments: Table,
         connection_id: str,
     ) -> None:
-        _check_binding_names(kind, destination, source)
         binding = Binding.of(source, kind, destination, routing_key, arguments)
+        _check_binding_names(binding)
         if not self.routing.has_binding(vhost, binding):
+            if self.commits is not None:
+                await self._settled(durable_rows.binding_change(vhost, binding))
             return
         if kind == "queue":
             queue_row = self.routing.queue(vhost, destination)
             assert queue_row is not None
             _check_owner(queue_row, connection_id)
-        self.routing.remove_binding(vhost, binding)
+        await self._written_off(vhost, self.routing.remove_binding(vhost, binding))
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
@@ -249,7 +388,15 @@ class Metadata(Process):
             check_queue_equivalence(vhost, name, old, (wanted.durable, wanted.auto_delete, wanted.arguments))
             return row, False
         check_queue_arguments(vhost, name, wanted.arguments, self.context.node_name)
-        row = await self._ask_supervisor(vhost, ("start_queue", wanted, False))
+        is_kept = wanted.durable and self.commits is not None
+        if is_kept:
+            await self._write(durable_rows.queue_change(wanted))
+        try:
+            row = await self._ask_supervisor(vhost, ("start_queue", wanted, False))
+        except AmqpError:
+            if is_kept:
+                self._note_removed(vhost, Removed([], []), wanted)
+            raise
         self.routing.put_queue(row)
         if row.exclusive_owner is not None:
             self.exclusive.setdefault(row.exclusive_owner, {})[vhost, name] = None
@@ -261,6 +408,7 @@ class Metadata(Process):
     async def _delete_queue(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> int:
         row = self.routing.queue(vhost, name)
         if row is None:
+            await self._settled(Change("queues", (vhost, name), None))
             return 0
         _check_owner(row, connection_id)
         ready = 0
@@ -270,7 +418,8 @@ class Metadata(Process):
             except ProcessDown:
                 # It crashed or ended just now. Either way it is to go, and not to be restarted (AB-63).
                 await self._ask_supervisor(vhost, ("forget_queue", row.queue_id))
-        self._remove(vhost, name, row.queue_id)
+        if self._remove(vhost, name, row.queue_id):
+            await self._write()
         return ready
 
     async def on_delete_exclusive(self, sender: Any, connection_id: str) -> None:
@@ -292,6 +441,15 @@ class Metadata(Process):
     async def on_queue_gone(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
         self._remove(vhost, name, queue_id)
 
+    def on_queue_killed(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
+        """It ended without having been asked to. Its messages, if they are on the disk, are not to be lost for that."""
+        row = self.routing.queue(vhost, name)
+        if row is not None and row.durable and self.commits is not None:
+            if row.queue_id == queue_id:
+                self.routing.put_queue(replace(row, state="stopped"))
+        else:
+            self._remove(vhost, name, queue_id)
+
     def on_queue_restarted(self, sender: Any, vhost: str, name: str, queue_id: str, address: Any) -> None:
         row = self.routing.queue(vhost, name)
         if row is not None and row.queue_id == queue_id:
@@ -302,17 +460,18 @@ class Metadata(Process):
         if row is not None and row.queue_id == queue_id:
             self.routing.put_queue(replace(row, state="crashed"))
 
-    def _remove(self, vhost: str, name: str, queue_id: str) -> None:
-        """Take a queue and its bindings out of the table (AB-86), unless the name has meanwhile passed to another queue."""
+    def _remove(self, vhost: str, name: str, queue_id: str) -> bool:
+        """Take a queue and its bindings out of the table (AB-86), unless the name has meanwhile passed to another queue; True if something is to be written."""
         row = self.routing.queue(vhost, name)
         if row is None or row.queue_id != queue_id:
-            return
-        self.routing.remove_queue(vhost, name)
+            return False
+        gone = self.routing.remove_queue(vhost, name)
         if row.exclusive_owner is not None:
             owned = self.exclusive[row.exclusive_owner]
             del owned[vhost, name]
             if not owned:
                 del self.exclusive[row.exclusive_owner]
+        return self._note_removed(vhost, gone, row)
 
     async def _ask_supervisor(self, vhost: str, message: tuple[Any, ...]) -> Any:
         supervisor = self.supervisors.get(vhost)
@@ -346,56 +505,17 @@ class Metadata(Process):
         if kind == "vhosts":
             return [{"name": name} for name in self.routing.vhosts()]
         if kind == "exchanges":
-            return [_exchange_items(row) for name in vhosts for row in self.routing.exchanges(name)]
+            return [exchange_items(row) for name in vhosts for row in self.routing.exchanges(name)]
         if kind == "bindings":
-            return [_binding_items(name, binding) for name in vhosts for binding in self.routing.bindings(name)]
+            return [binding_items(name, binding) for name in vhosts for binding in self.routing.bindings(name)]
         return [queue_items(row) for name in vhosts for row in self.routing.queues(name)]
 
 
-def _check_binding_names(kind: str, destination: str, source: str) -> None:
-    resources.check_not_default_exchange(*((destination, source) if kind == "exchange" else (source,)))
+def _check_binding_names(binding: Binding) -> None:
+    names = (binding.destination, binding.source) if binding.kind == "exchange" else (binding.source,)
+    resources.check_not_default_exchange(*names)
 
 
 def _check_owner(row: QueueRow, connection_id: str) -> None:
     if row.exclusive_owner is not None and row.exclusive_owner != connection_id:
         raise resources.queue_locked(row.vhost, row.name)
-
-
-def _exchange_items(row: ExchangeRow) -> dict[str, Any]:
-    return {
-        "vhost": row.vhost,
-        "name": row.name,
-        "type": row.type,
-        "durable": row.durable,
-        "auto_delete": row.auto_delete,
-        "internal": row.internal,
-        "arguments": row.arguments,
-        "policy": "",
-    }
-
-
-def _binding_items(vhost: str, binding: Binding) -> dict[str, Any]:
-    return {
-        "vhost": vhost,
-        "source_name": binding.source,
-        "source_kind": "exchange",
-        "destination_name": binding.destination,
-        "destination_kind": binding.kind,
-        "routing_key": binding.routing_key,
-        "arguments": binding.arguments,
-    }
-
-
-def queue_items(row: QueueRow) -> dict[str, Any]:
-    """What is known of a queue without asking it: all there is to say of one that does not run."""
-    return {
-        "vhost": row.vhost,
-        "name": row.name,
-        "durable": row.durable,
-        "auto_delete": row.auto_delete,
-        "exclusive": row.exclusive_owner is not None,
-        "arguments": row.arguments,
-        "type": row.type,
-        "policy": "",
-        "state": row.state,
-    }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ..amqp.constants import CONNECTION_FORCED
@@ -28,10 +29,12 @@ from .alarms import Alarms
 from .context import NodeContext
 from .direct import DirectClient
 from .disk_monitor import DiskMonitor
+from .info_items import queue_items
 from .listener import Listener, ListenError
 from .memory_monitor import MemoryMonitor
-from .metadata import Metadata, queue_items
+from .metadata import Metadata
 from .routing import QueueRow, RoutingTable
+from .storage import StorageError
 from .vhost import VhostSupervisor
 
 log = logging.getLogger("warren.node")
@@ -47,7 +50,8 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings)             -> {'node_name', 'host', 'port', 'direct': address of the DirectClient, 'memory': the memory monitor's status}; ListenError
+    ('start', settings)             -> {'node_name', 'host', 'port', 'direct': address of the DirectClient, 'memory': the memory monitor's status}; ListenError, StorageError.
+                                       With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
     ('set_alarm', source, on)       -> True; source 'memory' or 'disk'. What the monitors raise and clear is beside it
@@ -64,6 +68,7 @@ class NodeSupervisor(Process):
 
     async def on_start(self, sender: Any, settings: Any) -> dict[str, Any]:
         self.settings = settings
+        self.listener: Any = None
         self.routing = RoutingTable()
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
@@ -74,7 +79,11 @@ class NodeSupervisor(Process):
         if settings.data_dir is not None:
             self.disk_monitor = self._core(DiskMonitor)
             await self.ask(self.disk_monitor, ("start", self.context, memory["total"]))
-        self.send(self.metadata, ("start", self.context, self.myAddress))
+        try:
+            await self.ask(self.metadata, ("start", self.context, self.myAddress))
+        except StorageError:
+            self.stop("cannot use its data directory")
+            raise
         await self.ask(self.metadata, ("create_vhost", settings.default_vhost))
         self.direct = self._core(DirectClient)
         self.send(self.direct, ("start", self.context))
@@ -100,6 +109,9 @@ class NodeSupervisor(Process):
             await self.ask(self.listener, closing, timeout=self.settings.stop_timeout / 1000)
         except ProcessTimeout:
             log.warning("some clients did not answer within %s ms; hanging up", self.settings.stop_timeout)
+        # What went with the connections goes from the disk too: auto-delete queues, and what they took along.
+        with suppress(AmqpError, ProcessTimeout):
+            await self.ask(self.metadata, ("write", ()), timeout=self.settings.stop_timeout / 1000)
         self.stop(reason)
         return True
 
@@ -132,6 +144,8 @@ class NodeSupervisor(Process):
     async def _close_vhost(self, name: str, reason: str) -> None:
         log.error("vhost '%s' is down: %s", name, reason)
         self.send(self.metadata, ("vhost_down", name))
+        if self.listener is None:
+            return  # it failed while the node starts, and nobody is connected yet
         connections = await self.ask(self.listener, ("connections",))
         asked = [(address, self._ask_info(address, ("info",))) for address in connections]
         for address, pending in asked:

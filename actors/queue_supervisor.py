@@ -35,7 +35,7 @@ class QueueSupervisor(Process):
     ('start_queue', row, recovering)    -> the row with the address of a new queue
     ('forget_queue', queue_id)          -> True; ends the queue if it runs, and does not restart it
 
-    To Metadata: ('queue_gone', vhost, name, queue_id), ('queue_restarted', vhost, name, queue_id, address),
+    To Metadata: ('queue_killed', vhost, name, queue_id), ('queue_restarted', vhost, name, queue_id, address),
     ('queue_crashed', vhost, name, queue_id).
     """
 
@@ -62,8 +62,8 @@ class QueueSupervisor(Process):
         row = supervised.row
         if not is_fault(reason):
             del self.queues[queue_id]
-            # A queue says so itself before it ends; this is for one that was killed.
-            self.send(self.context.metadata, ("queue_gone", row.vhost, row.name, queue_id))
+            # A queue that is to go says so itself before it ends; this is for one that was killed.
+            self.send(self.context.metadata, ("queue_killed", row.vhost, row.name, queue_id))
         elif supervised.restarts.allows(self.now()):
             log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
             address = self._start_queue(supervised, recovering=True).address

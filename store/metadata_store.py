@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ class MetadataWriteError(Exception):
 
 
 class Row(NamedTuple):
-    key: tuple[Hashable, ...]
+    key: tuple[Any, ...]
     fields: dict[str, Any]
 
 
@@ -58,7 +58,7 @@ class Change(NamedTuple):
     """Put a row, or delete it: `fields` is None. Deleting a row that is not there is no error."""
 
     table: str
-    key: tuple[Hashable, ...]
+    key: tuple[Any, ...]
     fields: dict[str, Any] | None
 
 
@@ -201,7 +201,7 @@ def _create(path: str) -> None:
     disk.sync_dir('')
 
 
-def _digest(key: tuple[Hashable, ...]) -> bytes:
+def _digest(key: tuple[Any, ...]) -> bytes:
     return blake2b(msgpack.packb(key, unicode_errors='surrogateescape'), digest_size=16).digest()
 
 
