@@ -1,0 +1,250 @@
+"""`MessageStore`: the process that owns the messages too large for the queue indexes of a vhost; one for persistent and one for transient ones.
+
+It is a shell around `store.store_engine.StoreEngine`, which decides; here is who asks, who is told, and which thread works.
+
+| message | from | meaning |
+|---|---|---|
+| ask `('start', settings)` | supervisor | recover; True if the store was left cleanly, by just the clients named |
+| `('register', client, address)` | queue | it will write; `address` hears `stored` and `bump`; None: it wants to hear nothing |
+| `('write', client, [(id, message)])` | queue | one reference more for each; a credit for each |
+| `('remove', client, [id])` | queue | one reference less for each |
+| ask `('read', id)`, ask `('read_many', [id])` | queue | the message or None; a list of such |
+| ask `('contains', id)` | queue | whether anybody refers to it |
+| `('forget', client)` | queue | it is gone and has removed what it wrote |
+| ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
+| ask `('close',)` | supervisor | no more work; leave cleanly, then end |
+| `('stored', kind, [id])` | to a queue | `written`: durable; `ignored`: removed before it was. Each write is answered by one of them (QS-30) |
+| `('bump', store, amount)` | to a queue | credit, 800 after each 800 of 4000 |
+
+Group commit: a sync starts as soon as something was written and none is under way; what is written meanwhile is the next one's. So an idle store syncs at
+once, a busy one with every sync it can, and a write waits for two syncs at most: no timer is needed to hold it to 25 ms on a disk that can.
+
+A full disk confirms nothing and is tried again every second; a sync that failed ends the process (`StoreBroken`), and its next life recovers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..runtime.credit import CreditFlow
+from ..runtime.process import Process
+from ..store.disk import RealDisk
+from ..store.store_engine import GcJob, ReadJob, StoreEngine, SyncJob
+
+CREDIT = (4000, 800)
+"""`msg_store_credit_disc_bound`: messages."""
+RETRY_SECONDS = 1.0
+
+log = logging.getLogger('warren.message_store')
+
+
+def no_references() -> Iterable[Sequence[bytes]]:
+    """Of a vhost without durable queues."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a `MessageStore` is started with.
+
+    name         'msg_store_persistent' or 'msg_store_transient': the folder beneath `root`, and the store's name in `bump`
+    root         folder of the vhost, of the operating system
+    clients      the queues whose own state was left cleanly, None if not all were
+    references   a module's function or a partial of one, called in another thread if references must be counted: the ids that queue indexes name, in portions
+    """
+
+    name: str
+    root: str
+    is_durable: bool = True
+    clients: Collection[str] | None = None
+    references: Callable[[], Iterable[Sequence[bytes]]] = no_references
+
+
+class MessageStore(Process):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._engine: StoreEngine | None = None
+        self._addresses: dict[str, Any] = {}
+        self._credit = CreditFlow(CREDIT, self._grant, key='msg_store_credit_disc_bound')
+        self._is_open = False
+        self._is_syncing = self._is_collecting = False
+        self._failed_sync: SyncJob | None = None
+        self._is_collection_paused = False
+        self._reading = 0
+        self._closers: list[Any] = []
+
+    async def on_start(self, sender: Any, settings: StoreSettings) -> bool:
+        self._name = settings.name
+        engine = StoreEngine(RealDisk(settings.root), settings.name, os.path.join(settings.root, settings.name, 'index'), settings.is_durable)
+        is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references)
+        self._engine = engine
+        self._is_open = True
+        return is_clean
+
+    @property
+    def engine(self) -> StoreEngine:
+        assert self._engine is not None, 'not started'
+        return self._engine
+
+    # -- clients
+
+    def on_register(self, sender: Any, client: str, address: Any) -> None:
+        self.engine.register(client, is_told=address is not None)
+        if address is not None:
+            self._addresses[client] = address
+            self.monitor(address, client)
+
+    def on_write(self, sender: Any, client: str, messages: list[tuple[bytes, bytes]]) -> None:
+        self._credit.take(client, len(messages))
+        if self._engine is not None:  # else it is closing, and what comes now is not confirmed
+            self._engine.write(client, messages)
+
+    def on_remove(self, sender: Any, client: str, ids: list[bytes]) -> None:
+        if self._engine is not None:
+            self._engine.remove(client, ids)
+
+    def on_contains(self, sender: Any, message_id: bytes) -> bool:
+        return self.engine.contains(message_id)
+
+    async def on_read(self, sender: Any, message_id: bytes) -> bytes | None:
+        return (await self._read([message_id]))[0]
+
+    async def on_read_many(self, sender: Any, ids: list[bytes]) -> list[bytes | None]:
+        return await self._read(ids)
+
+    async def _read(self, ids: Sequence[bytes]) -> list[bytes | None]:
+        job: ReadJob = self.engine.read(ids)
+        if not job.is_complete:
+            self._reading += 1
+            await self.run_blocking(job.run)
+            self._reading -= 1
+        self.engine.finish_read(job)
+        self._name_damaged()
+        self._close_when_quiet()
+        return job.messages
+
+    def on_forget(self, sender: Any, client: str) -> None:
+        if self._engine is not None:
+            self._engine.forget(client)
+        self._leave(client)
+
+    def on_detach(self, sender: Any, client: str) -> bool:
+        self.engine.detach(client)
+        return True
+
+    def on_down(self, name: Any, reason: str) -> None:
+        if self._engine is not None:
+            self._engine.lost(name)
+        self._leave(name)
+
+    def _leave(self, client: str) -> None:
+        self.demonitor(client)
+        self._credit.peer_down(client)
+        self._addresses.pop(client, None)
+
+    def _grant(self, client: str, amount: int) -> None:
+        if client in self._addresses:
+            self.send(self._addresses[client], ('bump', self._name, amount))
+
+    # -- work in other threads
+
+    def after_batch(self) -> None:
+        if self._is_open:
+            self._tell(self.engine)
+            self._collect()
+            self._sync()
+
+    def _tell(self, engine: StoreEngine) -> None:
+        for client, kind, ids in engine.take_reports():
+            if client in self._addresses:
+                self.send(self._addresses[client], ('stored', kind, ids))
+
+    def _sync(self) -> None:
+        if not self._is_syncing and self._is_open:
+            job = self.engine.take_sync()
+            if job is not None:
+                self._is_syncing = True
+                self.spawn(self._run_sync(job))
+
+    async def _run_sync(self, job: SyncJob | None) -> None:
+        while job is not None:
+            try:
+                await self.run_blocking(job.run)
+            except OSError as error:
+                log.error('%s: nothing is confirmed, another try in %g s: %s', self._name, RETRY_SECONDS, error)
+                self._failed_sync = job
+                self.start_timer(RETRY_SECONDS, 'sync')
+                return
+            self.engine.finish_sync(job)
+            self._tell(self.engine)
+            self._collect()
+            job = self.engine.take_sync() if self._is_open else None
+        self._is_syncing = False
+        self._close_when_quiet()
+
+    def _collect(self) -> None:
+        if not self._is_collecting and not self._is_collection_paused and self._is_open:
+            job = self.engine.take_gc()
+            if job is not None:
+                self._is_collecting = True
+                self.spawn(self._run_gc(job))
+
+    async def _run_gc(self, job: GcJob) -> None:
+        try:
+            await self.run_blocking(job.run)
+        except OSError as error:
+            log.warning('%s: garbage of files %s stays for now: %s', self._name, job.files, error)
+            self.engine.fail_gc(job)
+            self._is_collection_paused = True
+            self.start_timer(RETRY_SECONDS, 'collect')
+        else:
+            self.engine.finish_gc(job)
+            self._name_damaged()
+        self._is_collecting = False
+        self._sync()
+        self._collect()
+        self._close_when_quiet()
+
+    def on_timer(self, payload: Any) -> None:
+        if payload == 'sync' and self._failed_sync is not None:
+            job, self._failed_sync = self._failed_sync, None
+            self.spawn(self._run_sync(job))
+        elif payload == 'collect':
+            self._is_collection_paused = False
+
+    def _name_damaged(self) -> None:
+        for message_id in self.engine.damaged:
+            log.error('%s: message %s is damaged on disk and gone', self._name, message_id.hex())
+        self.engine.damaged.clear()
+
+    # -- the end
+
+    def on_close(self, sender: Any) -> None:
+        """Answered True when the store is closed."""
+        self._is_open = False
+        self._closers.append(sender)
+        self._close_when_quiet()
+
+    def _close_when_quiet(self) -> None:
+        if self._closers and not (self._is_syncing or self._is_collecting or self._reading):
+            closers, self._closers = self._closers, []
+            engine, self._engine = self.engine, None
+            self.spawn(self._finish(engine, closers))
+
+    async def _finish(self, engine: StoreEngine, closers: list[Any]) -> None:
+        await self.run_blocking(engine.close)
+        self._tell(engine)
+        for closer in closers:
+            self.reply(closer, True)
+        self.stop()
+
+    def on_exit(self) -> None:
+        # A job in another thread still uses the files: they are let go with it.
+        if self._engine is not None and not (self._is_syncing or self._is_collecting or self._reading):
+            self._engine.abandon()

@@ -1,0 +1,148 @@
+"""The message store as a process: the same conversation on the event loop and as an operating-system process of its own."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import pytest
+from thespian.actors import ActorSystem
+from thespian.test import get_free_admin_port
+
+from warren.actors.message_store import MessageStore, StoreSettings
+from warren.runtime.loop_base import LoopBase
+from warren.runtime.process import Process
+
+WAIT = 10
+BODY = b'x' * 10_000
+
+
+def name(number: int) -> bytes:
+    return number.to_bytes(16, 'big')
+
+
+def named(ids):
+    return [ids]
+
+
+class QueueStandIn(Process):
+    """Passes on what the test says, and remembers what the store tells it."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+        self.store = None
+
+    def on_create(self, sender):
+        self.store = self.createActor(MessageStore)
+        return True
+
+    def on_use(self, sender, store):
+        self.store = store
+        return True
+
+    def on_store(self, sender):
+        return self.store
+
+    def on_tell(self, sender, message):
+        self.send(self.store, message)
+        return True
+
+    def on_register(self, sender, client):
+        self.send(self.store, ('register', client, self.myAddress))
+        return True
+
+    async def on_pass_on(self, sender, message):
+        return await self.ask(self.store, message)
+
+    def on_stored(self, sender, kind, ids):
+        self.heard.extend((kind, message_id) for message_id in ids)
+
+    def on_bump(self, sender, store, amount):
+        self.heard.append((store, amount))
+
+    def on_heard(self, sender):
+        return self.heard
+
+
+def ask(system, address, *message):
+    answer = system.ask(address, ('ask', 1, message), WAIT)
+    assert answer is not None and answer[:3] == ('$answer', 1, True), answer
+    return answer[3]
+
+
+def heard(system, queue, count):
+    deadline = time.monotonic() + WAIT
+    while len(events := ask(system, queue, 'heard')) < count:
+        assert time.monotonic() < deadline, events
+        time.sleep(0.005)
+    return events
+
+
+@pytest.fixture(params=['LoopBase', 'multiprocTCPBase'], scope='module')
+def system(request):
+    if request.param == 'LoopBase':
+        system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    else:
+        system = ActorSystem(request.param, {'Admin Port': get_free_admin_port()}, logDefs={'version': 1, 'disable_existing_loggers': False}, transientUnique=True)
+    yield system
+    system.shutdown()
+
+
+def started(system, root, **settings):
+    """A queue whose store is started and knows it."""
+    queue = system.createActor(QueueStandIn)
+    ask(system, queue, 'create')
+    is_clean = ask(system, queue, 'pass_on', ('start', StoreSettings('msg_store_persistent', str(root), **settings)))
+    ask(system, queue, 'register', 'q')
+    return queue, is_clean
+
+
+def test_write_hear_read_remove(system, tmp_path):
+    """Written is told after the sync; what is removed is not there any more."""
+    queue, is_clean = started(system, tmp_path)
+    assert is_clean is False
+    ask(system, queue, 'tell', ('write', 'q', [(name(1), BODY), (name(2), b'two')]))
+    assert sorted(heard(system, queue, 2)) == [('written', name(1)), ('written', name(2))]
+    assert (tmp_path / 'msg_store_persistent' / '1.rdq').stat().st_size > len(BODY)
+    assert ask(system, queue, 'pass_on', ('read', name(1))) == BODY
+    ask(system, queue, 'tell', ('remove', 'q', [name(1)]))
+    assert ask(system, queue, 'pass_on', ('contains', name(1))) is False
+    assert ask(system, queue, 'pass_on', ('read_many', [name(2), name(1)])) == [b'two', None]
+    assert ask(system, queue, 'pass_on', ('close',)) is True
+
+
+def test_clean_stop_and_start(system, tmp_path):
+    """The next life believes the last one, reads from the files, and appends to them."""
+    queue, _ = started(system, tmp_path)
+    ask(system, queue, 'tell', ('write', 'q', [(name(1), BODY)]))
+    heard(system, queue, 1)
+    assert ask(system, queue, 'pass_on', ('detach', 'q')) is True
+    assert ask(system, queue, 'pass_on', ('close',)) is True
+    queue, is_clean = started(system, tmp_path, clients=['q'])
+    assert is_clean is True
+    assert ask(system, queue, 'pass_on', ('read', name(1))) == BODY
+    ask(system, queue, 'tell', ('write', 'q', [(name(2), BODY)]))
+    heard(system, queue, 1)
+    # This time nobody says goodbye: references are counted anew, from what queue indexes name.
+    assert ask(system, queue, 'pass_on', ('close',)) is True
+    queue, is_clean = started(system, tmp_path, clients=['q'], references=partial(named, [name(2)]))
+    assert is_clean is False
+    assert ask(system, queue, 'pass_on', ('read_many', [name(1), name(2)])) == [None, BODY]
+    assert ask(system, queue, 'pass_on', ('close',)) is True
+
+
+def test_credit_and_garbage(system, tmp_path):
+    """Credit comes back 800 at a time; files that nobody wants anything of are deleted."""
+    queue, _ = started(system, tmp_path)
+    for first in range(0, 2400, 200):
+        ask(system, queue, 'tell', ('write', 'q', [(name(number), BODY * 2) for number in range(first, first + 200)]))
+    events = heard(system, queue, 2400 + 3)
+    assert [event for event in events if event[0] == 'msg_store_persistent'] == [('msg_store_persistent', 800)] * 3
+    ask(system, queue, 'tell', ('remove', 'q', [name(number) for number in range(2400) if number % 8]))
+    deadline = time.monotonic() + WAIT
+    while sum(file.stat().st_size for file in (tmp_path / 'msg_store_persistent').glob('*.rdq')) > 32 << 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert ask(system, queue, 'pass_on', ('read_many', [name(8), name(1600)])) == [BODY * 2, BODY * 2]
+    assert ask(system, queue, 'pass_on', ('close',)) is True
