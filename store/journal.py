@@ -146,6 +146,12 @@ class Journal:
             file.close()
         return queues, retired
 
+    def replay(self) -> dict[int, Replayed]:
+        """What the files say now, for a queue that starts again alone. Everything is written, and nothing is under way."""
+        assert not self._in_flight and not self._payloads
+        numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]
+        return self._replay(numbers)[0]
+
     # -- gathering
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:

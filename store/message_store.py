@@ -97,8 +97,11 @@ class MessageStore:
 
     # -- start and stop
 
-    def recover(self) -> bool:
-        """True if the index can be believed: nothing more to do. False: `count` for each queue, then `finish_count`."""
+    def recover(self, may_trust: bool = True) -> bool:
+        """True if the index can be believed: nothing more to do. False: `count` for each queue, then `finish_count`.
+
+        It is not believed if a queue did not end cleanly (`may_trust`): the references of what that queue lost would stay for ever.
+        """
         marker = f'{self._directory}/{CLEAN_MARKER}'
         is_clean = self._disk.exists(marker) and self._is_durable
         if is_clean:
@@ -113,7 +116,7 @@ class MessageStore:
             numbers = []
         self._current = max(numbers, default=0) + 1  # never append to a file of an earlier life
         self._summaries = {number: _Summary(0, self._files.open(number).size()) for number in numbers}
-        if is_clean and not left_aside and self._is_plausible():
+        if is_clean and may_trust and not left_aside and self._is_plausible():
             return True
         self._index.clear()
         for number in numbers:

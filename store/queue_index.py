@@ -137,11 +137,13 @@ class QueueIndex:
         """
         self._disk.make_dir(self._directory)
         if clean is not None and (replayed is None or replayed.is_empty):
-            for number, unacked in clean.items():
-                segment = self._segments[number] = _Segment()
-                segment.unacked = unacked
-                segment.size = self._file_size(number)
-            return None
+            sizes = {number: self._file_size(number) for number in clean}
+            if all(sizes.values()):
+                for number, unacked in clean.items():
+                    segment = self._segments[number] = _Segment()
+                    segment.unacked, segment.size = unacked, sizes[number]
+                return None
+            # Somebody removed files: what is there counts (D-7).
         replayed = replayed or Replayed()
         count = body_bytes = 0
         next_number = replayed.next_number

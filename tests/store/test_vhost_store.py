@@ -1,0 +1,268 @@
+"""A virtual host's store as a whole: nothing confirmed is lost, wherever it ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from warren.store.disk import RealDisk
+from warren.store.faulty_disk import FaultyDisk
+from warren.store.message import Origin
+from warren.store.store_files import OVERHEAD
+from warren.store.vhost_store import VhostStore
+
+QUEUES = {1: None, 2: None, 3: 2}
+"""Queue id -> highest priority."""
+
+
+def content(mark: int, size: int) -> bytes:
+    return b'\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00' + size.to_bytes(8, 'big') + b'\x10\x00\x02\xce' + mark.to_bytes(8, 'big') + bytes(size)
+
+
+def origin(priority: int = 0, persistent: bool = True) -> Origin:
+    return Origin('', ('q',), b'\x10\x00\x02', persistent=persistent, priority=priority)
+
+
+def close_environments(store: VhostStore) -> None:
+    """A killed process lets go of its LMDB environments."""
+    for environment in (store.persistent._index._env, store.transient._index._env, store._terms._env):
+        environment.close()
+
+
+class VhostMachine(RuleBasedStateMachine):
+    """`confirmed` is what the store said is safe and nobody acked; `published` everything, by (queue, tag)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = FaultyDisk()
+        self.root = tempfile.mkdtemp()
+        self.published = {}
+        self.confirmed = set()
+        self.acked = set()
+        self.mark = 0
+        self.open()
+
+    def teardown(self):
+        shutil.rmtree(self.root)
+
+    def open(self):
+        self.store = VhostStore(self.disk, 'vhost', self.root, segment_entries=16, embed_below=60, journal_file_limit=1500)
+        self.store.recover(set(QUEUES))
+        self.queues = {queue: self.store.open_queue(queue, highest) for queue, highest in QUEUES.items()}
+        self.work = None
+        self.handed_out = {queue: [] for queue in QUEUES}
+
+    @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 12), size=st.sampled_from([1, 50]), priority=st.integers(0, 2),
+          persistent=st.sampled_from([True, True, False]))
+    def publish(self, queue, count, size, priority, persistent):
+        contents = [content(self.mark + index, size) for index in range(count)]
+        self.mark += count
+        tags = self.queues[queue].publish(origin(priority, persistent), contents, count * size, None, persistent)
+        if persistent:
+            self.published.update(((queue, tag), c) for tag, c in zip(tags, contents, strict=True))
+
+    @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 20))
+    def fetch(self, queue, count):
+        for delivery in self.queues[queue].fetch(count, True):
+            for tag, got in zip(delivery.tags, delivery.contents, strict=True):
+                assert not delivery.origin.persistent or self.published[queue, tag] == got
+            self.handed_out[queue] += delivery.tags
+
+    @rule(queue=st.sampled_from(sorted(QUEUES)), data=st.data())
+    def settle(self, queue, data):
+        tags = self.handed_out[queue]
+        chosen = tags[:data.draw(st.integers(0, len(tags)))]
+        if data.draw(st.booleans()):
+            self.queues[queue].ack(chosen)
+            self.acked.update((queue, tag) for tag in chosen)
+        else:
+            self.queues[queue].requeue(chosen)
+        self.handed_out[queue] = tags[len(chosen):]
+
+    @rule(mode=st.sampled_from(['lazy', 'default']), queue=st.sampled_from(sorted(QUEUES)))
+    def mode(self, mode, queue):
+        self.queues[queue].set_queue_mode(mode)
+
+    @rule(steps=st.integers(1, 4))
+    def work_on(self, steps):
+        """Publishing goes on between the steps."""
+        for _ in range(steps):
+            if self.work is None:
+                self.work = self.store.take_work()
+            else:
+                self.work.run()
+                self.store.done(self.work)
+                self.work = None
+                self.drain_confirmed()
+
+    def drain_confirmed(self):
+        for queue, opened in self.queues.items():
+            for first, last in opened.drain_confirmed():
+                self.confirmed.update((queue, tag) for tag in range(first, last + 1))
+
+    @precondition(lambda self: self.work is None)
+    @rule()
+    def stop(self):
+        self.store.stop()
+        self.drain_confirmed()
+        self.disk.crash(Random(1))
+        held = set(self.published) - self.acked
+        self.open()
+        assert self.found() == held
+
+    @precondition(lambda self: self.work is None)
+    @rule(queue=st.sampled_from(sorted(QUEUES)))
+    def restart_one_queue(self, queue):
+        """Its process failed; the store and the other queues go on."""
+        self.store.write_all()
+        self.drain_confirmed()
+        self.queues[queue] = self.store.reopen_queue(queue, QUEUES[queue])
+        self.handed_out[queue] = []
+        assert {key for key in self.found() if key[0] == queue} == {key for key in set(self.published) - self.acked if key[0] == queue}
+
+    @rule(seed=st.integers(0, 1 << 16), at=st.integers(1, 25), kill=st.booleans(), during=st.sampled_from(['work', 'stop', 'start']))
+    def crash(self, seed, at, kill, during):
+        self.disk.fail_after(at, KeyboardInterrupt())
+        try:
+            if during == 'work' or self.work:
+                self.work_on(4)
+            elif during == 'stop':
+                self.store.stop()
+                self.open()
+        except KeyboardInterrupt:
+            pass
+        self.disk.heal()
+        self.drain_confirmed()
+        for _ in range(2):
+            self.disk.kill() if kill else self.disk.crash(Random(seed))
+            close_environments(self.store)
+            self.disk.fail_after(at, KeyboardInterrupt())
+            try:
+                self.open()  # a crash inside recovery (C-22)
+            except KeyboardInterrupt:
+                pass
+            self.disk.heal()
+            self.disk.kill()
+            close_environments(self.store)
+        self.open()
+        found = self.found()
+        assert self.confirmed - self.acked <= found, 'QS-37'
+        self.published = {key: value for key, value in self.published.items() if key in found}
+        self.confirmed &= found
+        self.acked = set()
+
+    def found(self):
+        """Everything there is, none of it delivered yet."""
+        found = set()
+        for queue, opened in self.queues.items():
+            def visit(message, is_pending, acc, queue=queue):
+                if message.origin.persistent:
+                    assert self.published[queue, message.tag] == message.content, 'QS-38'
+                    acc.append((queue, message.tag))
+                return acc, True
+
+            found.update(opened.fold(visit, []))
+        return found
+
+    @invariant()
+    def references_agree(self):
+        if not self.store.persistent._in_flight and not self.store.persistent._locked:
+            self.store.persistent.check()
+
+
+TestVhostStore = VhostMachine.TestCase
+TestVhostStore.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+
+
+def opened(disk, root, queues=(1,)) -> VhostStore:
+    store = VhostStore(disk, 'vhost', str(root), segment_entries=16, embed_below=60, journal_file_limit=2000)
+    store.recover(set(queues))
+    return store
+
+
+def fill(queue, count, size=1):
+    return queue.publish(origin(), [content(n, size) for n in range(count)], count * size, None, True)
+
+
+def test_on_a_real_disk(tmp_path):
+    """Two starts and a backlog of small and large messages, through the operating system."""
+    disk = RealDisk(str(tmp_path / 'data'))
+    store = opened(disk, tmp_path)
+    queue = store.open_queue(1)
+    fill(queue, 100)
+    fill(queue, 100, 100)
+    store.write_all()
+    assert queue.drain_confirmed() == [(0, 199)]
+    store.stop()
+    store = opened(disk, tmp_path)
+    queue = store.open_queue(1)
+    assert [c for d in queue.fetch(300, False) for c in d.contents] == [content(n, size) for size in (1, 100) for n in range(100)]
+    store.stop()
+
+
+def test_unknown_queues_are_removed_at_start(tmp_path):
+    """C-17: a queue deleted in the metadata leaves nothing behind, neither files nor references."""
+    disk = FaultyDisk()
+    store = opened(disk, tmp_path, (1, 2))
+    for queue in (1, 2):
+        fill(store.open_queue(queue), 40, 100)
+    store.stop()
+    store = opened(disk, tmp_path, (2,))
+    assert disk.list('vhost/queues') == ['200']
+    assert len(store.open_queue(2)) == 40
+    store.persistent.check()
+    assert store.persistent.live_bytes == 40 * (len(content(0, 100)) + OVERHEAD)
+    store.stop()
+
+
+def test_deleted_queue_returns_its_space(tmp_path):
+    """Content, index and references go with the queue; nothing returns after a crash."""
+    disk = FaultyDisk()
+    store = opened(disk, tmp_path)
+    fill(store.open_queue(1), 40, 100)
+    store.write_all()
+    store.delete_queue(1)
+    store.write_all()
+    assert store.persistent.live_bytes == 0
+    disk.crash(Random(3))
+    close_environments(store)
+    store = opened(disk, tmp_path)
+    assert len(store.open_queue(1)) == 0
+    store.stop()
+
+
+def test_segment_size_is_fixed_at_first_use(tmp_path):
+    """D-2: a setting changed later does not change what the files mean."""
+    disk = FaultyDisk()
+    store = opened(disk, tmp_path)
+    fill(store.open_queue(1), 40)
+    store.stop()
+    store = VhostStore(disk, 'vhost', str(tmp_path), segment_entries=2048)
+    store.recover({1})
+    assert store._segment_entries == 16
+    assert len(store.open_queue(1).fetch(50, False)[0].contents) > 0
+    store.stop()
+
+
+@pytest.mark.parametrize('wiped', ['persistent', 'queues'])
+def test_wiped_directories_leave_a_working_queue(tmp_path, wiped):
+    """D-7: clean terms and a store or an index that is gone; what is there counts, nothing spins."""
+    disk = FaultyDisk()
+    store = opened(disk, tmp_path)
+    queue = store.open_queue(1)
+    fill(queue, 20, 100)
+    fill(queue, 20)
+    store.stop()
+    disk.delete_tree(f'vhost/{wiped}')
+    store = opened(disk, tmp_path)
+    queue = store.open_queue(1)
+    got = [c for d in queue.fetch(100, False) for c in d.contents]
+    assert got == ([content(n, 1) for n in range(20)] if wiped == 'persistent' else [])
+    assert queue.is_empty()
+    store.stop()
