@@ -70,7 +70,7 @@ class Anatomy:
         def fail(*_: Any) -> None:
             raise RuntimeError("told to crash")
 
-        self.call(lambda: setattr(self.queue(name), "_take", fail))
+        self.call(lambda: setattr(self.queue(name).intake, "_take", fail))
 
     # -- what there is -------------------------------------------------------------------------------------------------
 

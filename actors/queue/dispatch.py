@@ -1,0 +1,118 @@
+"""How messages leave a queue: fetched for consumers that can take them, sent by channel, and the slots of channel-wide limits (AB-122, AB-127, AB-128).
+
+A channel with a channel-wide prefetch gives out slots, since its consumers may be on several queues: a queue asks for as many as it has messages, uses what it
+gets, and returns the rest.
+"""
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from ...store.message import Delivery
+from .consumers import UNSENT_LIMIT, ChannelRecord, Share
+from .outbox import Outbox
+
+if TYPE_CHECKING:
+    from .process import Queue
+
+DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
+
+
+class Dispatch:
+    """The consuming side of a queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.outbox = Outbox()
+        self.awaits_write = False           # messages are ready and a consumer waits only for its socket
+        self._slot_holders: dict[str, ChannelRecord] = {}       # channels with slots that were not used yet
+
+    def deliver(self) -> None:
+        """Gives out messages from the head while somebody can take one."""
+        queue = self.queue
+        backing, consumers, expiry = queue.backing, queue.consumers, queue.expiry
+        self.awaits_write = False
+        if expiry.is_needed and not expiry.expire():
+            return
+        while len(consumers) and len(backing):
+            shares, taken = consumers.share(1 if expiry.is_needed and expiry.is_uneven else min(len(backing), DELIVERY_BATCH))
+            if not taken:
+                self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
+                self._return_all_slots()        # its consumers cannot use them now, those on other queues might
+                self._ask_for_slots()
+                return
+            if consumers.is_uniform:
+                self._assign(shares, backing.fetch(taken, not shares[0][0].no_ack))
+            else:
+                for consumer, start, stop, _ in shares:
+                    self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
+            if expiry.is_needed and not expiry.expire():
+                return
+        if not len(backing):
+            self._return_all_slots()
+
+    def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
+        """Gives the fetched messages to the consumers they were counted for."""
+        put = self.outbox.put
+        for consumer, start, stop, step in shares:
+            at = 0
+            for origin, redelivered, tags, contents in deliveries:
+                low = start - at if start >= at else -(at - start) % step
+                high = min(stop - at, len(contents))
+                at += len(contents)
+                if high <= 0:
+                    break
+                if low >= high:
+                    continue        # none of its turns falls into this run
+                if consumer.no_ack:
+                    put(consumer, (origin, redelivered, None, contents[low:high:step]))
+                    continue
+                taken = tags[low:high:step]
+                consumer.channel.pending.update(zip(taken, repeat(consumer)))
+                put(consumer, (origin, redelivered, taken, contents[low:high:step]))
+
+    def send(self) -> None:
+        queue = self.queue
+        for consumer, runs in self.outbox.take():
+            queue.send(consumer.channel.address, ("deliver", queue.queue_id, consumer.tag, runs))
+
+    # -- slots ------------------------------------------------------------------------------------------------------------------------------------
+
+    def set_limited(self, record: ChannelRecord, limited: bool) -> None:
+        record.limited = limited
+        record.slots, record.slots_asked = 0, False
+        self._slot_holders.pop(record.channel_id, None)
+        self.queue.consumers.resume(record)
+        self.queue.has_work = True
+
+    def add_slots(self, record: ChannelRecord, count: int) -> None:
+        """The channel lets `count` more messages through; what is not used goes back."""
+        if not record.limited:
+            return
+        record.slots += count
+        record.slots_asked = False
+        self._slot_holders[record.channel_id] = record
+        if self.queue.consumers.resume(record):
+            self.queue.has_work = True
+        else:
+            self.return_slots(record)
+
+    def return_slots(self, record: ChannelRecord) -> None:
+        self._slot_holders.pop(record.channel_id, None)
+        if record.slots > 0:
+            self.queue.send(record.address, ("slots_back", self.queue.queue_id, record.slots))
+            record.slots = 0
+
+    def _return_all_slots(self) -> None:
+        for record in list(self._slot_holders.values()):
+            self.return_slots(record)
+
+    def _ask_for_slots(self) -> None:
+        queue = self.queue
+        for record in queue.consumers.waiting_for_slots():
+            record.slots_asked = True
+            queue.send(record.address, ("ask_slots", queue.queue_id, len(queue.backing)))
+
+    def forget_channel(self, record: ChannelRecord) -> None:
+        self.outbox.drop(record)
+        self._slot_holders.pop(record.channel_id, None)

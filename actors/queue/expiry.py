@@ -1,0 +1,118 @@
+"""When messages of a queue expire (AB-94 to AB-97), and when the queue itself does (AB-93)."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...store.message import Message, Origin
+
+if TYPE_CHECKING:
+    from .process import Queue
+
+EXPIRY_STEP = 400           # messages expired before other work gets its turn (FC-36)
+
+
+class MessageExpiry:
+    """Expires messages at the head of the queue, by a timer that is set to the head's time."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.is_needed = False              # some message was published with an expiry
+        # A later message may expire before an earlier one, so each must be looked at when it becomes the head.
+        self.is_uneven = queue.settings.max_priority is not None
+        self._timer: Any = None
+        self._timer_at: int | None = None   # microseconds since the epoch
+
+    def now(self) -> int:
+        """Microseconds since the epoch."""
+        return int(self.queue.wall_clock() * 1_000_000)
+
+    def of(self, origin: Origin) -> int | None:
+        """When a message that arrives now expires; None: never."""
+        ttl = self.queue.settings.message_ttl
+        if origin.expiration is not None:
+            self.is_uneven = True
+            if ttl is None or origin.expiration < ttl:
+                ttl = origin.expiration
+        if ttl is None:
+            return None
+        self.is_needed = True
+        return self.now() + ttl * 1000
+
+    def expire(self) -> bool:
+        """Removes expired messages from the head. False if that was a step of a longer stretch: the rest follows in a message of the queue to itself."""
+        queue, now = self.queue, self.now()
+        head = queue.backing.head_expiry()
+        if head is None or head > now:
+            return True
+
+        def expired(expiry: int | None, size: int) -> bool:
+            return expiry is not None and expiry <= now
+
+        if queue.dead_letterer.is_enabled:
+            messages: list[Message] = []
+            queue.backing.fetchwhile(expired, collect, messages, EXPIRY_STEP)
+            queue.dead_letterer.publish("expired", messages)
+            queue.backing.ack([message.tag for message in messages])
+            count = len(messages)
+        else:
+            count = queue.backing.dropwhile(expired, EXPIRY_STEP).count
+            queue.dead_letterer.count("expired", count)
+        if count < EXPIRY_STEP:
+            return True
+        queue.send(queue.myAddress, ("expire_more",))
+        return False
+
+    def set_timer(self) -> None:
+        """Sets the timer to the head that is there now."""
+        queue = self.queue
+        head = queue.backing.head_expiry()
+        if head == self._timer_at:
+            return
+        if self._timer is not None:
+            queue.cancel_timer(self._timer)
+            self._timer = None
+        self._timer_at = head
+        if head is not None:
+            # One millisecond late rather than early (AB-95).
+            self._timer = queue.start_timer(max(0.0, head / 1e6 - queue.wall_clock()) + 0.001, "expiry")
+
+    def timer_fired(self) -> None:
+        self._timer = self._timer_at = None
+
+
+class Lease:
+    """`x-expires`: a queue that nobody uses for so long ends. Consuming, getting and declaring are uses, publishing is not."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self._seconds = None if queue.settings.expires is None else queue.settings.expires / 1000
+        self._timer: Any = None
+        self._since = 0.0
+
+    def restart(self) -> None:
+        """A use, or the last consumer's leaving, begins it anew. One timer serves many uses: it looks how long ago the last was."""
+        if self._seconds is not None:
+            self._since = self.queue.now()
+            if self._timer is None and not len(self.queue.consumers):
+                self._timer = self.queue.start_timer(self._seconds + 0.001, "lease")
+
+    def suspend(self) -> None:
+        """There is a consumer."""
+        if self._timer is not None:
+            self.queue.cancel_timer(self._timer)
+            self._timer = None
+
+    def timer_fired(self) -> bool:
+        """Whether the queue is to end."""
+        self._timer = None
+        if len(self.queue.consumers) or self._seconds is None:
+            return False
+        left = self._since + self._seconds - self.queue.now()
+        if left > 0:
+            self._timer = self.queue.start_timer(left + 0.001, "lease")
+        return left <= 0
+
+
+def collect(message: Message, messages: list[Message]) -> list[Message]:
+    messages.append(message)
+    return messages
