@@ -10,7 +10,7 @@ from warren.settings import SettingsError
 
 
 def test_defaults_are_those_of_the_specification():
-    """AB section 1 and FC section 1."""
+    """AB section 1, FC section 1, QS section 1."""
     settings = Settings()
     assert (settings.host, settings.port) == ("127.0.0.1", 5672)
     assert (settings.frame_max, settings.channel_max, settings.heartbeat) == (131_072, 2_047, 60)
@@ -18,6 +18,8 @@ def test_defaults_are_those_of_the_specification():
     assert settings.max_message_size == 134_217_728
     assert settings.consumer_timeout == 1_800_000
     assert settings.credit_flow_default_credit == (400, 200)
+    assert (settings.vm_memory_high_watermark, settings.vm_memory_high_watermark_paging_ratio) == (0.4, 0.5)
+    assert (settings.memory_monitor_interval, settings.disk_free_limit) == (500, 50_000_000)
     assert settings.data_dir is None
 
 
@@ -58,6 +60,11 @@ def test_a_key_like_no_other_lists_the_known_ones():
         ("server_properties", {"owner": 1}, "a table of texts"),
         ("default_consumer_prefetch", (1, 2), "a pair"),
         ("data_dir", 1, "a path"),
+        ("vm_memory_high_watermark", 1.5, "a share of memory from 0.0 to 1.0, or a whole number of bytes"),
+        ("vm_memory_high_watermark_paging_ratio", 0, "a number above 0.0"),
+        ("vm_memory_high_watermark_paging_ratio", "0.5", "a number above 0.0"),
+        ("total_memory_available_override_value", "1.5GB", "'512MiB' or '2GB'"),
+        ("disk_free_limit", "1 disk", "a multiple of memory such as 1.5, or"),
     ],
 )
 def test_a_wrong_value_names_key_value_and_what_is_wanted(key, value, reason):
@@ -86,6 +93,24 @@ def test_a_toml_file_is_read_and_keywords_win(tmp_path):
     settings = Settings.from_toml(file, port=0)
     assert (settings.port, settings.heartbeat, settings.credit_flow_default_credit) == (0, 10, (200, 50))
     assert settings.consumer_timeout is None
+
+
+def test_limits_as_rabbitmq_writes_them(tmp_path):
+    """QS 8.1, 8.6: its dotted keys; relative wins over absolute."""
+    file = tmp_path / "warren.toml"
+    file.write_text('vm_memory_high_watermark.absolute = "2GB"\ndisk_free_limit.relative = 1.5\ntotal_memory_available_override_value = "8GB"\n')
+    settings = Settings.from_toml(file)
+    assert (settings.vm_memory_high_watermark, settings.disk_free_limit) == (2_000_000_000, 1.5)
+    assert settings.total_memory_available_override_value == 8_000_000_000
+    file.write_text('heartbeat = 5\nvm_memory_high_watermark.absolute = "lots"\n')
+    with pytest.raises(SettingsError, match=r"warren\.toml, line 2: setting 'vm_memory_high_watermark' is .*'lots'"):
+        Settings.from_toml(file)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1, 1.5])
+def test_a_paging_ratio_of_one_and_more(ratio):
+    """D-13: any value above 0."""
+    assert Settings(vm_memory_high_watermark_paging_ratio=ratio).vm_memory_high_watermark_paging_ratio == ratio
 
 
 def test_a_wrong_key_in_a_file_names_file_and_line(tmp_path):

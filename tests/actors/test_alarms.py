@@ -54,6 +54,14 @@ def test_no_change_is_not(client, alarms, listener):
     assert heard(client, alarms, listener) == [("memory",), ()]
 
 
+def test_a_source_is_active_while_any_origin_says_so(client, alarms, listener):
+    """A person's alarm and a monitor's do not clear each other, and one on top of the other is no news."""
+    client.tell(alarms, ("register", listener))
+    for on, origin in ((True, "monitor"), (True, "operator"), (False, "monitor"), (False, "monitor"), (False, "operator")):
+        client.tell(alarms, ("set", "memory", on, origin))
+    assert heard(client, alarms, listener) == [("memory",), ()]
+
+
 def test_a_latecomer_hears_what_is_on(client, alarms, listener):
     client.ask(alarms, ("set", "disk", True), WAIT)
     client.tell(alarms, ("register", listener))

@@ -70,6 +70,14 @@ def test_the_report_names_address_url_and_how_to_stop():
         assert f"process {process.pid}" in process.report
 
 
+def test_the_report_says_when_publishers_are_blocked(tmp_path):
+    """QS 8.1: the watermark of the memory there is."""
+    config = tmp_path / "warren.toml"
+    config.write_text('vm_memory_high_watermark = 0.5\ntotal_memory_available_override_value = "3GiB"\n')
+    with started("--config", config) as (process, _port):
+        assert re.search(r"memory +publishers are blocked above 1\.5 GiB of 3 GiB\n", process.report)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_cleanly_and_clients_are_told(number):
     """Clients get connection.close 320; the process exits with 0."""
