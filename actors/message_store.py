@@ -245,6 +245,5 @@ class MessageStore(Process):
         self.stop()
 
     def on_exit(self) -> None:
-        # A job in another thread still uses the files: they are let go with it.
-        if self._engine is not None and not (self._is_syncing or self._is_collecting or self._reading):
+        if self._engine is not None:
             self._engine.abandon()

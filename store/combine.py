@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .disk import Disk, File
+from .lease import Lease
 from .location_index import Located, LocationIndex
 from .rdq_file import ASIDE_SUFFIX, DamagedRecord, file_name, parse_record
 
@@ -52,17 +53,22 @@ class CombineJob:
     `run` raises OSError if nothing has happened to the files, StoreBroken if the rename may or may not be durable.
     """
 
-    def __init__(self, disk: Disk, directory: str, index: LocationIndex, older: int, younger: int) -> None:
+    def __init__(self, lease: Lease, disk: Disk, directory: str, index: LocationIndex, older: int, younger: int) -> None:
         self.files = older, younger
         self.file_size = 0
         self.moves: list[Move] = []
         self.damaged: list[bytes] = []
         """Ids of records that were wanted and could not be read back; they are left out."""
+        self._lease = lease
         self._disk = disk
         self._directory = directory
         self._index = index
 
     def run(self) -> None:
+        with self._lease.work():
+            self._combine()
+
+    def _combine(self) -> None:
         older, _ = self.files
         path = f'{self._directory}/{older}{ASIDE_SUFFIX}'
         aside = self._disk.open(path, create=True)
@@ -125,26 +131,30 @@ def _neighbours(located: Sequence[Located]) -> Iterator[list[Located]]:
 class DeleteJob:
     """Finds out which messages the index still locates in files of which nothing is wanted; `moves` tells them."""
 
-    def __init__(self, index: LocationIndex, files: Sequence[int]) -> None:
+    def __init__(self, lease: Lease, index: LocationIndex, files: Sequence[int]) -> None:
         self.files = tuple(files)
         self.moves: list[Move] = []
+        self._lease = lease
         self._index = index
 
     def run(self) -> None:
-        self.moves = [Move(located, None) for number in self.files for located in self._index.located_in(number)]
+        with self._lease.work():
+            self.moves = [Move(located, None) for number in self.files for located in self._index.located_in(number)]
 
 
 class UnlinkJob:
     """Deletes files that the index knows nothing of. May be run again after an OSError."""
 
-    def __init__(self, disk: Disk, directory: str, files: Sequence[int]) -> None:
+    def __init__(self, lease: Lease, disk: Disk, directory: str, files: Sequence[int]) -> None:
         self.files = tuple(files)
+        self._lease = lease
         self._disk = disk
         self._directory = directory
 
     def run(self) -> None:
-        for number in self.files:
-            path = f'{self._directory}/{file_name(number)}'
-            if self._disk.exists(path):
-                self._disk.delete(path)
-        self._disk.sync_dir(self._directory)
+        with self._lease.work():
+            for number in self.files:
+                path = f'{self._directory}/{file_name(number)}'
+                if self._disk.exists(path):
+                    self._disk.delete(path)
+            self._disk.sync_dir(self._directory)

@@ -31,6 +31,7 @@ What differs from RabbitMQ: a message wanted no more is dropped from a locked fi
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,6 +40,7 @@ from . import store_recovery
 from .combine import CombineJob, DeleteJob, Move, StoreBroken, UnlinkJob
 from .disk import Disk
 from .file_summary import FileSummary
+from .lease import Lease
 from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
 from .open_files import OpenFile, OpenFiles
 from .rdq_file import OVERHEAD, DamagedRecord, read_message
@@ -136,6 +138,7 @@ class StoreEngine:
         self._index: LocationIndex
         self._summary = FileSummary(file_limit)
         self._files = OpenFiles(disk, directory)
+        self._lease = Lease(index_path + '.lock')
         self._clients: dict[str, _Client] = {}
         self._is_tainted = False
         self._waiting: dict[bytes, _Waiting] = {}
@@ -165,6 +168,8 @@ class StoreEngine:
         Otherwise `references` is asked for the ids that queues refer to. See `store_recovery`. May take long.
         """
         self._disk.make_dir(self._directory)
+        os.makedirs(os.path.dirname(self._index_path), exist_ok=True)
+        self._lease.wait()
         if not self._is_durable:
             store_recovery.erase(self._disk, self._directory, self._index_path)
         found = store_recovery.recover(self._disk, self._directory, self._index_path, self._boot_id, clients, references)
@@ -197,11 +202,15 @@ class StoreEngine:
             store_recovery.write_state(self._disk, self._directory, State(True, self._generation, self._boot_id, sorted(self._clients)))
 
     def abandon(self) -> None:
-        """Let go of everything without writing, as a crash does. A store that is closed, or was never recovered, has nothing."""
+        """Let go of everything without writing, as a crash does. A job that is under way ends first, in its thread; others do nothing any more.
+
+        A store that is closed, or was never recovered, has nothing.
+        """
         if self._is_open:
             self._is_open = False
             self._files.close()
-            self._index.close()
+            if self._lease.end():
+                self._index.close()
 
     # -- clients
 
@@ -377,7 +386,7 @@ class StoreEngine:
         self._told_now, self._told_next = self._told_next, {}
         self._gc_in_sync = self._gc
         changes = self._index.freeze(self._summary.take_changed(), self._intents(), self._end())
-        self._syncing = SyncJob(self._disk, self._directory, self._index, parts, changes, self._is_durable)
+        self._syncing = SyncJob(self._lease, self._disk, self._directory, self._index, parts, changes, self._is_durable)
         return self._syncing
 
     def finish_sync(self, job: SyncJob) -> None:
@@ -406,7 +415,7 @@ class StoreEngine:
             self._plan_gc()
         if self._gc is _Gc.UNLINKABLE and self._gc_job is not None:
             unlinked = self._gc_job.files[1:] if isinstance(self._gc_job, CombineJob) else self._gc_job.files
-            self._gc_job = UnlinkJob(self._disk, self._directory, unlinked)
+            self._gc_job = UnlinkJob(self._lease, self._disk, self._directory, unlinked)
         elif self._gc is not _Gc.READY:
             return None
         elif isinstance(self._gc_job, CombineJob):
@@ -418,12 +427,12 @@ class StoreEngine:
     def _plan_gc(self) -> None:
         emptied = self._summary.take_emptied()
         if emptied:
-            self._gc_job = DeleteJob(self._index, emptied)
+            self._gc_job = DeleteJob(self._lease, self._index, emptied)
         else:
             pair = self._summary.combinable()
             if pair is None:
                 return
-            self._gc_job = CombineJob(self._disk, self._directory, self._index, *pair)
+            self._gc_job = CombineJob(self._lease, self._disk, self._directory, self._index, *pair)
         for file in self._gc_job.files:
             self._summary.rows[file].locked = True
         self._gc = _Gc.PLANNED

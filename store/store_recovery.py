@@ -96,7 +96,8 @@ def write_state(disk: Disk, directory: str, state: State) -> None:
 def erase(disk: Disk, directory: str, index_path: str) -> None:
     """Nothing of the store is left; for a store whose content does not outlive the node."""
     for name in disk.list(directory):
-        disk.delete(f'{directory}/{name}')
+        if file_number(name) is not None or name.endswith(ASIDE_SUFFIX) or name.startswith(STATE):
+            disk.delete(f'{directory}/{name}')
     shutil.rmtree(index_path, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ import lmdb
 
 from .combine import StoreBroken
 from .disk import Disk
+from .lease import Lease
 from .location_index import Changes, LocationIndex
 from .rdq_file import file_name, record
 
@@ -30,8 +31,9 @@ class SyncJob:
     is_synced    False for a store whose content need not survive
     """
 
-    def __init__(self, disk: Disk, directory: str, index: LocationIndex, parts: Sequence[Part], changes: Changes, is_synced: bool) -> None:
+    def __init__(self, lease: Lease, disk: Disk, directory: str, index: LocationIndex, parts: Sequence[Part], changes: Changes, is_synced: bool) -> None:
         self.parts = parts
+        self._lease = lease
         self._disk = disk
         self._directory = directory
         self._index = index
@@ -40,6 +42,10 @@ class SyncJob:
         self._is_written = False
 
     def run(self) -> None:
+        with self._lease.work():
+            self._sync()
+
+    def _sync(self) -> None:
         if not self._is_written:
             for part in self.parts:
                 self._write(part)

@@ -434,9 +434,9 @@ def test_failed_sync_ends_the_store(store, vhost):
 
 
 def test_transient_store_is_empty_at_every_start(tmp_path):
-    """It syncs nothing, reports what was written, and does not outlive the node."""
+    """It syncs nothing, reports what was written, and does not outlive the node, however that ended."""
     disk = FaultyDisk()
-    for _ in range(2):
+    for _ in range(3):
         store = StoreEngine(disk, 't', str(tmp_path / 't'), is_durable=False)
         assert not store.recover(['q'], lambda: ())
         assert store.file_sizes == (0, 0)
@@ -446,5 +446,21 @@ def test_transient_store_is_empty_at_every_start(tmp_path):
         sync(store)
         assert store.take_reports() == [Report('q', 'written', [A])]
         assert disk.syncs == before
+        store.detach('q')
+        store.close()
+
+
+@pytest.mark.parametrize('is_durable', [True, False])
+def test_index_beside_the_data_files(tmp_path, is_durable):
+    """A store may have all it has in one directory."""
+    disk = RealDisk(str(tmp_path))
+    for life in range(3):
+        store = StoreEngine(disk, 's', str(tmp_path / 's' / 'index'), is_durable)
+        assert store.recover(['q'], lambda: ()) is (is_durable and life > 0)
+        assert store.contains(A) is (is_durable and life > 0)
+        store.register('q')
+        if not store.contains(A):
+            store.write('q', [(A, b'body')])
+        sync(store)
         store.detach('q')
         store.close()
