@@ -5,11 +5,7 @@
     metadata/                     LMDB: vhosts, exchanges, queues, bindings (`metadata_store`)
     vhosts/<id>/                  id: 32 hex digits of the name's BLAKE2 digest, so any name is a file name
         name                      the vhost's name in UTF-8, for people
-        journal/                  one write-ahead journal for all queues of the vhost (`journal`)
-        queues/<number>/          a queue's index segments (`queue_index`); number: 16 hex digits, see `queue_number`
-        msg_store_persistent/     messages too large for an index (`message_store`)
-        msg_store_transient/      the same, emptied at start
-        recovery/                 what queues said at a clean stop (`recovery_terms`)
+        ...                       its messages (`vhost_store`)
 
 `claim` is the only way in. It refuses, with a `DataDirError` that says what, why and the way out: a directory in use, one of a newer format, one that is not warren's,
 one that cannot be written, one that has lost its metadata. The lock is the kernel's and ends with the process, however that ends; what is written in `lock` only names
@@ -26,6 +22,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 
+from .disk import RealDisk
+
 FORMAT = 1
 """The format written, and the newest one that can be read."""
 
@@ -38,36 +36,6 @@ _SHOWN_MOST = 3
 
 class DataDirError(Exception):
     """The directory cannot be used; the text says what, why and the way out."""
-
-
-@dataclass(frozen=True, slots=True)
-class VhostDir:
-    """The paths of one virtual host."""
-
-    path: str
-
-    @property
-    def journal(self) -> str:
-        return f'{self.path}/journal'
-
-    @property
-    def queues(self) -> str:
-        return f'{self.path}/queues'
-
-    @property
-    def msg_store_persistent(self) -> str:
-        return f'{self.path}/msg_store_persistent'
-
-    @property
-    def msg_store_transient(self) -> str:
-        return f'{self.path}/msg_store_transient'
-
-    @property
-    def recovery(self) -> str:
-        return f'{self.path}/recovery'
-
-    def queue(self, queue_id: str) -> str:
-        return f'{self.queues}/{queue_number(queue_id):016x}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +52,30 @@ class DataDir:
     def vhosts(self) -> str:
         return f'{self.path}/vhosts'
 
-    def vhost(self, name: str) -> VhostDir:
-        return VhostDir(f'{self.vhosts}/{vhost_id(name)}')
+    def vhost(self, name: str) -> str:
+        """The directory of the virtual host, the same after every restart."""
+        return f'{self.vhosts}/{vhost_id(name)}'
 
-    def make_vhost(self, name: str) -> VhostDir:
-        """The vhost's directory, there and durably so when it returns; one that exists stays as it is. Raises OSError."""
-        vhost = self.vhost(name)
-        for path in (self.vhosts, vhost.path):
-            if not os.path.isdir(path):
-                os.mkdir(path, 0o750)
-                _sync_dir(os.path.dirname(path))
-        if not os.path.exists(f'{vhost.path}/name'):
-            _write_whole(vhost.path, 'name.new', 'name', name.encode('utf-8', 'surrogateescape'))
-        return vhost
+    def make_vhost(self, name: str) -> str:
+        """That directory, there and durably so when this returns; one that exists stays as it is. Raises OSError."""
+        path = self.vhost(name)
+        RealDisk(self.path).make_dir(f'vhosts/{vhost_id(name)}')
+        if not os.path.exists(f'{path}/name'):
+            _write_whole(path, 'name.new', 'name', name.encode('utf-8', 'surrogateescape'))
+        return path
 
 
 def vhost_id(name: str) -> str:
-    """What the vhost's directory is called, now and after every restart."""
+    """What the vhost's directory is called."""
     return blake2b(name.encode('utf-8', 'surrogateescape'), digest_size=16).hexdigest()
 
 
 def queue_number(queue_id: str) -> int:
-    """The u64 by which journal, recovery terms and directories know a queue: the first half of its id, 32 random hex digits."""
-    return int(queue_id[:16], 16)
+    """The number by which journal, recovery terms and directories know a queue: the first 56 of the 128 random bits of its id, in hex digits.
+
+    56, because eight more tell the levels of a priority queue apart (`vhost_store`).
+    """
+    return int(queue_id[:14], 16)
 
 
 class Claim:
@@ -149,12 +118,13 @@ def claim(path: str, node_name: str) -> Claim:
 
 
 def _make(path: str) -> None:
-    if os.path.isdir(path):
-        return
-    if os.path.lexists(path):
-        raise DataDirError(f"data directory '{path}' is not a directory; move that file away, or choose another data_dir")
-    os.makedirs(path, 0o750)
-    _sync_dir(os.path.dirname(path))
+    above = path
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        where = 'it' if above == path else f"'{above}'"
+        raise DataDirError(f"data directory '{path}' cannot be used: {where} is not a directory. Move that file away, or choose another data_dir")
+    RealDisk('/').make_dir(path[1:])
 
 
 def _check_format(path: str) -> int | None:
@@ -216,13 +186,6 @@ def _write_whole(directory: str, temporary: str, name: str, data: bytes) -> None
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(f'{directory}/{temporary}', f'{directory}/{name}')
-    _sync_dir(directory)
-
-
-def _sync_dir(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    disk = RealDisk(directory)
+    disk.rename(temporary, name)
+    disk.sync_dir('')
