@@ -8,8 +8,8 @@ A `float` is always relative to memory and an `int` always bytes, so what these 
 the watermarks 0 and 1, which are shares: RabbitMQ takes whole numbers for them too. Its dotted keys come out of TOML as tables and are
 understood: `vm_memory_high_watermark.absolute = "2GB"`, `disk_free_limit.relative = 1.5`. As there, relative wins where both are given.
 
-Units are RabbitMQ's: `k`, `K`, `KiB` are 1024 bytes, `kB` 1000; so for M and G. RabbitMQ falls back to its default when it cannot read a limit; here
-that is a `LimitError` that says what would be right.
+Units are RabbitMQ's: `k`, `K`, `KiB` are 1024 bytes, `kB` 1000; so for M and G. RabbitMQ falls back to its default when it cannot read a limit, and takes a
+share above 1.0 for 1.0; here that is a `LimitError` that says what would be right.
 """
 
 from __future__ import annotations
