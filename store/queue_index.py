@@ -3,20 +3,18 @@
 How it works
 ------------
 What is published is said to the journal and remembered here as **unfolded**. An ack of an unfolded entry forgets it: a message
-consumed early never reaches a file of the index. `flush` folds what is left into **segments**, files `<n>.idx` for the numbers
-`n * E .. (n + 1) * E - 1`; only then may the journal give up its old files. A segment whose entries are all acked is deleted.
+consumed early never reaches a file of the index. `flush` folds what is left into **segments**, files `<n>.idx` for the numbers `n
+* E .. (n + 1) * E - 1`; only then may the journal give up its old files. A segment whose entries are all acked is deleted.
 
-`flush` writes, which goes to the page cache, and returns what must be synced before the journal retires anything, for another thread to do (QS-21).
+`flush` writes, which goes to the page cache, and returns what must be synced before the journal retires anything, for another
+thread to do (QS-21).
 
-A segment file is a sequence of frames (see `records`):
+A segment's file is a sequence of blocks of entries and of acks (see `segment_file`). The state of a number is the union of what
+segments and journal say: published in either, acked in either (QS-25). Records of one number may therefore be repeated, after a
+crash between a flush and the journal's retirement, without harm (C-12).
 
-    ENTRIES   u64 first number | u64 last number | u32 entries | runs       a **block**: at most 512 messages and about 256 KiB
-    ACKS      spans
-
-The state of a number is the union of what segments and journal say: published in either, acked in either (QS-25). Records of one number may therefore be
-repeated, after a crash between a flush and the journal's retirement, without harm (C-12).
-
-In memory a segment costs two integers; the two used last also a table of their blocks and 16 KiB of acked flags, so that a backlog costs disk, not memory.
+In memory a segment costs two integers; the two used last also a table of their blocks and 16 KiB of acked flags, so that a
+backlog costs disk, not memory.
 
 Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them (section 4.10).
 """
@@ -27,20 +25,17 @@ import re
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from struct import Struct
 from typing import NamedTuple, Protocol
 
 from .disk import Disk, File
 from .journal import Replayed
-from .records import FRAME, Damaged, Kind, decode_runs, decode_spans, encode_run, encode_spans, frame, frames, read_frame, stub_id
+from .records import FRAME, Damaged, Kind, decode_runs, decode_spans, frames, read_frame, stub_id
 from .run import PendingRuns, Run, spans
+from .segment_file import BLOCK, Block, Entries, Table, cut, encode, mark
 
 SEGMENT_ENTRIES = 16384
-BLOCK_MESSAGES = 512
-BLOCK_BYTES = 256 << 10
 MAPS_KEPT = 2
 SUFFIX = '.idx'
-_BLOCK = Struct('>QQI')
 _LIVE = re.compile(b'\0+')
 _GONE = re.compile(b'\1+')
 
@@ -55,35 +50,12 @@ class Log(Protocol):
     def delete(self, queue: int) -> int: ...
 
 
-class Entries(NamedTuple):
-    """A run read back, and whether its contents are stubs."""
-
-    run: Run
-    is_stored: bool
-
-
 class Recovered(NamedTuple):
     """Un-acked messages found, their body bytes, and the number after the highest ever seen."""
 
     messages: int
     body_bytes: int
     next_number: int
-
-
-class _Block(NamedTuple):
-    first: int
-    last: int
-    offset: int
-
-
-class _Map:
-    """Where the entries of a segment stand in its file, and which are acked (a byte each)."""
-
-    __slots__ = ('blocks', 'acked')
-
-    def __init__(self, entries: int) -> None:
-        self.blocks: list[_Block] = []
-        self.acked = bytearray(entries)
 
 
 class _Segment:
@@ -123,7 +95,7 @@ class QueueIndex:
         self._embedded = PendingRuns()
         self._stored = PendingRuns()
         self._segments: dict[int, _Segment] = {}
-        self._maps: OrderedDict[int, _Map] = OrderedDict()
+        self._maps: OrderedDict[int, Table] = OrderedDict()
         self._unsynced: set[int] = set()  # segments written since the last flush that returned
         self._are_names_unsynced = False
 
@@ -166,14 +138,14 @@ class QueueIndex:
         for number in self._on_disk():
             base = number * self._entries
             acked = bytearray(self._entries)
-            _mark(acked, replayed.acked, base)
+            mark(acked, replayed.acked, base)
             stubs: dict[int, bytes] = {}
             file = self._disk.open(self._path(number))
             for kind, payload, _, _ in frames(file):
                 if kind == Kind.ACKS:
-                    _mark(acked, decode_spans(payload), base)
+                    mark(acked, decode_spans(payload), base)
                     continue
-                for run, is_stored in decode_runs(payload[_BLOCK.size:]):
+                for run, is_stored in decode_runs(payload[BLOCK.size:]):
                     if is_stored and run.origin.persistent:
                         stubs.update(zip(range(run.first, run.end), run.contents, strict=True))
             file.close()
@@ -196,16 +168,16 @@ class QueueIndex:
         for kind, payload, _, end in frames(file):
             segment.size = end
             if kind == Kind.ENTRIES:
-                found += [Entries(run, is_stored) for run, is_stored in decode_runs(payload[_BLOCK.size:])]
+                found += [Entries(run, is_stored) for run, is_stored in decode_runs(payload[BLOCK.size:])]
             else:
-                _mark(acked, decode_spans(payload), base)
+                mark(acked, decode_spans(payload), base)
         if file.size() != segment.size:
             file.truncate(segment.size)  # D-9
         # A killed process leaves bytes and names that nobody synced; the journal that still has them may be retired after this.
         file.sync()
         file.close()
         acked_before = acked[:]
-        _mark(acked, replayed.acked, base)
+        mark(acked, replayed.acked, base)
         seen = bytearray(self._entries)
         kept = kept_bytes = highest = 0
         for run, is_stored in found:
@@ -257,7 +229,7 @@ class QueueIndex:
                     self._ack(part)
                 return
         for number in range(span[0] // self._entries, span[-1] // self._entries + 1):
-            part = _cut(span, number * self._entries, (number + 1) * self._entries)
+            part = cut(span, number * self._entries, (number + 1) * self._entries)
             if not part:
                 continue
             segment = self._segments[number]
@@ -269,7 +241,7 @@ class QueueIndex:
             else:
                 segment.acks.append(part)
             if number in self._maps:
-                _mark(self._maps[number].acked, [part], number * self._entries)
+                mark(self._maps[number].acked, [part], number * self._entries)
 
     def ack_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
         """Ack every entry in `[start, stop)` but `keep`: a purge of messages that only the disk knows. Segments wholly inside are not read."""
@@ -329,7 +301,7 @@ class QueueIndex:
                 if block.first >= stop or block.last < start:
                     continue
                 _, payload, _ = read_frame(file, block.offset)
-                for run, is_stored in decode_runs(payload[_BLOCK.size:]):
+                for run, is_stored in decode_runs(payload[BLOCK.size:]):
                     low, high = max(start, run.first) - base, min(stop, run.end) - base
                     if low < high:
                         for live in _LIVE.finditer(unread, low, high):
@@ -338,25 +310,25 @@ class QueueIndex:
         finally:
             file.close()
 
-    def _map(self, number: int, file: File) -> _Map:
+    def _map(self, number: int, file: File) -> Table:
         table = self._maps.get(number)
         if table is None:
-            table = _Map(self._entries)
+            table = Table(self._entries)
             base = number * self._entries
             offset = 0
             segment = self._segments[number]
             while offset < segment.size:
-                head = file.read(offset, FRAME.size + _BLOCK.size)
+                head = file.read(offset, FRAME.size + BLOCK.size)
                 _, _, kind, size, _ = FRAME.unpack_from(head)
                 if kind == Kind.ENTRIES:
-                    first, last, _ = _BLOCK.unpack_from(head, FRAME.size)
-                    table.blocks.append(_Block(first, last, offset))
+                    first, last, _ = BLOCK.unpack_from(head, FRAME.size)
+                    table.blocks.append(Block(first, last, offset))
                 elif kind == Kind.ACKS:
-                    _mark(table.acked, decode_spans(read_frame(file, offset)[1]), base)
+                    mark(table.acked, decode_spans(read_frame(file, offset)[1]), base)
                 else:
                     raise Damaged(f'{self._path(number)}: a frame of kind {kind} at {offset}')
                 offset += FRAME.size + size
-            _mark(table.acked, segment.acks, base)
+            mark(table.acked, segment.acks, base)
             self._maps[number] = table
             if len(self._maps) > MAPS_KEPT:
                 self._maps.popitem(last=False)
@@ -406,20 +378,7 @@ class QueueIndex:
 
     def _append(self, number: int, segment: _Segment, pieces: list[Entries]) -> None:
         pieces.sort(key=lambda entries: entries.run.first)
-        buffers: list[bytes] = []
-        blocks = []
-        size = segment.size
-        for block in _blocks(pieces):
-            first, last = block[0].run.first, max(entries.run.end for entries in block) - 1
-            head = _BLOCK.pack(first, last, sum(len(entries.run.contents) for entries in block))
-            payload = b''.join([head, *(part for run, is_stored in block for part in encode_run(run, is_stored))])
-            buffers += [frame(Kind.ENTRIES, payload), payload]
-            blocks.append(_Block(first, last, size))
-            size += FRAME.size + len(payload)
-        if segment.acks:
-            payload = encode_spans(segment.acks)
-            buffers += [frame(Kind.ACKS, payload), payload]
-            size += FRAME.size + len(payload)
+        buffers, added, size = encode(pieces, segment.acks, segment.size)
         file = self._disk.open(self._path(number), create=True)
         try:
             if file.size() != segment.size:
@@ -434,7 +393,7 @@ class QueueIndex:
             segment.unacked += len(run.contents)
             (self._stored if is_stored else self._embedded).discard(range(run.first, run.end))
         if number in self._maps:
-            self._maps[number].blocks += blocks
+            self._maps[number].blocks += added
 
     def _at_boundaries(self, run: Run) -> Iterator[Run]:
         start = 0
@@ -474,37 +433,3 @@ class QueueIndex:
             return file.size()
         finally:
             file.close()
-
-
-def _cut(span: range, start: int, stop: int) -> range:
-    """The part of an ascending range that lies in `[start, stop)`."""
-    low = max(span.start, start)
-    low += (span.start - low) % span.step
-    return range(low, min(span.stop, stop), span.step)
-
-
-def _mark(acked: bytearray, gone: Iterable[range], base: int) -> None:
-    for span in gone:
-        part = _cut(span, base, base + len(acked))
-        if part:
-            acked[part.start - base:part[-1] + 1 - base:part.step] = b'\1' * len(part)
-
-
-def _blocks(pieces: list[Entries]) -> Iterator[list[Entries]]:
-    """Pieces, cut and grouped to blocks within the limits."""
-    block: list[Entries] = []
-    messages = size = 0
-    for run, is_stored in pieces:
-        each = max(1, run.body_bytes // len(run.contents))
-        step = BLOCK_MESSAGES if is_stored else max(1, min(BLOCK_MESSAGES, BLOCK_BYTES // each))
-        for start in range(0, len(run.contents), step):
-            part = run.part(start, min(start + step, len(run.contents)))
-            part_bytes = 0 if is_stored else part.body_bytes
-            if block and (messages + len(part.contents) > BLOCK_MESSAGES or size + part_bytes > BLOCK_BYTES):
-                yield block
-                block, messages, size = [], 0, 0
-            block.append(Entries(part, is_stored))
-            messages += len(part.contents)
-            size += part_bytes
-    if block:
-        yield block

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
-from .queue_index import Entries
 from .records import Damaged
 from .run import PendingRuns, Run, RunQueue
+from .segment_file import Entries
 
 DELTA_READ = 2048
 """Numbers that one load looks at."""

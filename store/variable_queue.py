@@ -22,18 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Any
 
-from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
+from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
 from .journal import Replayed
 from .message import Delivery, Message, Origin
+from .paging import IO_BATCH_SIZE, Paging
 from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
 from .queue_index import SEGMENT_ENTRIES, QueueIndex, Unsynced
 from .rates import Rates
 from .run import PendingRuns, Run, spans
 from .sub_queues import Delta, SubQueues
 
-PAGING_QUOTA = 8000
-"""Messages of a kind that one round moves (QS-14)."""
-IO_BATCH_SIZE = 4096
 LAZY_UNFOLDED_BYTES = 512 << 10
 """A lazy queue keeps no more than this in memory between two flushes (D-12)."""
 
@@ -51,22 +49,20 @@ class VariableQueue(BackingQueue):
         self._persistent = persistent
         self._replayed = replayed
         self._sync = sync
-        self._io_batch_size = io_batch_size
-        self._segment_entries = segment_entries
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
         self.sub_queues = SubQueues(self._place, self._pending)
         self._next = 0
         self._watermark = 0  # everything below was at the head once (D-5)
         self._rates = Rates(clock)
-        self._previous_ram = (0, 0)
-        self._target = INFINITE
         self._unconfirmed: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
         self._confirmed: list[tuple[int, int]] = []
         self._journal_position = self._journal_durable = self._store_durable = 0
         self._unsynced: list[Unsynced] = []
-        self.paging_is_due = False
-        """The last round had more to do: call `handle_info`."""
+        self.disk_error: OSError | None = None
+        """Why the last flush of the index failed, if it did."""
+        self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
+        """`paging.is_due`: the last round had more to do; call `handle_info`."""
 
     # -- life
 
@@ -113,11 +109,20 @@ class VariableQueue(BackingQueue):
         unsynced, self._unsynced = self._unsynced, []
         return unsynced
 
-    def flush_index(self) -> None:
-        """Fold what the journal alone has into segments: the journal is about to give up files."""
-        unsynced = self._index.flush()
+    def flush_index(self) -> bool:
+        """Fold what the journal alone has into segments: the journal is about to give up files, or memory is wanted.
+
+        False if the disk refused: nothing is lost, as the journal still has it all, and a later flush goes on; `disk_error` says why (QS-35).
+        """
+        try:
+            unsynced = self._index.flush()
+        except OSError as error:
+            self.disk_error = error
+            return False
+        self.disk_error = None
         if unsynced is not None:
             self._unsynced.append(unsynced)
+        return True
 
     # -- in
 
@@ -404,12 +409,12 @@ class VariableQueue(BackingQueue):
             delta = sub.delta
             return {'mode': 'lazy' if sub.is_lazy else 'default', 'q1': sub.q1.count, 'q2': sub.q2.count,
                     'delta': ['delta', delta.start, delta.count, delta.transient, delta.end], 'q3': sub.q3.count, 'q4': sub.q4.count,
-                    'len': len(self), 'target_ram_count': self._target, 'next_seq_id': self._next,
+                    'len': len(self), 'target_ram_count': self.paging.target, 'next_seq_id': self._next,
                     'next_deliver_seq_id': self._watermark, 'rates': list(self._rates.rates)}
         items: dict[str, Callable[[], int]] = {
-            'messages_ram': lambda: sub.ram_count + self._ram_acks(),
+            'messages_ram': lambda: sub.ram_count + self.paging.ram_acks(),
             'messages_ready_ram': lambda: sub.ram_count,
-            'messages_unacknowledged_ram': self._ram_acks,
+            'messages_unacknowledged_ram': self.paging.ram_acks,
             'messages_persistent': lambda: self._persistent_counts()[0],
             'message_bytes': lambda: self.ready_bytes + self.unacked_bytes,
             'message_bytes_ready': lambda: self.ready_bytes,
@@ -421,9 +426,6 @@ class VariableQueue(BackingQueue):
             'messages_paged_out': lambda: sub.delta.transient,
             'message_bytes_paged_out': lambda: sub.delta.transient_bytes}
         return items[key]() if key in items else ''
-
-    def _ram_acks(self) -> int:
-        return sum(run.live for run in self._pending.runs if not run.kind & ABSENT)
 
     def _persistent_counts(self) -> tuple[int, int]:
         delta = self.sub_queues.delta
@@ -447,61 +449,15 @@ class VariableQueue(BackingQueue):
             self.sub_queues.become_default()
 
     def set_ram_duration_target(self, seconds: float) -> None:
-        self._target = seconds if seconds == INFINITE else int(seconds * sum(self._rates.rates))
-        self._reduce_memory_use()
+        self.paging.set_duration(seconds)
+        self._page()
 
     def ram_duration(self) -> float:
-        self._rates.update()
-        ram = (self.sub_queues.ram_count, self._ram_acks())
-        previous, self._previous_ram = self._previous_ram, ram  # D-6
-        if self._rates.is_idle:
-            return INFINITE
-        return (sum(ram) + sum(previous)) / (4 * sum(self._rates.rates))
+        return self.paging.duration()
 
-    def _reduce_memory_use(self) -> None:
-        """One round of section 4.7."""
-        self.paging_is_due = False
-        if self._target == INFINITE:
-            return
-        sub = self.sub_queues
-        need = max(0, sub.ram_count + self._pageable_acks() - int(self._target))
-        quota = min(need, PAGING_QUOTA)
-        into, out, acks_into, acks_out = self._rates.rates
-        steps = (self._page_acks, sub.alphas_to_betas) if acks_into - acks_out > into - out else (sub.alphas_to_betas, self._page_acks)
-        left = quota
-        for step in steps if not sub.is_lazy else (self._page_acks,):
-            left = step(left)
-        chunk = max(0, sub.q2.count + sub.q3.count - self._permitted_betas())
-        if chunk >= (1 if sub.is_lazy else self._io_batch_size):
-            sub.betas_to_deltas(min(chunk, PAGING_QUOTA))
-        self.flush_index()
-        self.paging_is_due = quota > 0 and not left and need > quota or chunk > PAGING_QUOTA
-
-    def _permitted_betas(self) -> int:
-        """How many positions may stay in memory; fewer as the target shrinks."""
-        sub = self.sub_queues
-        if not len(sub):
-            return 1 << 62
-        target = int(self._target)
-        if sub.is_lazy:
-            return target
-        if not target:
-            return min(sub.q3.count, self._segment_entries)
-        betas = len(sub) - sub.q1.count - sub.q4.count
-        return max(self._segment_entries, betas - betas * betas // (betas + target))
-
-    def _pageable_acks(self) -> int:
-        return sum(run.live for run in self._pending.runs if run.kind & (TO_STORE | ABSENT) == TO_STORE)
-
-    def _page_acks(self, quota: int) -> int:
-        """Bodies of pending messages out of memory, the youngest first; whole runs, so a round may exceed its quota by one."""
-        for run in reversed(self._pending.runs):
-            if quota <= 0:
-                break
-            if run.kind & (TO_STORE | ABSENT) == TO_STORE:
-                self._place.trim(run)
-                quota -= run.live
-        return max(0, quota)
+    def _page(self) -> None:
+        if self.paging.round():
+            self.flush_index()
 
     # -- events
 
@@ -517,12 +473,12 @@ class VariableQueue(BackingQueue):
         self.flush_index()
 
     def resume(self) -> None:
-        self._reduce_memory_use()
+        self._page()
 
     def handle_info(self, event: Any) -> None:
         """Any event of one's own means that paging goes on."""
-        if self.paging_is_due:
-            self._reduce_memory_use()
+        if self.paging.is_due:
+            self._page()
 
     def invoke(self, owner: Any, event: Any) -> None:
         """`('journal', position)` and `('store', position)`: durable up to there."""

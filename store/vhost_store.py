@@ -219,9 +219,9 @@ class VhostStore:
         if work.folds:
             self.journal.retire(work.folds)
         elif self.journal.closed_files and all(replayed.is_empty for replayed in self._replayed.values()):
-            self._fold = self.journal.current
-            for queue in self._variable.values():
-                queue.flush_index()
+            current = self.journal.current
+            if all([queue.flush_index() for queue in self._variable.values()]):
+                self._fold = current
 
     def write_all(self) -> None:
         """All work, here and now."""

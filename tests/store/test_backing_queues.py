@@ -293,9 +293,9 @@ class VariableMachine(QueueMachine):
 
     @rule(most=st.sampled_from([0, 0, 5, INFINITE]))
     def page(self, most):
-        self.queue._target = most
+        self.queue.paging.target = most
         self.queue.resume()
-        while self.queue.paging_is_due:
+        while self.queue.paging.is_due:
             self.queue.handle_info('bump')
 
     @rule(mode=st.sampled_from(['default', 'lazy']))

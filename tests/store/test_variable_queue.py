@@ -81,9 +81,9 @@ def node(tmp_path) -> Node:
 
 
 def page_all(queue):
-    queue._target = 0
+    queue.paging.target = 0
     queue.resume()
-    while queue.paging_is_due:
+    while queue.paging.is_due:
         queue.handle_info('bump')
 
 
@@ -239,10 +239,10 @@ def test_paging_round_is_bounded(node):
     """QS-14: no round moves more than 8000 messages of a kind; it says that it has more to do."""
     for _ in range(10):
         node.publish(1000)
-    node.queue._target = 0
+    node.queue.paging.target = 0
     node.queue.resume()
     assert node.queue.info('messages_ready_ram') == 2000
-    assert node.queue.paging_is_due
+    assert node.queue.paging.is_due
     page_all(node.queue)
     assert node.queue.info('messages_ready_ram') == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 from random import Random
@@ -265,4 +266,54 @@ def test_wiped_directories_leave_a_working_queue(tmp_path, wiped):
     got = [c for d in queue.fetch(100, False) for c in d.contents]
     assert got == ([content(n, 1) for n in range(20)] if wiped == 'persistent' else [])
     assert queue.is_empty()
+    store.stop()
+
+
+def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
+    """QS-35: writes fail, nothing is confirmed; with room again the same work goes through, and all of it survives."""
+    disk = FaultyDisk(limit=3000)
+    store = opened(disk, tmp_path)
+    queue = store.open_queue(1)
+    fill(queue, 10)
+    store.write_all()
+    assert queue.drain_confirmed() == [(0, 9)]
+    fill(queue, 30)
+    fill(queue, 10, 200)
+    work = store.take_work()
+    for _ in range(2):
+        with pytest.raises(OSError, match='No space'):
+            work.run()
+    assert queue.drain_confirmed() == []
+    disk.limit = None
+    work.run()
+    store.done(work)
+    store.write_all()
+    assert queue.drain_confirmed() == [(10, 49)]
+    disk.crash(Random(5))
+    close_environments(store)
+    store = opened(disk, tmp_path)
+    assert len(store.open_queue(1)) == 50
+    store.stop()
+
+
+def test_segments_that_cannot_be_written_keep_the_journal(tmp_path):
+    """A fold that fails gives up no journal file; the next one that succeeds does."""
+    disk = FaultyDisk()
+    store = opened(disk, tmp_path)
+    queue = store.open_queue(1)
+    fill(queue, 60)
+    store.write_all()
+    fill(queue, 60)
+    work = store.take_work()
+    work.run()
+    disk.fail_after(1, OSError(errno.EROFS, 'read-only'))
+    store.done(work)
+    assert queue.disk_error is not None
+    assert store.journal.closed_files
+    disk.heal()
+    fill(queue, 1)
+    store.write_all()
+    assert queue.disk_error is None
+    assert not store.journal.closed_files
+    assert queue.drain_confirmed() == [(0, 120)]
     store.stop()

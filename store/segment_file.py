@@ -1,0 +1,95 @@
+"""An index segment's file: how its frames are laid out, grouped and found again.
+
+    ENTRIES   u64 first number | u64 last number | u32 entries | runs       a **block**: at most 512 messages and about 256 KiB
+    ACKS      spans
+
+See `records` for frames, runs and spans, and `queue_index` for what a segment is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from .records import FRAME, Kind, encode_run, encode_spans, frame
+from .run import Run
+
+BLOCK_MESSAGES = 512
+BLOCK_BYTES = 256 << 10
+BLOCK = Struct('>QQI')
+
+
+class Entries(NamedTuple):
+    """A run read back, and whether its contents are stubs."""
+
+    run: Run
+    is_stored: bool
+
+
+class Block(NamedTuple):
+    first: int
+    last: int
+    offset: int
+
+
+class Table:
+    """Where the entries of a segment stand in its file, and which are acked (a byte each)."""
+
+    __slots__ = ('blocks', 'acked')
+
+    def __init__(self, entries: int) -> None:
+        self.blocks: list[Block] = []
+        self.acked = bytearray(entries)
+
+
+def cut(span: range, start: int, stop: int) -> range:
+    """The part of an ascending range that lies in `[start, stop)`."""
+    low = max(span.start, start)
+    low += (span.start - low) % span.step
+    return range(low, min(span.stop, stop), span.step)
+
+
+def mark(acked: bytearray, gone: Iterable[range], base: int) -> None:
+    for span in gone:
+        part = cut(span, base, base + len(acked))
+        if part:
+            acked[part.start - base:part[-1] + 1 - base:part.step] = b'\1' * len(part)
+
+
+def grouped(pieces: list[Entries]) -> Iterator[list[Entries]]:
+    """Pieces, cut and grouped to blocks within the limits."""
+    block: list[Entries] = []
+    messages = size = 0
+    for run, is_stored in pieces:
+        each = max(1, run.body_bytes // len(run.contents))
+        step = BLOCK_MESSAGES if is_stored else max(1, min(BLOCK_MESSAGES, BLOCK_BYTES // each))
+        for start in range(0, len(run.contents), step):
+            part = run.part(start, min(start + step, len(run.contents)))
+            part_bytes = 0 if is_stored else part.body_bytes
+            if block and (messages + len(part.contents) > BLOCK_MESSAGES or size + part_bytes > BLOCK_BYTES):
+                yield block
+                block, messages, size = [], 0, 0
+            block.append(Entries(part, is_stored))
+            messages += len(part.contents)
+            size += part_bytes
+    if block:
+        yield block
+
+
+def encode(pieces: list[Entries], acks: list[range], offset: int) -> tuple[list[bytes], list[Block], int]:
+    """(buffers to append at `offset`, the blocks among them, offset behind them)."""
+    buffers: list[bytes] = []
+    added = []
+    for block in grouped(pieces):
+        first, last = block[0].run.first, max(entries.run.end for entries in block) - 1
+        head = BLOCK.pack(first, last, sum(len(entries.run.contents) for entries in block))
+        payload = b''.join([head, *(part for run, is_stored in block for part in encode_run(run, is_stored))])
+        buffers += [frame(Kind.ENTRIES, payload), payload]
+        added.append(Block(first, last, offset))
+        offset += FRAME.size + len(payload)
+    if acks:
+        payload = encode_spans(acks)
+        buffers += [frame(Kind.ACKS, payload), payload]
+        offset += FRAME.size + len(payload)
+    return buffers, added, offset
