@@ -12,6 +12,7 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | ask `('contains', id)` | queue | whether anybody refers to it |
 | `('forget', client)` | queue | it is gone and has removed what it wrote |
 | ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
+| ask `('clients',)` | anybody | the clients that have registered and were neither forgotten nor lost |
 | ask `('close',)` | supervisor | no more work; leave cleanly, then end |
 | `('stored', kind, [id])` | to a queue | `written`: durable; `ignored`: removed before it was. Each write is answered by one of them (QS-30) |
 | `('bump', store, amount)` | to a queue | credit, 800 after each 800 of 4000 |
@@ -137,6 +138,9 @@ class MessageStore(Process):
     def on_detach(self, sender: Any, client: str) -> bool:
         self.engine.detach(client)
         return True
+
+    def on_clients(self, sender: Any) -> list[str]:
+        return self.engine.clients
 
     def on_down(self, name: Any, reason: str) -> None:
         if self._engine is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from functools import partial
 
@@ -12,6 +13,8 @@ from thespian.test import get_free_admin_port
 from warren.actors.message_store import MessageStore, StoreSettings
 from warren.runtime.loop_base import LoopBase
 from warren.runtime.process import Process
+from warren.store.disk import RealFile
+from warren.store.sync_job import SyncJob
 
 WAIT = 10
 BODY = b'x' * 10_000
@@ -31,10 +34,11 @@ class QueueStandIn(Process):
     def __init__(self):
         super().__init__()
         self.heard = []
-        self.store = None
+        self.store = self.down = None
 
     def on_create(self, sender):
         self.store = self.createActor(MessageStore)
+        self.monitor(self.store, 'store')
         return True
 
     def on_use(self, sender, store):
@@ -55,11 +59,23 @@ class QueueStandIn(Process):
     async def on_pass_on(self, sender, message):
         return await self.ask(self.store, message)
 
+    def on_leave(self, sender):
+        self.stop()
+        return True
+
     def on_stored(self, sender, kind, ids):
         self.heard.extend((kind, message_id) for message_id in ids)
 
     def on_bump(self, sender, store, amount):
         self.heard.append((store, amount))
+
+    def on_is_down(self, sender):
+        if self.down is None:
+            self.reply(sender, None)
+        return self.down
+
+    def on_down(self, name, reason):
+        self.down = reason
 
     def on_heard(self, sender):
         return self.heard
@@ -146,3 +162,67 @@ def test_credit_and_garbage(system, tmp_path):
         time.sleep(0.02)
     assert ask(system, queue, 'pass_on', ('read_many', [name(8), name(1600)])) == [BODY * 2, BODY * 2]
     assert ask(system, queue, 'pass_on', ('close',)) is True
+
+
+def test_queue_that_dies_is_counted_anew(system, tmp_path):
+    """Nobody said goodbye for it, so the store does not end cleanly, and what nobody refers to is gone after the next start."""
+    queue, _ = started(system, tmp_path)
+    store = ask(system, queue, 'store')
+    other = system.createActor(QueueStandIn)
+    ask(system, other, 'use', store)
+    ask(system, other, 'register', 'other')
+    ask(system, other, 'tell', ('write', 'other', [(name(1), BODY)]))
+    heard(system, other, 1)
+    ask(system, other, 'leave')
+    deadline = time.monotonic() + WAIT
+    while 'other' in ask(system, queue, 'pass_on', ('clients',)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ask(system, queue, 'pass_on', ('detach', 'q')) is True
+    assert ask(system, queue, 'pass_on', ('close',)) is True
+    queue, is_clean = started(system, tmp_path, clients=['q'])
+    assert is_clean is False
+    assert ask(system, queue, 'pass_on', ('contains', name(1))) is False
+    assert ask(system, queue, 'pass_on', ('close',)) is True
+
+
+def test_full_disk_is_tried_again(tmp_path, monkeypatch):
+    """QS-35: nothing is confirmed meanwhile, and nobody crashes."""
+    run, failures = SyncJob.run, [OSError(errno.ENOSPC, 'injected')] * 2
+
+    def fails_at_first(job):
+        if failures:
+            raise failures.pop()
+        run(job)
+
+    monkeypatch.setattr(SyncJob, 'run', fails_at_first)
+    monkeypatch.setattr('warren.actors.message_store.RETRY_SECONDS', 0.05)
+    system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    queue, _ = started(system, tmp_path)
+    ask(system, queue, 'tell', ('write', 'q', [(name(1), BODY)]))
+    assert ask(system, queue, 'heard') == []
+    assert ask(system, queue, 'pass_on', ('read', name(1))) == BODY
+    assert heard(system, queue, 1) == [('written', name(1))]
+    assert not failures
+    system.shutdown()
+
+
+def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
+    """Nothing is known of the disk any more: who asks hears of the end, and the next life recovers what was synced."""
+    system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    queue, _ = started(system, tmp_path)
+    ask(system, queue, 'tell', ('write', 'q', [(name(1), BODY)]))
+    heard(system, queue, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr(RealFile, 'sync', lambda file: (_ for _ in ()).throw(OSError(errno.EIO, 'injected')))
+        ask(system, queue, 'tell', ('write', 'q', [(name(2), BODY)]))
+        deadline = time.monotonic() + WAIT
+        while ask(system, queue, 'is_down') is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert 'StoreBroken' in ask(system, queue, 'is_down')
+    assert heard(system, queue, 1) == [('written', name(1))]
+    queue, is_clean = started(system, tmp_path, references=partial(named, [name(1)]))
+    assert is_clean is False
+    assert ask(system, queue, 'pass_on', ('read_many', [name(1), name(2)])) == [BODY, None]
+    system.shutdown()
