@@ -43,7 +43,8 @@ from .file_summary import FileSummary
 from .lease import Lease
 from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
 from .open_files import OpenFile, OpenFiles
-from .rdq_file import OVERHEAD, DamagedRecord, read_message
+from .rdq_file import OVERHEAD
+from .read_job import Cold, ReadJob
 from .store_recovery import References, State
 from .sync_job import Part, SyncJob
 
@@ -86,37 +87,6 @@ class _Gc(enum.Enum):
     RUNNING = enum.auto()
     APPLIED = enum.auto()
     UNLINKABLE = enum.auto()
-
-
-class _Cold(NamedTuple):
-    """A message that must be read from a file."""
-
-    at: int
-    message_id: bytes
-    entry: Entry
-    held: OpenFile
-
-
-class ReadJob:
-    """`messages[i]` is the message of `ids[i]`, None if there is none; complete at once if `is_complete`, else after `run`."""
-
-    def __init__(self, ids: Sequence[bytes], messages: list[bytes | None], cold: list[_Cold]) -> None:
-        self.ids = ids
-        self.messages = messages
-        self.cold = cold
-        self.damaged: list[tuple[bytes, Entry]] = []
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.cold
-
-    def run(self) -> None:
-        self.damaged = []
-        for at, message_id, entry, held in self.cold:
-            try:
-                self.messages[at] = read_message(held.file, entry.offset, entry.total_size, message_id)
-            except DamagedRecord:
-                self.damaged.append((message_id, entry))
 
 
 class StoreEngine:
@@ -320,7 +290,7 @@ class StoreEngine:
             wanted = entry if entry is not None and entry.ref_count else None
             messages.append(self._cache.get(message_id) if wanted else None)
             if wanted and messages[at] is None:
-                cold.append(_Cold(at, message_id, wanted, self._files.hold(wanted.file)))
+                cold.append(Cold(at, message_id, wanted, self._files.hold(wanted.file)))
         return ReadJob(ids, messages, cold)
 
     def finish_read(self, job: ReadJob) -> None:
