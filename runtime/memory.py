@@ -6,10 +6,11 @@ sample instead of 40. `smaps_rollup` would be exact to the page, but walks all o
 
 **Total** is the machine's memory, or a control group's limit if that is less. Without /proc the system is asked for its physical pages.
 
-**Giving back**: glibc keeps freed blocks for the next allocation, and pages in the middle of its heap for ever, unless `malloc_trim(0)` is called. Measured with 1 KB
-blocks: 0.03 ms when there is nothing to give back, whatever the size of the heap; 0.2 to 0.3 ms for each MiB given back; 5 to 80 ms on a
-badly fragmented heap of 0.3 to 2 GB. Allocations of other threads wait meanwhile: 1.6 GiB purged at once stop the broker for 0.35 s. There is no `gc.collect()`: reference counting has freed the messages, and a
-collection would stop the broker for half a second with two million containers alive.
+**Giving back**: glibc keeps freed blocks for the next allocation, and pages in the middle of its heap for ever, unless `malloc_trim(0)` is called.
+Measured with 1 KB blocks: 0.03 ms when there is nothing to give back, whatever the size of the heap; 0.2 to 0.3 ms for each MiB given back; 5 to 80
+ms on a badly fragmented heap of 0.3 to 2 GB. Allocations of other threads wait meanwhile: 1.6 GiB purged at once stop the broker for 0.35 s. There is
+no `gc.collect()`: reference counting has freed the messages, and a collection would stop the broker for half a second with two million containers
+alive.
 """
 
 from __future__ import annotations
