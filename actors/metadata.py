@@ -192,10 +192,9 @@ class Metadata(Process):
         self._in_turn(("vhost", name), sender, self._create_vhost, name)
 
     async def _create_vhost(self, name: str) -> None:
-        if name in self.supervisors:
+        if self.routing.has_vhost(name):
             return
-        if not self.routing.has_vhost(name):
-            await self._write(durable_rows.vhost_change(name))
+        await self._write(durable_rows.vhost_change(name))
         self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
         self.routing.add_vhost(name)
 
