@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -348,6 +349,42 @@ class TestDiskErrors:
         disk.is_full = False
         full.meta.ask("write", ())
         assert full.metadata.store.load() == {"vhosts": [((V,), {})], "exchanges": [], "queues": [], "bindings": []}
+
+    def test_a_declaration_after_a_removal_that_fails_stands(self, full, disk, eventually):
+        """What a failed commit owes goes ahead of what was asked for later."""
+        disk.is_full = False
+        disk.hold()
+        removal = Background(full.meta.delete_exchange, "x")
+        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.commits._written)
+        declaration = Background(full.meta.exchange, "x", durable=True)
+        absent = Background(full.meta.delete_exchange, "x")
+        eventually(lambda: full.metadata.commits._changes)
+        assert not absent.is_done()
+        disk.faults = ["lost"]
+        disk.release()
+        refused(removal.result)
+        declaration.result()
+        assert [row.key for row in full.metadata.store.load()["exchanges"]] == [(V, "x")]
+        assert full.routing.exchange(V, "x") is not None
+
+    def test_removals_of_what_is_being_removed_wait_for_it(self, full, disk, eventually):
+        disk.is_full = False
+        disk.hold()
+        removal = Background(full.meta.delete_exchange, "x")
+        eventually(lambda: full.metadata.commits._written)
+        again = Background(full.meta.delete_exchange, "x"), Background(full.meta.unbind, "q", "x")
+        full.meta.exchange("t")
+        assert not any(call.is_done() for call in again)
+        disk.release()
+        for call in (removal, *again):
+            call.result()
+
+    def test_a_full_disk_is_not_hammered(self, full, disk, eventually):
+        before = len(disk.commits)
+        full.client.tell(full.routing.queue(V, "q").address, ("leave",))
+        eventually(lambda: full.metadata.commits.is_failing)
+        time.sleep(0.1)
+        assert len(disk.commits) == before + 1
 
     def test_what_is_owed_is_tried_again_though_nobody_asks(self, full, disk, eventually, monkeypatch):
         monkeypatch.setattr("warren.actors.group_commit.RETRY_SECONDS", 0.02)
