@@ -224,6 +224,16 @@ class Broker:
     def _call(self, method: Method, vhost: str | None) -> Any:
         return self._node.ask_direct(("call", self._vhost(vhost), method))
 
+    # -- tracing ---------------------------------------------------------------------------------------------------------------
+
+    def trace(self, on: bool, vhost: str | None = None) -> None:
+        """Copy every message that is published or delivered in the virtual host to the exchange `amq.rabbitmq.trace` from now on, or no more.
+
+        The copies' routing keys are `publish.<exchange>` and `deliver.<queue>`; bind a queue to see them. Off after a start.
+        Raises `BrokerError` 530 for a virtual host that is not there.
+        """
+        self._node.ask_node(("trace", self._vhost(vhost), on))
+
     # -- making trouble --------------------------------------------------------------------------------------------------------
 
     def set_alarm(self, resource: Literal["memory", "disk"], on: bool) -> None:

@@ -70,6 +70,7 @@ class Metadata(Process):
     ('delete_queue', vhost, name, if_unused, if_empty, connection_id)                             -> ready messages
     ('delete_exclusive', connection_id)                 -> None, when all are gone
     ('register_reply', channel_id, address), ('unregister_reply', channel_id)                     -> None
+    ('trace', vhost, on)                                -> None; not kept on the disk (AB-81)
     ('list', kind, vhost)                               -> list of dicts; kind: exchanges, bindings, queues, vhosts
     ('write', changes)                                  -> None, when these and all before them are on the disk
 
@@ -203,6 +204,10 @@ class Metadata(Process):
         self.supervisors.pop(name, None)
         for row in self.routing.queues(name):
             self.routing.put_queue(replace(row, state="stopped"))
+
+    async def on_trace(self, sender: Any, vhost: str, on: bool) -> None:
+        self._check_vhost(vhost)
+        self.routing.set_traced(vhost, on)
 
     def _check_vhost(self, name: str) -> None:
         if not self.routing.has_vhost(name):

@@ -59,6 +59,7 @@ class NodeSupervisor(Process):
     ('set_disk_free_limit', value)  -> the disk monitor's status; LimitError, NodeError without a data directory
     ('close_connections', reason)   -> how many there were; each is closed with X320 as an operator would (AB-31)
     ('create_vhost', name)          -> None
+    ('trace', vhost, on)            -> None; copies of what is published and delivered go to amq.rabbitmq.trace from now on, or no more (AB-81); NodeError
     ('await_end',)                  never answered: the asker gets ProcessDown when the node ends
 
     From Metadata: ('start_vhost', name) -> the address of its queue supervisor.
@@ -136,6 +137,14 @@ class NodeSupervisor(Process):
     async def on_create_vhost(self, sender: Any, name: str) -> None:
         await self.ask(self.metadata, ("create_vhost", name))
 
+    async def on_trace(self, sender: Any, vhost: str, on: bool) -> None:
+        self._check_vhost(vhost)
+        await self.ask(self.metadata, ("trace", vhost, on))
+
+    def _check_vhost(self, name: str) -> None:
+        if not self.routing.has_vhost(name):
+            raise NodeError(f"Virtual host '{name}' does not exist")
+
     async def on_start_vhost(self, sender: Any, name: str) -> Any:
         address = self.createActor(VhostSupervisor)
         self.monitor(address, ("vhost", name))
@@ -174,8 +183,8 @@ class NodeSupervisor(Process):
     async def on_list(self, sender: Any, kind: str, vhost: str | None) -> list[dict[str, Any]]:
         if kind not in LIST_KINDS:
             raise NodeError(f"unknown kind '{kind}'; it is one of: {', '.join(LIST_KINDS)}")
-        if vhost is not None and not self.routing.has_vhost(vhost):
-            raise NodeError(f"Virtual host '{vhost}' does not exist")
+        if vhost is not None:
+            self._check_vhost(vhost)
         if kind in ("queues", "consumers"):
             return await self._list_queues(kind, self._queue_rows(vhost))
         if kind in ("connections", "channels"):

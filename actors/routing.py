@@ -87,10 +87,11 @@ class _Vhost:
 class RoutingTable:
     """Exchanges, queues and bindings of all virtual hosts, and the addresses of direct reply-to consumers."""
 
-    __slots__ = ("version", "_vhosts", "_reply_channels", "_header_answers")
+    __slots__ = ("version", "traced", "_vhosts", "_reply_channels", "_header_answers")
 
     def __init__(self) -> None:
         self.version = 0
+        self.traced: frozenset[str] = frozenset()  # virtual hosts whose messages are traced (AB-81); empty says so in one look
         self._vhosts: dict[str, _Vhost] = {}
         self._reply_channels: dict[str, Any] = {}
         self._header_answers: tuple[int, dict[tuple[str, str], bool]] = (0, {})
@@ -240,6 +241,10 @@ class RoutingTable:
         _drop_if_unbound(host, [binding.source], gone)
         self.version += 1
         return gone
+
+    def set_traced(self, vhost: str, on: bool) -> None:
+        self.traced = self.traced | {vhost} if on else self.traced - {vhost}
+        self.version += 1
 
     def register_reply(self, channel_id: str, address: Any) -> None:
         self._reply_channels[channel_id] = address

@@ -62,6 +62,7 @@ class Channel(Process):
         self.metadata = context.metadata
         self.channel_id = channel_id
         self.connection_id = connection_id
+        self.connection_name = connection_name
         self.name = f"{connection_name} ({number})"
         self.number = number
         self.vhost = vhost

@@ -23,6 +23,7 @@ from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
 from ..resources import no_exchange
 from ..routing import QueueRow
 from .confirms import Confirms
+from .tracing import trace_publish
 
 if TYPE_CHECKING:
     from .process import Channel
@@ -76,6 +77,8 @@ class Publisher:
             contents = rechannel_run(contents, CONTENT_CHANNEL)
         if publication.props is not None:
             contents = [with_properties(content, publication.props) for content in contents]
+        if channel.routing.traced:
+            trace_publish(channel, publication, contents, body_bytes)
         if self.transaction is not None:
             self.transaction.publishes.append((publication, contents, body_bytes))
             return

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.frames import fit, method_frame, rechannel, rechannel_run
+from ...store.message import body_size
 from ..arguments import check_consumer_arguments, consumer_priority
 from ..direct_reply import REPLY_TO, reply_name
 from ..resources import generated_name
 from ..routing import QueueRow
+from .tracing import trace_delivery
 from .unacked import Unacked, UnackedRun
 
 if TYPE_CHECKING:
@@ -148,6 +150,8 @@ class Subscriptions:
         total = 0
         for origin, redelivered, tags, contents in runs:
             count = len(contents)
+            if channel.routing.traced:
+                trace_delivery(channel, consumer.row.name, origin, redelivered, contents, sum(map(body_size, contents)))
             parts = consumer.heads.get((origin.exchange, origin.routing_keys[0], redelivered))
             if parts is None:
                 parts = self._deliver_parts(consumer, origin.exchange, origin.routing_keys[0], redelivered)
@@ -218,6 +222,8 @@ class Subscriptions:
         origin, redelivered, tags, contents = delivery
         tag = self.next_tag
         self.next_tag += 1
+        if channel.routing.traced:
+            trace_delivery(channel, row.name, origin, redelivered, contents, body_size(contents[0]))
         channel.reply_with(methods.BasicGetOk(tag, redelivered, origin.exchange, origin.routing_keys[0], left))
         channel.out.append(fit(contents[0], channel.number, channel.frame_max))
         if not method.no_ack:

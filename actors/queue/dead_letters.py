@@ -53,7 +53,7 @@ class DeadLetterer:
         for _, group in groupby(messages, key=lambda message: id(message.origin)):
             self._address(reason, exchange, list(group), targets)
         for row, entries in targets.values():
-            self.queue.send(row.address, ("dead_letters", entries))
+            self.queue.send(row.address, ("publish_at_most_once", entries))
 
     def _address(self, reason: str, exchange: str, messages: list[Message], targets: dict[str, tuple[QueueRow, list[tuple]]]) -> None:
         origin = messages[0].origin

@@ -92,7 +92,7 @@ class Intake:
             if not arrivals or not arrivals[-1].joins(origin, contents, body_bytes, part):
                 arrivals.append(Arrival(origin, contents, body_bytes, [part]))
 
-    def dead_letters(self, entries: list[tuple]) -> None:
+    def publish_at_most_once(self, entries: list[tuple]) -> None:
         for origin, contents, body_bytes in entries:
             self.arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))]))
 

@@ -121,9 +121,9 @@ class Queue(Process):
         """Entries `(origin, contents, body_bytes, first_confirm)`, one credit per content."""
         self.intake.publish(sender, channel_id, entries)
 
-    def on_dead_letters(self, sender: Any, entries: list[tuple]) -> None:
-        """Dead letters of another queue, or of this one: neither credited nor confirmed (AB-147)."""
-        self.intake.dead_letters(entries)
+    def on_publish_at_most_once(self, sender: Any, entries: list[tuple]) -> None:
+        """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes)`, neither credited nor confirmed."""
+        self.intake.publish_at_most_once(entries)
 
     def on_limited(self, sender: Any, channel_id: str, limited: bool) -> None:
         """The channel has a channel-wide prefetch from now on, or none any more."""
