@@ -251,6 +251,11 @@ def consumer_priority(arguments: Table) -> int:
     return 0 if found is None else found[1]
 
 
+def cancels_on_failover(arguments: Table) -> bool:
+    """Whether a consumer with these accepted arguments wants to be told of a failure of its queue (AB-126)."""
+    return arguments.get("x-cancel-on-ha-failover") == ("t", True)
+
+
 # --- exchanges --------------------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ from .durable_rows import removal
 from .exchange_types import EXCHANGE_TYPES, Binding, check_binding
 from .group_commit import GroupCommit
 from .info_items import binding_items, exchange_items, queue_items
+from .restart_waits import RestartWaits
 from .routing import ExchangeRow, QueueRow, Removed
 from .storage import StorageError
 
@@ -68,6 +69,7 @@ class Metadata(Process):
     ('declare_queue', vhost, name, durable, exclusive_owner, auto_delete, arguments, connection_id)
                                                         -> (QueueRow, created); an empty name is generated
     ('delete_queue', vhost, name, if_unused, if_empty, connection_id)                             -> ready messages
+    ('await_restart', vhost, name, address)             -> the QueueRow, once the queue runs at another address than this dead one
     ('delete_exclusive', connection_id)                 -> None, when all are gone
     ('register_reply', channel_id, address), ('unregister_reply', channel_id)                     -> None
     ('trace', vhost, on)                                -> None; not kept on the disk (AB-81)
@@ -92,6 +94,7 @@ class Metadata(Process):
     async def on_start(self, sender: Any, context: NodeContext, node: Any) -> None:
         self.context = context
         self.routing = context.routing
+        self.restarts = RestartWaits(self, context.routing, context.node_name)
         self.node = node
         if context.settings.data_dir is not None:
             await self._recover(DataDir(context.settings.data_dir).metadata)
@@ -203,7 +206,7 @@ class Metadata(Process):
         """Its queues are stopped and no new ones can be made (AB-63, AB-171)."""
         self.supervisors.pop(name, None)
         for row in self.routing.queues(name):
-            self.routing.put_queue(replace(row, state="stopped"))
+            self._change_queue(row, state="stopped")
 
     async def on_trace(self, sender: Any, vhost: str, on: bool) -> None:
         self._check_vhost(vhost)
@@ -450,19 +453,26 @@ class Metadata(Process):
         row = self.routing.queue(vhost, name)
         if row is not None and row.durable and self.commits is not None:
             if row.queue_id == queue_id:
-                self.routing.put_queue(replace(row, state="stopped"))
+                self._change_queue(row, state="stopped")
         else:
             self._remove(vhost, name, queue_id)
 
     def on_queue_restarted(self, sender: Any, vhost: str, name: str, queue_id: str, address: Any) -> None:
         row = self.routing.queue(vhost, name)
         if row is not None and row.queue_id == queue_id:
-            self.routing.put_queue(replace(row, address=address))
+            self._change_queue(row, address=address)
 
     def on_queue_crashed(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
         row = self.routing.queue(vhost, name)
         if row is not None and row.queue_id == queue_id:
-            self.routing.put_queue(replace(row, state="crashed"))
+            self._change_queue(row, state="crashed")
+
+    def _change_queue(self, row: QueueRow, **changes: Any) -> None:
+        self.routing.put_queue(replace(row, **changes))
+        self.restarts.look(row.vhost, row.name)
+
+    def on_await_restart(self, sender: Any, vhost: str, name: str, address: Any) -> None:
+        self.restarts.wait(sender, vhost, name, address)
 
     def _remove(self, vhost: str, name: str, queue_id: str) -> bool:
         """Take a queue and its bindings out of the table (AB-86), unless the name has meanwhile passed to another queue; True if something is to be written."""
@@ -470,6 +480,7 @@ class Metadata(Process):
         if row is None or row.queue_id != queue_id:
             return False
         gone = self.routing.remove_queue(vhost, name)
+        self.restarts.look(vhost, name)
         if row.exclusive_owner is not None:
             owned = self.exclusive[row.exclusive_owner]
             del owned[vhost, name]

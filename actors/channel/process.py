@@ -31,6 +31,7 @@ from ..restarts import is_fault
 from ..routing import QueueRow
 from . import declares
 from .publishing import Publisher
+from .restarted import ATTEMPTS, restarted
 from .subscriptions import Subscriptions
 
 CONNECTION = "connection"       # the connection's name as a credit peer
@@ -264,20 +265,28 @@ class Channel(Process):
             raise queue_locked(row.vhost, row.name)
 
     def know(self, row: QueueRow) -> None:
-        """Begins to watch a queue: its end settles its confirms and cancels its consumers."""
-        if row.queue_id not in self.queues:
+        """Begins to watch a queue: its end settles its confirms, and cancels its consumers or has them consume again."""
+        known = self.queues.get(row.queue_id)
+        if known is not None and known.address != row.address:
+            # It was restarted, and this is heard of before the end of its earlier life, which must come first.
+            self.on_down(row.queue_id, "crash: heard of its next life")
+            known = None
+        if known is None:
             self.queues[row.queue_id] = row
             self.monitor(row.address, row.queue_id)
 
-    async def ask_queue(self, row: QueueRow, message: tuple) -> Any:
-        """Asks a queue, after everything that was gathered for it has been sent. C404 if it is gone (AB-63)."""
+    async def ask_queue(self, row: QueueRow, message: tuple, watched: bool = False) -> Any:
+        """Asks a queue, after everything that was gathered for it has been sent; with `watched` it is known from then on. One that has crashed is asked again when it is
+        restarted. C404 if it is gone, or stays down (AB-63)."""
         self.flush_to_queues()
-        try:
-            return await self.ask(row.address, message)
-        except ProcessDown:
-            if not self._is_routed_to(row):
-                raise no_queue(self.vhost, row.name) from None
-            raise queue_unavailable(self.vhost, row.name, "crashed", self.context.node_name) from None
+        for _ in range(ATTEMPTS):
+            if watched:
+                self.know(row)
+            try:
+                return await self.ask(row.address, message)
+            except ProcessDown:
+                row = await restarted(self, row)
+        raise queue_unavailable(self.vhost, row.name, "crashed", self.context.node_name)
 
     def on_down(self, queue_id: str, reason: str) -> None:
         row = self.queues.pop(queue_id, None)
@@ -286,7 +295,7 @@ class Channel(Process):
         crashed = is_fault(reason) or reason == "noproc" and row is not None and self._is_routed_to(row)
         self.publisher.queue_gone(queue_id, crashed)
         if self.state == "running":
-            self.subscriptions.queue_gone(queue_id)
+            self.subscriptions.queue_gone(queue_id, row if crashed else None)
 
     def _is_routed_to(self, row: QueueRow) -> bool:
         current = self.routing.queue(row.vhost, row.name)

@@ -11,19 +11,23 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
+from ...amqp.fields import Table
 from ...amqp.frames import fit, method_frame, rechannel, rechannel_run
+from ...runtime.errors import ProcessDown
 from ...store.message import body_size
-from ..arguments import check_consumer_arguments, consumer_priority
+from ..arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
 from ..direct_reply import REPLY_TO, reply_name
 from ..resources import generated_name
 from ..routing import QueueRow
+from .restarted import consume_again
 from .tracing import trace_delivery
 from .unacked import Unacked, UnackedRun
 
@@ -39,12 +43,18 @@ NO_QUEUE = ""       # in place of the id of a queue that is gone
 
 @dataclass(slots=True)
 class ChannelConsumer:
-    """A consumer as its channel knows it; `heads` are the constant parts of its deliveries."""
+    """A consumer as its channel knows it; `heads` are the constant parts of its deliveries. `starting` is before consume-ok, `ending` after basic.cancel came.
+    It begins another `life` with each restart of its queue."""
 
     tag: str
     queue_id: str
     row: QueueRow
     no_ack: bool
+    exclusive: bool
+    prefetch: int
+    arguments: Table
+    stage: Literal["starting", "running", "ending"] = "starting"
+    life: int = 0
     heads: dict[tuple[str, str, bool], tuple[bytes, bytes]] = field(default_factory=dict)
 
 
@@ -89,16 +99,21 @@ class Subscriptions:
         row = channel.queue_row(name)
         channel.check_owner(row)
         check_consumer_arguments(row.vhost, row.name, method.arguments)
-        channel.know(row)
-        self.consumers[tag] = ChannelConsumer(tag, row.queue_id, row, method.no_ack)
+        consumer = self.consumers[tag] = ChannelConsumer(tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments)
         try:
-            await channel.ask_queue(row, ("consume", channel.channel_id, channel.myAddress, tag, method.no_ack, method.exclusive, self.prefetch,
-                                          self.limit is not None, consumer_priority(method.arguments), method.arguments, channel.user))
+            await channel.ask_queue(row, self.consume_message(consumer), watched=True)
         except AmqpError:
             self.consumers.pop(tag, None)
             raise
+        consumer.stage = "running"
         if not method.nowait:
             channel.reply_with(methods.BasicConsumeOk(tag))
+
+    def consume_message(self, consumer: ChannelConsumer) -> tuple[Any, ...]:
+        """What registers the consumer with its queue."""
+        channel = self.channel
+        return ("consume", channel.channel_id, channel.myAddress, consumer.tag, consumer.no_ack, consumer.exclusive, consumer.prefetch, self.limit is not None,
+                consumer_priority(consumer.arguments), consumer.arguments, channel.user)
 
     def cancel(self, method: methods.BasicCancel) -> Awaitable[None]:
         return self._cancel(method)
@@ -109,26 +124,41 @@ class Subscriptions:
         if tag == self.reply_tag:
             await self.drop_reply_consumer()
         elif consumer is not None:
-            try:
-                await channel.ask_queue(consumer.row, ("cancel", channel.channel_id, tag))
-            except AmqpError:
-                pass                                # the queue went away first
+            consumer.stage = "ending"
+            row = channel.queues.get(consumer.queue_id)
+            if row is not None:                     # else the queue went away first
+                channel.flush_to_queues()
+                with suppress(ProcessDown):
+                    await channel.ask(row.address, ("cancel", channel.channel_id, tag))
             self.consumers.pop(tag, None)
         if not method.nowait:
             channel.reply_with(methods.BasicCancelOk(tag))
 
-    def queue_gone(self, queue_id: str) -> None:
-        """Tells the client of its consumers that went with the queue, if it wants to know (AB-126). Unacknowledged deliveries may still be settled."""
-        channel = self.channel
+    def queue_gone(self, queue_id: str, crashed: QueueRow | None) -> None:
+        """A queue went, and its consumers with it; or, with its row in `crashed`, it is to be restarted, and they consume again unless they do not want to (AB-126).
+        Unacknowledged deliveries may still be settled, without effect."""
         self.settled.pop(queue_id, None)
         self.got_from.discard(queue_id)
         self._disown(queue_id)
-        for consumer in [consumer for consumer in self.consumers.values() if consumer.queue_id == queue_id]:
-            del self.consumers[consumer.tag]
-            if channel.cancel_notify:
-                channel.reply_with(methods.BasicCancel(consumer.tag, True))
+        again = []
+        for consumer in [consumer for consumer in self.consumers.values() if consumer.queue_id == queue_id and consumer.stage == "running"]:
+            if crashed is None or cancels_on_failover(consumer.arguments):
+                self.cancel_by_broker(consumer)
+            else:
+                consumer.life += 1
+                again.append(consumer)
+        if crashed is not None and again:
+            self.channel.spawn(consume_again(self.channel, crashed, again))
+        if self.slot_line:
+            self.slot_line = deque([place for place in self.slot_line if place[0] != queue_id])
         if self.reserved.pop(queue_id, 0):
             self._give_slots()
+
+    def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
+        """The client is told, if it wants to know, and owes no answer."""
+        del self.consumers[consumer.tag]
+        if self.channel.cancel_notify:
+            self.channel.reply_with(methods.BasicCancel(consumer.tag, True))
 
     def _disown(self, queue_id: str) -> None:
         """A queue that is restarted keeps its id and numbers anew: what its earlier life delivered must not be settled with it."""
@@ -214,8 +244,7 @@ class Subscriptions:
         channel = self.channel
         row = channel.queue_row(channel.last_queue_or(method.queue))
         channel.check_owner(row)
-        channel.know(row)
-        delivery, left = await channel.ask_queue(row, ("get", channel.channel_id, channel.myAddress, method.no_ack))
+        delivery, left = await channel.ask_queue(row, ("get", channel.channel_id, channel.myAddress, method.no_ack), watched=True)
         if delivery is None:
             channel.reply_with(methods.BasicGetEmpty(""))
             return

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.amqp.errors import AmqpError
+from warren.amqp.fields import table_from
 from warren.amqp.methods import (
     BasicAck,
     BasicCancel,
@@ -192,7 +193,7 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
     """AB-126."""
     queue, channel, mute = stage.queue(), stage.channel(), stage.channel(cancel_notify=False)
     for each in (channel, mute):
-        each.say(BasicConsume(queue="q", consumer_tag="t"))
+        each.say(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
     stage.settle()
     channel.frames(), mute.frames()
     stage.crash(queue.address)
@@ -207,7 +208,7 @@ def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
 
     def live():
         queue = stage.queue()
-        channel.say(BasicConsume(queue="q", consumer_tag="t"))
+        channel.say(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
         channel.publish([b"x", b"y"])
         stage.settle()
         assert kinds(channel.frames()) == [BasicConsumeOk, BasicDeliver, BasicDeliver]

@@ -74,9 +74,9 @@ def test_dead_queue_can_be_deleted(channel, inside, name):
 
 
 def test_queue_that_crashed_once_is_used_again(channel, client, inside, name):
-    """AB-126: its consumers are cancelled; the queue is started again."""
+    """AB-126: a consumer that wants to know is cancelled; the queue is started again."""
     channel.queue(name)
-    channel.consume(name, "t")
+    channel.consume(name, "t", {"x-cancel-on-ha-failover": True})
     channel.confirm()
     inside.crash(name)
     assert channel.wait(m.BasicCancel).method.consumer_tag == "t"

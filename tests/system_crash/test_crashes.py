@@ -9,6 +9,7 @@ import pytest
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
 from warren.actors.restarts import MAX_RESTARTS
+from warren.amqp.fields import table_from
 from warren.amqp.methods import (
     BasicAck,
     BasicCancel,
@@ -72,14 +73,15 @@ def test_a_crashing_queue_nacks_what_it_had_not_confirmed(anatomy, connect, name
         wire.call(1, QueueDelete(queue=queue), QueueDeleteOk)
 
 
-def test_a_crashed_queue_cancels_its_consumers_and_is_restarted(anatomy, connect, name):
+def test_a_crashed_queue_cancels_consumers_that_want_it_and_is_restarted(anatomy, connect, name):
     """AB-126: those that want to know are told, the others keep silence; the queue is there again, empty, with its bindings."""
+    failover = table_from({"x-cancel-on-ha-failover": True})
     wire, mute = connect(), connect(capabilities={})
     declared(wire, name)
     wire.call(1, QueueBind(queue=name, exchange="amq.direct", routing_key=name), QueueBindOk)
     wire.publish(1, b"lost with the process", name)
-    wire.call(1, BasicConsume(queue=name, consumer_tag="t"), BasicConsumeOk)
-    mute.call(1, BasicConsume(queue=name, consumer_tag="m"), BasicConsumeOk)
+    wire.call(1, BasicConsume(queue=name, consumer_tag="t", arguments=failover), BasicConsumeOk)
+    mute.call(1, BasicConsume(queue=name, consumer_tag="m", arguments=failover), BasicConsumeOk)
     wire.method(1, BasicDeliver)
     wire.content(1)
     anatomy.crash(lambda: anatomy.queue(name))

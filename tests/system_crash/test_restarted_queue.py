@@ -1,0 +1,325 @@
+"""A queue between its crash and its restart, and its consumers afterwards (AB-63, AB-126)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.actors.metadata import Metadata
+from warren.actors.queue_supervisor import QueueSupervisor
+from warren.actors.restarts import MAX_RESTARTS
+from warren.amqp.fields import table_from
+from warren.amqp.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    ChannelClose,
+    ChannelCloseOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+)
+
+pytestmark = pytest.mark.usefixtures("witness")
+
+WANTS_TO_KNOW = table_from({"x-cancel-on-ha-failover": True})
+
+
+class Held:
+    """While it holds, what queue supervisors hear of crashes has not reached them: the queue is dead and its row still says that it runs."""
+
+    def __init__(self, anatomy, name):
+        self.anatomy, self.name = anatomy, name
+        self.kept = []
+
+    def __enter__(self):
+        """The queue crashes, and nobody is told but its monitors."""
+        anatomy = self.anatomy
+
+        def hold():
+            for supervisor in anatomy.processes(QueueSupervisor):
+                supervisor.on_down = lambda *news, supervisor=supervisor: self.kept.append((supervisor, news))
+
+        anatomy.call(hold)
+        anatomy.crash(lambda: anatomy.queue(self.name))
+        anatomy.eventually(lambda: self.kept)
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+    def release(self):
+        """The supervisors hear of it now."""
+
+        def let_go():
+            for supervisor in self.anatomy.processes(QueueSupervisor):
+                vars(supervisor).pop("on_down", None)
+            kept, self.kept = self.kept, []
+            for supervisor, news in kept:
+                supervisor.on_down(*news)
+
+        self.anatomy.call(let_go)
+
+    def waiting(self):
+        """How many wait for it at Metadata."""
+        return len(self.metadata().restarts._waiting.get(("/", self.name), ()))
+
+    def metadata(self):
+        return self.anatomy.processes(Metadata)[0]
+
+
+def consumers_of(anatomy, name):
+    """The tags of its consumers; none while it is dead."""
+    row = anatomy.node().routing.queue("/", name)
+    cell = anatomy.base.cells.get(row.address.actorAddressString)
+    return [consumer.tag for consumer in getattr(cell.actor, "consumers", ())] if cell else []
+
+
+@pytest.fixture
+def queue(connect, name):
+    """A declared queue, deleted afterwards."""
+    wire = connect()
+    wire.call(1, QueueDeclare(queue=name), QueueDeclareOk)
+    yield name
+    wire.call(1, QueueDelete(queue=name), QueueDeleteOk)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        (QueueDeclare, QueueDeclareOk(message_count=0, consumer_count=0)),
+        (QueuePurge, QueuePurgeOk(0)),
+        (BasicGet, BasicGetEmpty()),
+        (BasicConsume, BasicConsumeOk("t")),
+    ],
+)
+def test_a_method_waits_for_the_restart(anatomy, connect, queue, method, answer):
+    """AB-63: no 404 for a queue that is there again in a moment."""
+    wire = connect()
+    options = {"consumer_tag": "t"} if method is BasicConsume else {}
+    with Held(anatomy, queue) as held:
+        wire.send_method(1, method(queue=queue, **options))
+        anatomy.eventually(held.waiting)
+    if method is QueueDeclare:
+        answer.queue = queue
+    assert wire.method(1, type(answer)) == answer
+    wire.publish(1, b"x", queue)
+    if method is BasicConsume:
+        assert wire.method(1, BasicDeliver).consumer_tag == "t"
+        assert wire.content(1)[1] == b"x"
+
+
+def test_methods_behind_it_keep_their_order(anatomy, connect, queue):
+    """AB-56: replies come in the order of the methods, although the second could be answered at once."""
+    wire = connect()
+    with Held(anatomy, queue) as held:
+        wire.send_method(1, QueuePurge(queue=queue))
+        wire.send_method(1, BasicQos(0, 7, False))
+        anatomy.eventually(held.waiting)
+    assert wire.method(1, QueuePurgeOk) == QueuePurgeOk(0)
+    wire.method(1, BasicQosOk)
+
+
+def test_a_queue_that_stays_down_is_404(anatomy, connect, queue):
+    """AB-63: who waited hears what became of it."""
+    wire = connect()
+    for _ in range(MAX_RESTARTS):
+        address = anatomy.call(lambda: anatomy.queue(queue).myAddress)
+        anatomy.crash(lambda: anatomy.queue(queue))
+        anatomy.eventually(lambda address=address: anatomy.node().routing.queue("/", queue).address != address)
+    with Held(anatomy, queue) as held:
+        wire.send_method(1, BasicGet(queue=queue))
+        anatomy.eventually(held.waiting)
+    close = wire.method(1, ChannelClose)
+    assert (close.reply_code, close.reply_text) == (404, f"NOT_FOUND - queue '{queue}' in vhost '/' has crashed and failed to restart")
+
+
+def test_a_queue_deleted_meanwhile_is_404(anatomy, connect, queue):
+    """AB-63: queue.delete of a crashed queue succeeds, and who waits for the queue learns that it is gone."""
+    wire, other = connect(), connect()
+    with Held(anatomy, queue) as held:
+        wire.send_method(1, BasicGet(queue=queue))
+        anatomy.eventually(held.waiting)
+        other.call(1, QueueDelete(queue=queue), QueueDeleteOk)
+        close = wire.method(1, ChannelClose)
+        assert (close.reply_code, close.reply_text) == (404, f"NOT_FOUND - no queue '{queue}' in vhost '/'")
+        held.kept.clear()  # its supervisor has forgotten it
+
+
+def test_consumers_go_on_without_being_told(anatomy, connect, queue):
+    """AB-126: the same tags, their own prefetch and priority; the client sees nothing but the next messages."""
+    wire, publisher = connect(), connect()
+    wire.call(1, BasicQos(0, 1, False), BasicQosOk)
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="first", arguments=table_from({"x-priority": 5})), BasicConsumeOk)
+    wire.call(1, BasicQos(0, 0, False), BasicQosOk)
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="second"), BasicConsumeOk)
+    anatomy.crash(lambda: anatomy.queue(queue))
+    anatomy.eventually(lambda: len(consumers_of(anatomy, queue)) == 2)
+    for _ in range(3):
+        publisher.publish(1, b"x", queue)
+    tags = []
+    for _ in range(3):
+        tags.append(wire.method(1, BasicDeliver).consumer_tag)  # a basic.cancel would fail here
+        wire.content(1)
+    assert tags == ["first", "second", "second"]
+    wire.send_method(1, BasicAck(0, True))
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="third"), BasicConsumeOk)
+
+
+def test_a_consumer_goes_on_after_many_crashes_until_the_queue_stays_down(anatomy, connect, queue):
+    """AB-126, AB-63: each restart finds it once; at the end it is cancelled, with notification."""
+    wire = connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    for _ in range(MAX_RESTARTS):
+        address = anatomy.call(lambda: anatomy.queue(queue).myAddress)
+        anatomy.crash(lambda: anatomy.queue(queue))
+        anatomy.eventually(lambda address=address: anatomy.node().routing.queue("/", queue).address != address)
+        anatomy.eventually(lambda: consumers_of(anatomy, queue))
+        assert anatomy.call(lambda: consumers_of(anatomy, queue)) == ["t"]
+    anatomy.crash(lambda: anatomy.queue(queue))
+    assert wire.method(1, BasicCancel) == BasicCancel("t", True)
+
+
+def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
+    """AB-126: two crashes in one breath leave one registration, not two and not none."""
+    wire = connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    with Held(anatomy, queue) as held:
+        anatomy.eventually(held.waiting)
+
+        def strike_the_next():
+            """The new process finds a message that it does not know in front of the consumer's return."""
+            held.release()
+            address = next(each.row.address for supervisor in anatomy.processes(QueueSupervisor) for each in supervisor.queues.values() if each.row.name == queue)
+            anatomy.base.enqueue(address, address, ("no such message",))
+
+        anatomy.call(strike_the_next)
+    anatomy.eventually(lambda: len(consumers_of(anatomy, queue)) == 1)
+    wire.publish(1, b"x", queue)
+    assert wire.method(1, BasicDeliver).consumer_tag == "t"
+    wire.content(1)
+    assert anatomy.call(lambda: consumers_of(anatomy, queue)) == ["t"]
+
+
+def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, connect, queue):
+    """AB-126: somebody was faster and consumes exclusively."""
+    wire, rival = connect(), connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    with Held(anatomy, queue) as held:
+        anatomy.eventually(lambda: held.waiting() == 1)
+
+        def rival_first():
+            """As if the rival's question had reached Metadata first."""
+            metadata = held.metadata()
+            metadata.restarts._waiting["/", queue].reverse()
+
+        rival.send_method(1, BasicConsume(queue=queue, consumer_tag="r", exclusive=True))
+        anatomy.eventually(lambda: held.waiting() == 2)
+        anatomy.call(rival_first)
+    assert rival.method(1, BasicConsumeOk).consumer_tag == "r"
+    assert wire.method(1, BasicCancel) == BasicCancel("t", True)
+    assert wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), ChannelClose).reply_code == 403
+
+
+def test_cancelling_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
+    """AB-126: basic.cancel is answered at once, and the restarted queue never hears of the consumer."""
+    wire = connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="stays"), BasicConsumeOk)
+    with Held(anatomy, queue) as held:
+        anatomy.eventually(held.waiting)
+        assert wire.call(1, BasicCancel("t", False), BasicCancelOk) == BasicCancelOk("t")
+    anatomy.eventually(lambda: consumers_of(anatomy, queue))
+    assert anatomy.call(lambda: consumers_of(anatomy, queue)) == ["stays"]
+
+
+def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
+    """AB-53, AB-126."""
+    wire = connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    with Held(anatomy, queue) as held:
+        anatomy.eventually(held.waiting)
+        wire.call(1, ChannelClose(200, "", 0, 0), ChannelCloseOk)
+    wire.open_channel(1)
+    assert wire.call(1, QueueDeclare(queue=queue), QueueDeclareOk).consumer_count == 0
+
+
+def test_what_the_earlier_life_delivered_settles_nothing(anatomy, connect, queue):
+    """AB-126: delivery tags of the client go on; ack and nack of old ones are accepted and do nothing to the new messages."""
+    wire = connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    for _ in range(2):
+        wire.publish(1, b"old", queue)
+        wire.method(1, BasicDeliver)
+        wire.content(1)
+    anatomy.crash(lambda: anatomy.queue(queue))
+    anatomy.eventually(lambda: len(consumers_of(anatomy, queue)) == 1)
+    for _ in range(2):
+        wire.publish(1, b"new", queue)
+        wire.method(1, BasicDeliver)
+        wire.content(1)
+    wire.send_method(1, BasicAck(1, False))
+    wire.send_method(1, BasicNack(2, False, True))
+    wire.call(1, BasicQos(0, 0, False), BasicQosOk)
+    anatomy.eventually(lambda: sum(len(record.pending) for record in anatomy.queue(queue).channels.values()) == 2)
+    wire.send_method(1, BasicNack(0, True, True))
+    assert sorted(_redelivered(wire) for _ in range(2)) == [(5, True), (6, True)]
+
+
+def _redelivered(wire):
+    deliver = wire.method(1, BasicDeliver)
+    assert wire.content(1)[1] == b"new"
+    return deliver.delivery_tag, deliver.redelivered
+
+
+def test_a_limited_channel_goes_on_within_its_limit(anatomy, connect, queue):
+    """AB-127, AB-126: what the dead queue had reserved of the channel's limit is free again, and the next life asks for its own."""
+    wire = connect()
+    wire.call(1, BasicQos(0, 2, True), BasicQosOk)
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    anatomy.crash(lambda: anatomy.queue(queue))
+    anatomy.eventually(lambda: len(consumers_of(anatomy, queue)) == 1)
+    for _ in range(3):
+        wire.publish(1, b"x", queue)
+    for _ in range(2):
+        wire.method(1, BasicDeliver)
+        wire.content(1)
+    anatomy.eventually(lambda: len(anatomy.queue(queue).backing) == 1)
+    wire.send_method(1, BasicAck(0, True))
+    wire.method(1, BasicDeliver)
+    wire.content(1)
+
+
+def test_a_queue_killed_in_good_order_cancels_at_once(connect, queue):
+    """AB-126: a deletion is no failure, whatever the consumer's arguments say."""
+    wire, other = connect(), connect()
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="u", arguments=WANTS_TO_KNOW), BasicConsumeOk)
+    other.call(1, QueueDelete(queue=queue), QueueDeleteOk)
+    assert [wire.method(1, BasicCancel), wire.method(1, BasicCancel)] == [BasicCancel("t", True), BasicCancel("u", True)]
+    assert not wire.call(1, QueueDeclare(queue=queue), QueueDeclareOk).consumer_count
+
+
+def test_gets_after_the_restart_are_settled_with_the_new_queue(anatomy, connect, queue):
+    """AB-63: a get that waited belongs to the next life of the queue, and so does its ack."""
+    wire = connect()
+    with Held(anatomy, queue) as held:
+        wire.send_method(1, BasicGet(queue=queue))
+        anatomy.eventually(held.waiting)
+    wire.method(1, BasicGetEmpty)
+    wire.publish(1, b"x", queue)
+    wire.call(1, BasicGet(queue=queue), BasicGetOk)
+    wire.content(1)
+    wire.send_method(1, BasicAck(0, True))
+    anatomy.eventually(lambda: not any(record.pending for record in anatomy.queue(queue).channels.values()))
