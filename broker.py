@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
+from .actors.extensions import Extensions
 from .amqp import methods
 from .amqp.fields import table_from
 from .amqp.method import Method
@@ -37,12 +38,13 @@ class Broker:
     """A broker on a port of its own, in a background thread of this process.
 
     `port` 0 lets the operating system choose; further keywords are those of `Settings`. Use it with `with` or `async with`, or call `start` and `stop`.
-    A stopped broker may be started again and is then empty.
+    A stopped broker may be started again and is then empty. `extensions` are objects of the classes in `warren.actors.extensions`, which see and may change what it does.
 
-    Raises `SettingsError` when made with a wrong setting, and `StartError` from `start` when it cannot listen.
+    Raises `SettingsError` when made with a wrong setting, `ExtensionError` for extensions that cannot be used together, and `StartError` from `start` when it cannot listen.
     """
 
-    def __init__(self, port: int = 0, host: str = "127.0.0.1", **settings: Any):
+    def __init__(self, port: int = 0, host: str = "127.0.0.1", *, extensions: Iterable[object] = (), **settings: Any):
+        self._extensions = Extensions.of(extensions)
         self.settings = Settings.of(port=port, host=host, **settings)
         self._changing = threading.Lock()
         self._running: RunningNode | None = None
@@ -53,7 +55,7 @@ class Broker:
         """Start listening; returns when connections are accepted. Does nothing if it is running."""
         with self._changing:
             if self._running is None:
-                self._running = RunningNode(self.settings)
+                self._running = RunningNode(self.settings, extensions=self._extensions)
         return self
 
     def stop(self) -> None:

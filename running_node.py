@@ -12,6 +12,7 @@ from typing import Any
 
 from thespian.actors import ActorSystem
 
+from .actors.extensions import NO_EXTENSIONS, Extensions
 from .actors.listener import ListenError
 from .actors.node import NodeError, NodeSupervisor
 from .actors.storage import StorageError
@@ -58,7 +59,7 @@ class RunningNode:
     With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something.
     """
 
-    def __init__(self, settings: Settings, thread: bool = True):
+    def __init__(self, settings: Settings, thread: bool = True, extensions: Extensions = NO_EXTENSIONS):
         self._stop_timeout = settings.stop_timeout / 1000
         try:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
@@ -69,7 +70,7 @@ class RunningNode:
             system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
             self._address = system.createActor(NodeSupervisor)
-            facts = self.ask_node(("start", settings))
+            facts = self.ask_node(("start", settings, extensions))
         except ListenError as error:
             self._end()
             raise StartError(str(error), error.errno) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .extensions import NO_EXTENSIONS, Extensions
 from .routing import RoutingTable
 
 
@@ -17,3 +18,4 @@ class NodeContext:
     routing: RoutingTable
     metadata: Any
     alarms: Any
+    extensions: Extensions = NO_EXTENSIONS

@@ -29,6 +29,7 @@ from .alarms import Alarms
 from .context import NodeContext
 from .direct import DirectClient
 from .disk_monitor import DiskMonitor
+from .extensions import NO_EXTENSIONS, Extensions
 from .info_items import queue_items
 from .listener import Listener, ListenError
 from .memory_monitor import MemoryMonitor
@@ -50,7 +51,7 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings)             -> {'node_name', 'host', 'port', 'direct': address of the DirectClient, 'memory': the memory monitor's status}; ListenError, StorageError.
+    ('start', settings, extensions) -> {'node_name', 'host', 'port', 'direct': address of the DirectClient, 'memory': the memory monitor's status}; ListenError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
@@ -67,13 +68,13 @@ class NodeSupervisor(Process):
 
     reply_errors = (AmqpError, LimitError, ProcessError)
 
-    async def on_start(self, sender: Any, settings: Any) -> dict[str, Any]:
+    async def on_start(self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS) -> dict[str, Any]:
         self.settings = settings
         self.listener: Any = None
-        self.routing = RoutingTable()
+        self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
-        self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms)
+        self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions)
         self.memory_monitor = self._core(MemoryMonitor)
         memory = await self.ask(self.memory_monitor, ("start", self.context))
         self.disk_monitor = None

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from ..amqp.fields import Table
 from .destinations import Destination, DestinationSet
 from .exchange_types import EXCHANGE_TYPES, NO_ARGUMENTS, Binding, Router, UnavailableRouter
+from .extensions import ExchangeDecorator, tell
 
 DEFAULT_EXCHANGES = (
     # name, type, internal (AB-64)
@@ -85,11 +86,15 @@ class _Vhost:
 
 
 class RoutingTable:
-    """Exchanges, queues and bindings of all virtual hosts, and the addresses of direct reply-to consumers."""
+    """Exchanges, queues and bindings of all virtual hosts, and the addresses of direct reply-to consumers.
 
-    __slots__ = ("version", "traced", "_vhosts", "_reply_channels", "_header_answers")
+    `decorators` are asked and told as `extensions` says.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("version", "traced", "_decorators", "_vhosts", "_reply_channels", "_header_answers")
+
+    def __init__(self, decorators: tuple[ExchangeDecorator, ...] = ()) -> None:
+        self._decorators = decorators
         self.version = 0
         self.traced: frozenset[str] = frozenset()  # virtual hosts whose messages are traced (AB-81); empty says so in one look
         self._vhosts: dict[str, _Vhost] = {}
@@ -118,10 +123,10 @@ class RoutingTable:
         keys = routing_keys if isinstance(routing_keys, tuple) else tuple(routing_keys)
         if exchange == "":
             names: Iterable[str] = keys
-        elif exchange not in host.onward and host.exchanges[exchange].alternate is None:
+        elif not self._decorators and exchange not in host.onward and host.exchanges[exchange].alternate is None:
             names = [name for _, name in host.routers[exchange].route(keys, headers)]
         else:
-            names = _walk(host, exchange, keys, headers)
+            names = _walk(host, exchange, keys, headers, self._decorators)
         return _rows(host.queues, names)
 
     def depends_on_headers(self, vhost: str, exchange: str) -> bool:
@@ -193,16 +198,23 @@ class RoutingTable:
     def put_exchange(self, row: ExchangeRow) -> None:
         """Add an exchange, or replace its row; its type cannot change."""
         host = self._vhosts[row.vhost]
+        is_new = row.name not in host.routers
         host.exchanges[row.name] = row
-        if row.name not in host.routers:
+        if is_new:
             router_class = EXCHANGE_TYPES.get(row.type)
             host.routers[row.name] = router_class() if router_class else UnavailableRouter(row.vhost, row.name, row.type)
         self.version += 1
+        if is_new:
+            for decorator in self._decorators:
+                tell(decorator.created, row)
 
     def remove_exchange(self, vhost: str, name: str) -> Removed:
         """Remove an exchange and its bindings; returns what went with it (AB-77)."""
-        gone = _drop_exchange(self._vhosts[vhost], name)
+        host = self._vhosts[vhost]
+        row = host.exchanges[name]
+        gone = _drop_exchange(host, name)
         self.version += 1
+        self._tell_removed(vhost, gone.bindings, [row, *gone.exchanges])
         return gone
 
     def put_queue(self, row: QueueRow) -> None:
@@ -217,6 +229,7 @@ class RoutingTable:
         gone = Removed([], [])
         _drop_bindings_to(host, ("queue", name), gone)
         self.version += 1
+        self._tell_removed(vhost, gone.bindings, gone.exchanges)
         return gone
 
     def add_binding(self, vhost: str, binding: Binding) -> bool:
@@ -231,6 +244,8 @@ class RoutingTable:
         if binding.kind == "exchange":
             host.onward.setdefault(binding.source, DestinationSet()).add(binding.target)
         self.version += 1
+        for decorator in self._decorators:
+            tell(decorator.bound, vhost, binding)
         return True
 
     def remove_binding(self, vhost: str, binding: Binding) -> Removed:
@@ -240,7 +255,15 @@ class RoutingTable:
         _unlink(host, binding, gone)
         _drop_if_unbound(host, [binding.source], gone)
         self.version += 1
+        self._tell_removed(vhost, gone.bindings, gone.exchanges)
         return gone
+
+    def _tell_removed(self, vhost: str, bindings: Iterable[Binding], exchanges: Iterable[ExchangeRow]) -> None:
+        for decorator in self._decorators:
+            for binding in bindings:
+                tell(decorator.unbound, vhost, binding)
+            for row in exchanges:
+                tell(decorator.deleted, row)
 
     def set_traced(self, vhost: str, on: bool) -> None:
         self.traced = self.traced | {vhost} if on else self.traced - {vhost}
@@ -258,7 +281,7 @@ class RoutingTable:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(host: _Vhost, exchange: str, keys: tuple[str, ...], headers: Table | None) -> Iterable[str]:
+def _walk(host: _Vhost, exchange: str, keys: tuple[str, ...], headers: Table | None, decorators: tuple[ExchangeDecorator, ...]) -> Iterable[str]:
     """The names of the queues found from `exchange`, each once."""
     found: dict[str, None] = {}
     seen = {exchange}
@@ -273,6 +296,8 @@ def _walk(host: _Vhost, exchange: str, keys: tuple[str, ...], headers: Table | N
         alternate = host.exchanges[name].alternate
         if not destinations and alternate is not None:
             destinations = (("exchange", alternate),)
+        for decorator in decorators:
+            destinations = (*destinations, *decorator.route(host.exchanges[name], keys, headers))
         for kind, destination in destinations:
             if kind == "queue":
                 found[destination] = None

@@ -14,7 +14,7 @@ States: `starting` (only channel.open is accepted), `running`, `closing` (a chan
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from ...amqp import methods
@@ -30,6 +30,7 @@ from ..resources import no_queue, queue_locked, queue_unavailable
 from ..restarts import is_fault
 from ..routing import QueueRow
 from . import declares
+from .interception import Handler, Interception
 from .publishing import Publisher
 from .restarted import ATTEMPTS, restarted
 from .subscriptions import Subscriptions
@@ -73,6 +74,11 @@ class Channel(Process):
         self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=self.settings.flow_hold_channel / 1000)
         self.publisher = Publisher(self)
         self.subscriptions = Subscriptions(self)
+        self.handlers = _HANDLERS
+        self.publish = self.publisher.publish
+        self.acknowledge = self.subscriptions.settle
+        if context.extensions.interceptors:
+            Interception(self, context.extensions.interceptors).set_up()
 
     # -- events of the client -----------------------------------------------------------------------------------------------------------------
 
@@ -122,21 +128,21 @@ class Channel(Process):
                 self.taken += len(event[4])
                 self.running_ids = (60, 40)
                 if self.state == "running":
-                    self.publisher.publish(event[2], event[3], event[4], event[5])
+                    self.publish(event[2], event[3], event[4], event[5])
             elif self.state != "running":
                 if kind == OVERSIZED:
                     self.taken += 1
                 self._handle_closed(event)
             elif kind == ACKS:
                 self.running_ids = (60, 80)
-                settle = self.subscriptions.settle
+                acknowledge = self.acknowledge
                 for delivery_tag, multiple in event[2]:
-                    settle("ack", delivery_tag, multiple)
+                    acknowledge("ack", delivery_tag, multiple)
             elif kind == METHOD:
                 method = event[2]
                 self.running_ids = (method.CLASS_ID, method.METHOD_ID)
                 is_welcome(RUNNING, method)
-                waiting = _HANDLERS[type(method)](self, method)
+                waiting = self.handlers[type(method)](self, method)
                 if waiting is not None:
                     self.busy = True
                     self.spawn(self._finish(waiting))
@@ -394,7 +400,7 @@ def _stand_in(event: tuple) -> Any:
     return methods.BasicAck() if event[0] == ACKS else methods.BasicPublish()
 
 
-_HANDLERS: dict[type, Callable[[Channel, Any], Awaitable[None] | None]] = {
+_HANDLERS: dict[type, Handler] = {
     methods.ChannelFlow: Channel.flow,
     methods.ChannelClose: Channel.close,
     methods.AccessRequest: Channel.access_request,

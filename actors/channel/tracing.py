@@ -8,8 +8,8 @@ A copy is routed from that exchange under `publish.<exchange>` or `deliver.<queu
     node            longstr                                                user            longstr
     routed_queues   array       publish: of longstr                        redelivered     signedint   deliver: 0 or 1
 
-Numbers among the properties are signedint; a timestamp that needs more bits is a long (RabbitMQ cuts it off). `routed_queues` names queues only (RabbitMQ also names
-names at which the default exchange found none). What was published to the trace exchange, or came through it, is not traced: it would never end.
+Numbers among the properties are signedint; a timestamp that needs more bits is a long (RabbitMQ cuts it off). `routed_queues` names queues that exist
+(RabbitMQ lists all routing keys if it was published to the default exchange). What was published to the trace exchange, or came through it, is not traced: it would never end.
 
 At most once, like dead letters: no confirm, no credit, no mandatory. A copy of a run is one run.
 """

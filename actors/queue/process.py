@@ -21,6 +21,7 @@ from ...runtime.process import Process
 from ...store.message import Message
 from ..arguments import QueueSettings, queue_settings
 from ..context import NodeContext
+from ..extensions import QueueDecorator, tell
 from ..resources import no_queue, queue_phrase
 from ..routing import QueueRow
 from .backing import open_backing_queue
@@ -44,6 +45,7 @@ class Queue(Process):
         self.has_work = False               # a delivery may be possible
         self.ending = False
         self.had_consumer = False
+        self.decorators: tuple[QueueDecorator, ...] = ()
 
     def on_start(self, sender: Any, context: NodeContext, row: QueueRow, recovering: bool) -> None:
         self.context = context
@@ -60,6 +62,13 @@ class Queue(Process):
         self.dispatch = Dispatch(self)
         self.intake = Intake(self)
         self.lease.restart()
+        self.decorators = context.extensions.queue_decorators
+        for decorator in self.decorators:
+            tell(decorator.started, row)
+
+    def on_exit(self) -> None:
+        for decorator in self.decorators:
+            tell(decorator.stopped, self.row)
 
     # -- channels -----------------------------------------------------------------------------------------------------------------------------
 
@@ -105,7 +114,8 @@ class Queue(Process):
         self.intake.forget_channel(channel_id)
         if record is None:
             return
-        for consumer in [consumer for consumer in self.consumers if consumer.channel is record]:
+        gone = [consumer for consumer in self.consumers if consumer.channel is record]
+        for consumer in gone:
             self.consumers.remove(consumer)
         self.dispatch.forget_channel(record)
         if record.pending:
@@ -113,6 +123,8 @@ class Queue(Process):
             if self.limit.drops_head:
                 self.limit.drop_overflow()      # AB-102
         self.has_work = True
+        if gone:
+            self._tell_consumers()
         self._consumer_left()
 
     # -- messages -----------------------------------------------------------------------------------------------------------------------------
@@ -179,6 +191,7 @@ class Queue(Process):
         record.limited = limited
         self.consumers.add(Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user))
         self.had_consumer = True
+        self._tell_consumers()
         self.lease.suspend()
         self.has_work = True
         return True
@@ -191,8 +204,15 @@ class Queue(Process):
             if not consumer.channel.consumers:
                 self.dispatch.return_slots(consumer.channel)
             self.has_work = True
+            self._tell_consumers()
             self._consumer_left()
         return True
+
+    def _tell_consumers(self) -> None:
+        if self.decorators:
+            consumers = self.on_consumers_info(None)
+            for decorator in self.decorators:
+                tell(decorator.consumers_changed, self.row, consumers)
 
     def _consumer_left(self) -> None:
         if len(self.consumers) or not self.had_consumer:
