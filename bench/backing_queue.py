@@ -12,11 +12,11 @@ import timeit
 from collections.abc import Callable
 
 from ..store.backing_queue import BackingQueue, Recover
+from ..store.bodies import StoreBodies
 from ..store.disk import RealDisk
 from ..store.journal import Journal
 from ..store.memory_queue import MemoryQueue
 from ..store.message import Origin
-from ..store.message_store import MessageStore
 from ..store.priority_queue import PriorityQueue
 from ..store.queue_index import QueueIndex
 from ..store.variable_queue import VariableQueue
@@ -75,9 +75,9 @@ class Node:
         disk.make_dir('journal')
         self.journal = Journal(disk, 'journal')
         self.journal.recover()
-        self.stores = [MessageStore(disk, kind, f'{root}/{kind}-index', kind == 'persistent') for kind in ('persistent', 'transient')]
+        self.stores = [StoreBodies(disk, kind, f'{root}/{kind}-index', kind == 'persistent') for kind in ('persistent', 'transient')]
         for store in self.stores:
-            store.recover()
+            store.recover(may_trust=False)
         self.queue = VariableQueue(1, QueueIndex(disk, 'queue', 1, self.journal), self.stores[0], self.stores[1])
         self.queue.init(Recover.NEW)
 
@@ -97,8 +97,6 @@ class Node:
             journal.commit(batch)
             queue.invoke('journal', journal.committed(batch))
             journal.unlink_retired(batch)
-            for store in self.stores:
-                store.collect_all()
         return sum(last - first + 1 for first, last in queue.drain_confirmed())
 
     def pass_through(self, total: int, body: int) -> None:

@@ -29,9 +29,9 @@ EMBED_BELOW = 4096
 
 
 class Bodies(Protocol):
-    """The part of `message_store.MessageStore` that a queue uses."""
+    """The part of a message store (`bodies.StoreBodies`) that a queue uses."""
 
-    def write(self, message_id: bytes, content: bytes) -> int: ...
+    def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int: ...
 
     def remove(self, message_ids: Iterable[bytes]) -> None: ...
 
@@ -92,11 +92,9 @@ class Placement:
         """Into the store, if it belongs there and is not. Settled slots are passed over."""
         if run.kind & (TO_STORE | IN_STORE) != TO_STORE:
             return
-        store = self._store(run)
-        position = 0
-        for message_id, content in zip(self._ids(run), [slot for slot in run.contents if slot is not None], strict=True):
-            position = store.write(message_id, content)
-            self.writes += 1
+        messages = list(zip(self._ids(run), [slot for slot in run.contents if slot is not None], strict=True))
+        position = self._store(run).write(messages)
+        self.writes += len(messages)
         if run.origin.persistent:
             self.store_position = position
         self.has_bodies = True

@@ -3,8 +3,8 @@
     vhosts/<id>/config                    u16 segment entries: fixed at first use (D-2)
     vhosts/<id>/journal/<n>.wal           see `journal`
     vhosts/<id>/queues/<number>/<n>.idx   see `queue_index`; number is hexadecimal
-    vhosts/<id>/persistent/<n>.rdq        see `store_files`, as for transient/
-    vhosts/<id>/recovery, …-index         LMDB: see `recovery_terms`, `store_index`
+    vhosts/<id>/persistent/<n>.rdq        see `rdq_file`, as for transient/
+    vhosts/<id>/recovery, …-index         LMDB: see `recovery_terms`, `location_index`
 
 A queue of priorities is several queues to everything below: its levels' **number** is `queue id << 8 | priority`.
 
@@ -27,20 +27,20 @@ Stop: queues, journal, stores, and the terms last of all: a crash anywhere in be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from .backing_queue import BackingQueue, Recover
+from .bodies import StoreBodies, StoreWork
 from .disk import Disk
 from .journal import Batch as JournalBatch
 from .journal import Journal, Replayed
-from .message_store import Batch as StoreBatch
-from .message_store import Collection, MessageStore, Move
 from .placement import EMBED_BELOW
 from .priority_queue import PriorityQueue
 from .queue_index import SEGMENT_ENTRIES, QueueIndex, Unsynced
 from .recovery_terms import RecoveryTerms
+from .store_engine import FILE_LIMIT
 from .variable_queue import VariableQueue
 
 LEVEL_BITS = 8
@@ -52,32 +52,31 @@ class Work:
 
     journal: Journal
     journal_batch: JournalBatch | None
-    store_batches: list[tuple[MessageStore, StoreBatch]]
+    stores: list[tuple[StoreBodies, StoreWork]]
     unsynced: list[Unsynced]
-    collections: list[tuple[MessageStore, Collection]]
     folds: int
     """The journal's file below which all is folded once this is done; 0 = no fold."""
-    moves: list[list[Move]] = field(default_factory=list)
 
     def run(self) -> None:
         # A body before its index entry: an entry whose body is missing is dropped at recovery (C-3), which is only work wasted.
-        for store, batch in self.store_batches:
-            store.commit(batch)
+        for _, work in self.stores:
+            work.write()
         while self.unsynced:
             self.unsynced[-1].sync()
             self.unsynced.pop()
         if self.journal_batch is not None:
             self.journal.commit(self.journal_batch)
             self.journal.unlink_retired(self.journal_batch)
-        for store, collection in self.collections[len(self.moves):]:
-            self.moves.append(store.collect(collection))
+        for _, work in self.stores:
+            work.collect()
 
 
 class VhostStore:
-    """See the module. `index_root` is a directory of the operating system for the LMDB environments; `path` is on `disk`."""
+    """See the module. `index_root` is a directory of the operating system for the LMDB environments; `path` is on `disk`; `boot_id` as of `StoreEngine`."""
 
     def __init__(self, disk: Disk, path: str, index_root: str, segment_entries: int = SEGMENT_ENTRIES, embed_below: int = EMBED_BELOW,
-                 clock: Callable[[], float] = time.monotonic, journal_file_limit: int | None = None) -> None:
+                 clock: Callable[[], float] = time.monotonic, journal_file_limit: int | None = None, store_file_limit: int = FILE_LIMIT,
+                 boot_id: str | None = None) -> None:
         self._disk = disk
         self._path = path
         self._embed_below = embed_below
@@ -88,8 +87,8 @@ class VhostStore:
         self._terms = RecoveryTerms(f'{index_root}/recovery')
         limits = {} if journal_file_limit is None else {'file_limit': journal_file_limit}
         self.journal = Journal(disk, f'{path}/journal', **limits)
-        self.persistent = MessageStore(disk, f'{path}/persistent', f'{index_root}/persistent-index')
-        self.transient = MessageStore(disk, f'{path}/transient', f'{index_root}/transient-index', is_durable=False)
+        self.persistent = StoreBodies(disk, f'{path}/persistent', f'{index_root}/persistent-index', True, store_file_limit, boot_id)
+        self.transient = StoreBodies(disk, f'{path}/transient', f'{index_root}/transient-index', False, store_file_limit)
         self._replayed: dict[int, Replayed] = {}
         self._known_terms: dict[int, dict[str, Any]] = {}
         self._queues: dict[int, BackingQueue] = {}
@@ -124,18 +123,19 @@ class VhostStore:
                 self._disk.delete_tree(f'{root}/{number:x}')
         self._replayed = {number: replayed for number, replayed in self.journal.recover().items()
                           if number >> LEVEL_BITS in durable_queues}
-        self.transient.recover()
+        self.transient.recover(may_trust=False)
         is_clean = all(queue in self._known_terms for queue in {number >> LEVEL_BITS for number in numbers | self._replayed.keys()}
                        & durable_queues) and all(replayed.is_empty for replayed in self._replayed.values())
         if not is_clean:
             self._known_terms = {}  # counts in terms are believed only if everything ended cleanly (D-7)
         # Of a queue that is no more the store would keep the bodies for ever.
         is_complete = terms.keys() | {number >> LEVEL_BITS for number in numbers} <= durable_queues
-        if not self.persistent.recover(may_trust=is_clean and is_complete):
-            for number in sorted(numbers | self._replayed.keys()):
-                if number >> LEVEL_BITS in durable_queues:
-                    self.persistent.count(self._index(number).stored_ids(self._replayed.get(number)))
-            self.persistent.finish_count()
+        kept = sorted(number for number in numbers | self._replayed.keys() if number >> LEVEL_BITS in durable_queues)
+        self.persistent.recover(is_clean and is_complete, lambda: self._references(kept))
+
+    def _references(self, numbers: list[int]) -> Iterator[list[bytes]]:
+        for number in numbers:
+            yield list(self._index(number).stored_ids(self._replayed.get(number)))
 
     def open_queue(self, queue: int, max_priority: int | None = None) -> BackingQueue:
         """A queue, recovered with whatever there is of it; new if there is nothing."""
@@ -182,8 +182,8 @@ class VhostStore:
         self.write_all()
         terms = {queue: opened.terminate() for queue, opened in self._queues.items()}
         self.journal.close_folded()
-        self.persistent.terminate()
-        self.transient.terminate()
+        self.persistent.close()
+        self.transient.close()
         self._terms.put_all(terms)
         self._terms.close()
 
@@ -193,24 +193,20 @@ class VhostStore:
         """Everything that waits for the disk; None if nothing does, or while work is under way."""
         if self._is_working:
             return None
-        stores = (self.persistent, self.transient)
-        collections = [(store, collection) for store in stores if (collection := store.take_collection()) is not None]
-        batches = [(store, batch) for store in stores if (batch := store.take_batch()) is not None]
+        stores = [(store, work) for store in (self.persistent, self.transient) if (work := store.take_work()) is not None]
         unsynced = [entry for queue in self._variable.values() for entry in queue.take_unsynced()]
         journal_batch = self.journal.take_batch()
-        if not (collections or batches or unsynced or journal_batch or self._fold):
+        if not (stores or unsynced or journal_batch or self._fold):
             return None
         self._is_working = True
         folds, self._fold = self._fold, 0
-        return Work(self.journal, journal_batch, batches, unsynced, collections, folds)
+        return Work(self.journal, journal_batch, stores, unsynced, folds)
 
     def done(self, work: Work) -> None:
         """The work has run: tell the queues what is durable, and go on with giving up journal files."""
         self._is_working = False
-        for store, batch in work.store_batches:
-            store.committed(batch)
-        for (store, collection), moves in zip(work.collections, work.moves, strict=True):
-            store.collected(collection, moves)
+        for store, store_work in work.stores:
+            store.done(store_work)
         if work.journal_batch is not None:
             self.journal.committed(work.journal_batch)
         for queue in self._variable.values():

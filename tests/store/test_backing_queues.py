@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from warren.store.backing_queue import INFINITE, BackingQueue, Duplicate, Recover, Timeout
+from warren.store.bodies import StoreBodies
 from warren.store.faulty_disk import FaultyDisk
 from warren.store.journal import Journal
 from warren.store.memory_queue import MemoryQueue
 from warren.store.message import Origin, body_size
-from warren.store.message_store import MessageStore
 from warren.store.priority_queue import LEVEL_SHIFT, PriorityQueue
 from warren.store.queue_index import QueueIndex
 from warren.store.variable_queue import VariableQueue
@@ -250,22 +250,25 @@ class VariableMachine(QueueMachine):
     def make_queue(self) -> BackingQueue:
         self.disk = FaultyDisk()
         self.root = tempfile.mkdtemp()
+        self.boot = 0
         self.certain = {}  # persistent messages held at the last sync
         self.since_sync = []  # all that was published after it
-        return self.open_queue()
+        return self.open_queue(may_trust=False)
 
     def teardown(self):
         shutil.rmtree(self.root)
 
-    def open_queue(self):
+    def open_queue(self, may_trust):
         self.disk.make_dir('journal')
         self.journal = Journal(self.disk, 'journal', file_limit=3000, frame_limit=500)
         self.replayed = self.journal.recover()
-        self.stores = [MessageStore(self.disk, kind, f'{self.root}/{kind}', kind == 'persistent', file_limit=2000)
+        index = QueueIndex(self.disk, 'q', 1, self.journal, self.entries)
+        self.stores = [StoreBodies(self.disk, kind, f'{self.root}/{kind}', kind == 'persistent', file_limit=2000, boot_id=str(self.boot))
                        for kind in ('persistent', 'transient')]
-        self.were_clean = [store.recover() for store in self.stores]
-        self.index = QueueIndex(self.disk, 'q', 1, self.journal, self.entries)
-        return VariableQueue(1, self.index, *self.stores, self.replayed.get(1), self.sync, self.embed_below, 1, self.entries)
+        # Recounted from the queue's index, as the start of a vhost does.
+        assert self.stores[0].recover(may_trust, lambda: [list(index.stored_ids(self.replayed.get(1)))]) == may_trust
+        self.stores[1].recover(may_trust=False)
+        return VariableQueue(1, index, *self.stores, self.replayed.get(1), self.sync, self.embed_below, 1, self.entries)
 
     def sync(self):
         """The owner's part: write, say what is durable, fold when the journal has closed files."""
@@ -283,8 +286,6 @@ class VariableMachine(QueueMachine):
             self.journal.commit(batch)
             self.queue.invoke('journal', self.journal.committed(batch))
             self.journal.unlink_retired(batch)
-        for store in self.stores:
-            store.collect_all()
         self.certain = {held.tag: held for held in self.all_held() if held.origin.persistent}
         self.since_sync = []
 
@@ -311,11 +312,7 @@ class VariableMachine(QueueMachine):
         watermark = self.queue._watermark
         kept = [held for held in self.all_held() if held.origin.persistent]
         is_lazy = self.queue.sub_queues.is_lazy
-        self.queue = self.open_queue()
-        if not self.were_clean[0]:
-            # Recounted from the queue's index, as the start of a vhost does.
-            self.stores[0].count(self.index.stored_ids(self.replayed.get(1)))
-            self.stores[0].finish_count()
+        self.queue = self.open_queue(may_trust=isinstance(terms, dict))
         self.queue.init(terms)
         self.queue.set_queue_mode('lazy' if is_lazy else 'default')
         self.pending = {}
@@ -329,7 +326,7 @@ class VariableMachine(QueueMachine):
         self.take_confirmed()
         self.journal.close_folded()
         for store in self.stores:
-            store.terminate()
+            store.close()
         self.disk.crash(Random(1))
         self.restarted(terms, False)
         assert self.queue._next == before
@@ -369,8 +366,12 @@ class VariableMachine(QueueMachine):
 
     def end_life(self, seed, kill):
         for store in self.stores:
-            store._index._env.close()
-        self.disk.kill() if kill else self.disk.crash(Random(seed))
+            store.engine.abandon()
+        if kill:
+            self.disk.kill()
+        else:
+            self.boot += 1
+            self.disk.crash(Random(seed))
 
     @invariant()
     def sub_queues_are_in_order(self):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from warren.store.backing_queue import INFINITE, Recover, Timeout
+from warren.store.bodies import StoreBodies
 from warren.store.faulty_disk import FaultyDisk
 from warren.store.journal import Journal
 from warren.store.message import Origin
-from warren.store.message_store import MessageStore
 from warren.store.queue_index import QueueIndex
 from warren.store.recovery_terms import RecoveryTerms
 from warren.store.variable_queue import VariableQueue
@@ -36,13 +36,11 @@ class Node:
     def opened(self, recover):
         self.journal = Journal(self.disk, 'journal')
         replayed = self.journal.recover().get(1)
-        self.persistent = MessageStore(self.disk, 'persistent', str(self.tmp_path / 'p'))
-        self.transient = MessageStore(self.disk, 'transient', str(self.tmp_path / 't'), is_durable=False)
-        self.transient.recover()
+        self.persistent = StoreBodies(self.disk, 'persistent', str(self.tmp_path / 'p'))
+        self.transient = StoreBodies(self.disk, 'transient', str(self.tmp_path / 't'), is_durable=False)
+        self.transient.recover(may_trust=False)
         index = QueueIndex(self.disk, 'q', 1, self.journal, SEGMENT)
-        if not self.persistent.recover():
-            self.persistent.count(index.stored_ids(replayed))
-            self.persistent.finish_count()
+        self.persistent.recover(isinstance(recover, dict), lambda: [list(index.stored_ids(replayed))])
         queue = VariableQueue(1, index, self.persistent, self.transient, replayed, self.sync, **self.options)
         queue.init(recover)
         return queue
@@ -56,14 +54,14 @@ class Node:
     def stop(self):
         terms = self.queue.terminate()
         self.journal.close_folded()
-        self.persistent.terminate()
-        self.transient.terminate()
+        self.persistent.close()
+        self.transient.close()
         return terms
 
     def kill(self):
+        self.persistent.engine.abandon()
+        self.transient.engine.abandon()
         self.disk.kill()
-        self.persistent._index._env.close()
-        self.transient._index._env.close()
         self.queue = self.opened(Recover.NON_CLEAN)
 
     def status(self, *keys):
@@ -217,7 +215,7 @@ def test_emptied_stores_and_segments_give_their_space_back(node):
     node.queue.flush_index()
     node.sync()
     assert node.disk.list('q') == []
-    assert node.persistent.live_bytes == 0
+    assert node.persistent.engine.file_sizes[1] == 0
     node.queue.delete_and_terminate()
     assert not node.disk.exists('q')
 
@@ -251,11 +249,12 @@ def test_lost_body_is_dropped_not_delivered(node):
     """D-19: a damaged body takes its message out of the queue, and no other."""
     node.publish(3)
     page_all(node.queue)
-    node.sync()
+    terms = node.stop()
     data = node.disk._names['persistent/1.rdq'].data
     data[len(data) // 2] ^= 1
+    node.queue = node.opened(terms)
     assert tags(node.queue.fetch(3, True)) == [0, 2]
-    assert (node.queue.sub_queues.lost, node.persistent.damaged != []) == (1, True)
+    assert (node.queue.sub_queues.lost, node.persistent.engine.damaged != []) == (1, True)
 
 
 def test_memory_target_follows_rates(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from warren.store.disk import RealDisk
 from warren.store.faulty_disk import FaultyDisk
 from warren.store.message import Origin
-from warren.store.store_files import OVERHEAD
+from warren.store.rdq_file import OVERHEAD
 from warren.store.vhost_store import VhostStore
 
 QUEUES = {1: None, 2: None, 3: 2}
@@ -30,10 +30,11 @@ def origin(priority: int = 0, persistent: bool = True) -> Origin:
     return Origin('', ('q',), b'\x10\x00\x02', persistent=persistent, priority=priority)
 
 
-def close_environments(store: VhostStore) -> None:
-    """A killed process lets go of its LMDB environments."""
-    for environment in (store.persistent._index._env, store.transient._index._env, store._terms._env):
-        environment.close()
+def abandon(store: VhostStore) -> None:
+    """A process that ends lets go of its files and LMDB environments."""
+    store.persistent.engine.abandon()
+    store.transient.engine.abandon()
+    store._terms._env.close()
 
 
 class VhostMachine(RuleBasedStateMachine):
@@ -46,20 +47,21 @@ class VhostMachine(RuleBasedStateMachine):
         self.published = {}
         self.confirmed = set()
         self.acked = set()
-        self.mark = 0
+        self.mark = self.boot = 0
         self.open()
 
     def teardown(self):
         shutil.rmtree(self.root)
 
     def open(self):
-        self.store = VhostStore(self.disk, 'vhost', self.root, segment_entries=16, embed_below=60, journal_file_limit=1500)
+        self.store = VhostStore(self.disk, 'vhost', self.root, segment_entries=16, embed_below=60, journal_file_limit=1500,
+                                store_file_limit=800, boot_id=str(self.boot))
         self.store.recover(set(QUEUES))
         self.queues = {queue: self.store.open_queue(queue, highest) for queue, highest in QUEUES.items()}
         self.work = None
         self.handed_out = {queue: [] for queue in QUEUES}
 
-    @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 12), size=st.sampled_from([1, 50]), priority=st.integers(0, 2),
+    @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 12), size=st.sampled_from([1, 100]), priority=st.integers(0, 2),
           persistent=st.sampled_from([True, True, False]))
     def publish(self, queue, count, size, priority, persistent):
         contents = [content(self.mark + index, size) for index in range(count)]
@@ -102,6 +104,19 @@ class VhostMachine(RuleBasedStateMachine):
                 self.work = None
                 self.drain_confirmed()
 
+    @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 12), keep=st.integers(2, 6))
+    def pass_through(self, queue, count, keep):
+        """Large messages are written, and most of them acked: garbage for the store."""
+        for _ in range(count):
+            self.publish(queue, 2, 100, 0, True)
+            self.work_on(2)
+        self.fetch(queue, 2 * count)
+        chosen = [tag for tag in self.handed_out[queue] if tag % keep]
+        self.queues[queue].ack(chosen)
+        self.acked.update((queue, tag) for tag in chosen)
+        self.handed_out[queue] = [tag for tag in self.handed_out[queue] if not tag % keep]
+        self.work_on(4)
+
     def drain_confirmed(self):
         for queue, opened in self.queues.items():
             for first, last in opened.drain_confirmed():
@@ -141,16 +156,20 @@ class VhostMachine(RuleBasedStateMachine):
         self.disk.heal()
         self.drain_confirmed()
         for _ in range(2):
-            self.disk.kill() if kill else self.disk.crash(Random(seed))
-            close_environments(self.store)
+            abandon(self.store)
+            if kill:
+                self.disk.kill()
+            else:
+                self.boot += 1
+                self.disk.crash(Random(seed))
             self.disk.fail_after(at, KeyboardInterrupt())
             try:
                 self.open()  # a crash inside recovery (C-22)
             except KeyboardInterrupt:
                 pass
             self.disk.heal()
+            abandon(self.store)
             self.disk.kill()
-            close_environments(self.store)
         self.open()
         found = self.found()
         assert self.confirmed - self.acked <= found, 'QS-37'
@@ -173,8 +192,7 @@ class VhostMachine(RuleBasedStateMachine):
 
     @invariant()
     def references_agree(self):
-        if not self.store.persistent._in_flight and not self.store.persistent._locked:
-            self.store.persistent.check()
+        self.store.persistent.engine.check()
 
 
 TestVhostStore = VhostMachine.TestCase
@@ -217,8 +235,8 @@ def test_unknown_queues_are_removed_at_start(tmp_path):
     store = opened(disk, tmp_path, (2,))
     assert disk.list('vhost/queues') == ['200']
     assert len(store.open_queue(2)) == 40
-    store.persistent.check()
-    assert store.persistent.live_bytes == 40 * (len(content(0, 100)) + OVERHEAD)
+    store.persistent.engine.check()
+    assert store.persistent.engine.file_sizes[1] == 40 * (len(content(0, 100)) + OVERHEAD)
     store.stop()
 
 
@@ -230,9 +248,9 @@ def test_deleted_queue_returns_its_space(tmp_path):
     store.write_all()
     store.delete_queue(1)
     store.write_all()
-    assert store.persistent.live_bytes == 0
+    assert store.persistent.engine.file_sizes[1] == 0
+    abandon(store)
     disk.crash(Random(3))
-    close_environments(store)
     store = opened(disk, tmp_path)
     assert len(store.open_queue(1)) == 0
     store.stop()
@@ -289,8 +307,8 @@ def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
     store.done(work)
     store.write_all()
     assert queue.drain_confirmed() == [(10, 49)]
+    abandon(store)
     disk.crash(Random(5))
-    close_environments(store)
     store = opened(disk, tmp_path)
     assert len(store.open_queue(1)) == 50
     store.stop()

@@ -1,0 +1,126 @@
+"""A message store as the queues of one process use it: told what to write, and asked up to where all is durable.
+
+`StoreEngine` answers every write of its clients by a report; a queue's confirms wait for **positions**, as they do for the journal.
+Here the one is made of the other: a write has the next position, and everything up to `durable` has been answered, be it that it is
+on disk or that it was removed before it came there. All queues are one client: they end together, and none is told anything.
+
+Reading is done at once, where it is asked for. All else that waits for the disk is in `StoreWork`, to be run in another thread:
+
+    work = bodies.take_work()       # None if nothing waits
+    work.write(); work.collect()    # in another thread
+    bodies.done(work)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .disk import Disk
+from .store_engine import FILE_LIMIT, GcJob, StoreEngine, SyncJob
+from .store_recovery import References
+
+CLIENT = 'queues'
+
+
+@dataclass
+class StoreWork:
+    """What waits for the disk. Either part may be run again after an OSError."""
+
+    sync: SyncJob | None
+    collection: GcJob | None
+    _is_collected: bool = False
+
+    def write(self) -> None:
+        if self.sync is not None:
+            self.sync.run()
+
+    def collect(self) -> None:
+        if self.collection is not None and not self._is_collected:
+            self.collection.run()
+            self._is_collected = True
+
+
+class StoreBodies:
+    """See the module; `placement.Bodies` is the part of it that a queue uses. The arguments are those of `StoreEngine`."""
+
+    def __init__(self, disk: Disk, directory: str, index_path: str, is_durable: bool = True, file_limit: int = FILE_LIMIT, boot_id: str | None = None) -> None:
+        self.engine = StoreEngine(disk, directory, index_path, is_durable, file_limit, boot_id)
+        self._position = 0
+        self._unanswered: dict[bytes, int] = {}
+        """Position of each write that no report has answered, in their order."""
+
+    def recover(self, may_trust: bool, references: References = lambda: ()) -> bool:
+        """Find what is there; True if it is as it was left, False if `references` had to be counted.
+
+        They are counted in any case unless `may_trust`: of a queue that did not end cleanly, what it lost would be wanted for ever.
+        """
+        is_trusted = self.engine.recover({CLIENT} if may_trust else None, references)
+        self.engine.register(CLIENT)
+        return is_trusted
+
+    def close(self) -> None:
+        """Write everything, and leave cleanly."""
+        self.engine.detach(CLIENT)
+        self.engine.close()
+        self._hear()
+
+    # -- queues
+
+    def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
+        """One reference more to each (id, content); returns the position at which they are durable."""
+        self._position += 1
+        for message_id, _ in messages:
+            self._unanswered.setdefault(message_id, self._position)
+        self.engine.write(CLIENT, messages)
+        self._hear()
+        return self._position
+
+    def remove(self, message_ids: Iterable[bytes]) -> None:
+        """One reference less to each; unknown ids are passed over."""
+        self.engine.remove(CLIENT, message_ids)
+        self._hear()
+
+    def contains(self, message_id: bytes) -> bool:
+        return self.engine.contains(message_id)
+
+    def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]:
+        """Contents; None for what is unknown or damaged."""
+        job = self.engine.read(message_ids)
+        if not job.is_complete:
+            job.run()
+        self.engine.finish_read(job)
+        return job.messages
+
+    # -- work
+
+    @property
+    def durable(self) -> int:
+        """Everything up to here is durable, or was removed."""
+        return next(iter(self._unanswered.values())) - 1 if self._unanswered else self._position
+
+    def take_work(self) -> StoreWork | None:
+        """What waits for the disk; None if nothing does. What was taken before must be done."""
+        collection = self.engine.take_gc()  # first: it may make a sync urgent
+        sync = self.engine.take_sync()
+        return StoreWork(sync, collection) if sync is not None or collection is not None else None
+
+    def done(self, work: StoreWork) -> None:
+        if work.sync is not None:
+            self.engine.finish_sync(work.sync)
+        if work.collection is not None:
+            self.engine.finish_gc(work.collection)
+        self._hear()
+
+    def write_all(self) -> int:
+        """All work, here and now; returns `durable`."""
+        while (work := self.take_work()) is not None:
+            work.write()
+            work.collect()
+            self.done(work)
+        return self.durable
+
+    def _hear(self) -> None:
+        for report in self.engine.take_reports():
+            for message_id in report.ids:
+                self._unanswered.pop(message_id, None)
