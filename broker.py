@@ -101,13 +101,37 @@ class Broker:
     @property
     def url(self) -> str:
         """An AMQP URL with user, password and virtual host, as every client library takes it. Wildcard addresses are given as this machine."""
+        return self.url_of(self.settings.default_vhost)
+
+    def url_of(self, vhost: str) -> str:
+        """The URL for another virtual host, whether it exists or not; characters that mean something in a URL are percent-encoded."""
         node, settings = self._node, self.settings
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(node.host, node.host)
         if ":" in host:
             host = f"[{host}]"
         # The virtual host is written out as %2F: clients disagree about what an empty path means.
-        user, password, vhost = (quote(part, safe="") for part in (settings.default_user, settings.default_pass, settings.default_vhost))
-        return f"amqp://{user}:{password}@{host}:{node.port}/{vhost}"
+        user, password, path = (quote(part, safe="") for part in (settings.default_user, settings.default_pass, vhost))
+        return f"amqp://{user}:{password}@{host}:{node.port}/{path}"
+
+    # -- virtual hosts ---------------------------------------------------------------------------------------------------------
+
+    def vhosts(self) -> list[str]:
+        """The names of all virtual hosts."""
+        return [row["name"] for row in self._node.ask_node(("list", "vhosts", None))]
+
+    def create_vhost(self, name: str) -> None:
+        """Create a virtual host, with the exchanges that every one has. One that exists stays as it is.
+
+        Raises `BrokerError`: 530 for a name that is empty or longer than 255 octets, 541 if a broker with a data directory cannot write it.
+        """
+        self._node.ask_node(("create_vhost", name))
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with its queues, exchanges and messages. Connections to it are closed with 320, `vhost '…' is deleted`; others notice nothing.
+
+        Raises `BrokerError` 530 if there is none of that name. May be used on the default one, which `url` then leads to no more until it is created again.
+        """
+        self._node.ask_node(("delete_vhost", name))
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from thespian.actors import ActorExitRequest
+
 from ..amqp import methods
 from ..amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
 from ..amqp.decoding import decode_method
@@ -57,6 +59,12 @@ class DirectClient(Process):
                 raise AmqpError(530, f"vhost {vhost} not found")
             session = self.sessions[vhost] = _Session(self, vhost)
         return session
+
+    def on_forget_vhost(self, sender: Any, vhost: str) -> None:
+        """It is deleted: what is asked of it is refused, and its channel ends (AB-170)."""
+        session = self.sessions.pop(vhost, None)
+        if session is not None:
+            session.end(AmqpError(320, f"vhost '{vhost}' is deleted"))
 
     # -- what a channel tells its connection ----------------------------------------------------------------------------------------------------
 
@@ -179,6 +187,16 @@ class _Session:
             sender, self.current = self.current[0], None
             self.client.reply_error(sender, error)
             self._next()
+
+    def end(self, error: AmqpError) -> None:
+        """Refuses all requests, and takes the channel along."""
+        address = self.address
+        for sender, _ in self.waiting:
+            self.client.reply_error(sender, error)
+        self.waiting.clear()
+        self.failed(error)
+        if address is not None:
+            self.client.send(address, ActorExitRequest())
 
     def failed(self, error: AmqpError) -> None:
         """The channel is of no more use; the next request opens another."""

@@ -27,7 +27,7 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..amqp.constants import ACCESS_REFUSED, COMMAND_INVALID, INTERNAL_ERROR, PRECONDITION_FAILED
+from ..amqp.constants import ACCESS_REFUSED, COMMAND_INVALID, CONNECTION_FORCED, INTERNAL_ERROR, PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
 from ..runtime.errors import ProcessDown, ProcessError
@@ -61,8 +61,10 @@ Operation = Callable[..., Coroutine[Any, Any, Any]]
 class Metadata(Process):
     """
     ('start', context, node)                            -> None, when what the data directory holds is there; StorageError.
-                                                        node answers ('start_vhost', name) with a queue supervisor
+                                                        node answers ('start_vhost', name) with a queue supervisor, and
+                                                        ('stop_vhost', name) when it has ended what belongs to one
     ('create_vhost', name)                              -> None; an existing one is success (AB-169)
+    ('delete_vhost', name)                              -> True, when nothing of it is left; False if there is none (AB-170)
     ('declare_exchange', vhost, name, type, durable, auto_delete, internal, arguments)            -> None
     ('delete_exchange', vhost, name, if_unused)                                                   -> None
     ('bind', vhost, kind, destination, source, routing_key, arguments, connection_id), ('unbind', ...)    -> None
@@ -193,7 +195,7 @@ class Metadata(Process):
     # --- virtual hosts ------------------------------------------------------------------------------------------------
 
     def on_create_vhost(self, sender: Any, name: str) -> None:
-        self._in_turn(("vhost", name), sender, self._create_vhost, name)
+        self._in_turn((name,), sender, self._create_vhost, name)
 
     async def _create_vhost(self, name: str) -> None:
         if self.routing.has_vhost(name):
@@ -201,6 +203,36 @@ class Metadata(Process):
         await self._write(durable_rows.vhost_change(name))
         self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
         self.routing.add_vhost(name)
+
+    def on_delete_vhost(self, sender: Any, name: str) -> None:
+        self._in_turn((name,), sender, self._delete_vhost, name)
+
+    async def _delete_vhost(self, name: str) -> bool:
+        if not self.routing.has_vhost(name):
+            await self._settled(removal(durable_rows.vhost_change(name)))
+            return False
+        # First out of the table, in one go: nobody can open it, and nothing can be declared in it, from here on.
+        for queue in self.routing.queues(name):
+            self._remove(name, queue.name, queue.queue_id)
+        for exchange in self.routing.exchanges(name):
+            if self.routing.exchange(name, exchange.name) is not None:  # else it was auto-delete and went with another
+                self._note_removed(name, self.routing.remove_exchange(name, exchange.name), exchange)
+        self.routing.remove_vhost(name)
+        self.supervisors.pop(name, None)
+        if self.commits is not None:
+            self.commits.note([removal(durable_rows.vhost_change(name))])
+        await self.ask(self.node, ("stop_vhost", name))
+        # What had begun before finds it gone and takes back what it wrote; a virtual host created under the same name must not inherit that.
+        for turn in [self.ask(self.myAddress, ("await_turn", key)) for key in self.turns if _is_within(key, name)]:
+            await turn
+        await self._write()
+        return True
+
+    def on_await_turn(self, sender: Any, key: Hashable) -> None:
+        self._in_turn(key, sender, self._pass)
+
+    async def _pass(self) -> None:
+        """A turn in which nothing is done."""
 
     def on_vhost_down(self, sender: Any, name: str) -> None:
         """Its queues are stopped and no new ones can be made (AB-63, AB-171)."""
@@ -214,7 +246,8 @@ class Metadata(Process):
 
     def _check_vhost(self, name: str) -> None:
         if not self.routing.has_vhost(name):
-            raise AmqpError(INTERNAL_ERROR, f"vhost '{name}' does not exist")
+            # Whoever asks had opened it; this says the same as what its connection is about to be told.
+            raise AmqpError(CONNECTION_FORCED, f"vhost '{name}' is deleted")
 
     # --- exchanges ----------------------------------------------------------------------------------------------------
 
@@ -247,7 +280,11 @@ class Metadata(Process):
         check_exchange_arguments(vhost, name, wanted.arguments)
         row = replace(wanted, alternate=alternate_exchange(wanted.arguments))
         if row.durable and self.commits is not None:
-            await self._write(durable_rows.exchange_change(row))
+            change = durable_rows.exchange_change(row)
+            await self._write(change)
+            if not self.routing.has_vhost(vhost):
+                self.commits.note([removal(change)])
+        self._check_vhost(vhost)  # it may have been deleted meanwhile
         self.routing.put_exchange(row)
 
     async def on_delete_exchange(self, sender: Any, vhost: str, name: str, if_unused: bool) -> None:
@@ -309,6 +346,7 @@ class Metadata(Process):
 
     def _check_bind(self, vhost: str, binding: Binding, connection_id: str) -> bool:
         """Raises AmqpError if the binding may not be; else whether it is durable (AB-73)."""
+        self._check_vhost(vhost)
         _check_binding_names(binding)
         source_row = self.routing.exchange(vhost, binding.source)
         if source_row is None:
@@ -400,6 +438,7 @@ class Metadata(Process):
             await self._write(durable_rows.queue_change(wanted))
         try:
             row = await self._ask_supervisor(vhost, ("start_queue", wanted, False))
+            self._check_vhost(vhost)  # it may have been deleted meanwhile
         except AmqpError:
             if is_kept:
                 self._note_removed(vhost, Removed([], []), wanted)
@@ -495,6 +534,7 @@ class Metadata(Process):
                 return await self.ask(supervisor, message)
             except ProcessDown:
                 pass  # the node hears of it too and calls `vhost_down`
+        self._check_vhost(vhost)
         raise AmqpError(INTERNAL_ERROR, f"vhost '{vhost}' is down")
 
     # --- direct reply-to ----------------------------------------------------------------------------------------------
@@ -524,6 +564,11 @@ class Metadata(Process):
         if kind == "bindings":
             return [binding_items(name, binding) for name in vhosts for binding in self.routing.bindings(name)]
         return [queue_items(row) for name in vhosts for row in self.routing.queues(name)]
+
+
+def _is_within(key: Any, vhost: str) -> bool:
+    """Whether a turn's key is that of a queue `(vhost, name)`, or of an exchange or binding `(kind, vhost, it)`, in this virtual host."""
+    return len(key) == 2 and key[0] == vhost or len(key) == 3 and key[1] == vhost
 
 
 def _check_binding_names(binding: Binding) -> None:

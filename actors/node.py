@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from thespian.actors import ActorExitRequest
+
 from ..amqp.constants import CONNECTION_FORCED
 from ..amqp.errors import AmqpError
 from ..limits import LimitError
@@ -40,6 +42,8 @@ from .vhost import VhostSupervisor
 
 log = logging.getLogger("warren.node")
 
+SHORTSTR_MAX = 255  # octets
+
 LIST_TIMEOUT = 5.0  # s that a listing waits for a process; one that does not answer is left out
 
 LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
@@ -59,11 +63,12 @@ class NodeSupervisor(Process):
     ('set_watermark', value)        -> the memory monitor's status; LimitError
     ('set_disk_free_limit', value)  -> the disk monitor's status; LimitError, NodeError without a data directory
     ('close_connections', reason)   -> how many there were; each is closed with X320 as an operator would (AB-31)
-    ('create_vhost', name)          -> None
+    ('create_vhost', name)          -> None; an existing one is success (AB-169); NodeError for a name no client could open
+    ('delete_vhost', name)          -> None; its connections are being closed with X320, everything else of it is gone (AB-170); NodeError
     ('trace', vhost, on)            -> None; copies of what is published and delivered go to amq.rabbitmq.trace from now on, or no more (AB-81); NodeError
     ('await_end',)                  never answered: the asker gets ProcessDown when the node ends
 
-    From Metadata: ('start_vhost', name) -> the address of its queue supervisor.
+    From Metadata: ('start_vhost', name) -> the address of its queue supervisor; ('stop_vhost', name) -> True.
     """
 
     reply_errors = (AmqpError, LimitError, ProcessError)
@@ -71,6 +76,7 @@ class NodeSupervisor(Process):
     async def on_start(self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS) -> dict[str, Any]:
         self.settings = settings
         self.listener: Any = None
+        self.vhosts: dict[str, Any] = {}  # name -> address of its supervisor, if that runs
         self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
@@ -136,7 +142,14 @@ class NodeSupervisor(Process):
     # --- virtual hosts ------------------------------------------------------------------------------------------------
 
     async def on_create_vhost(self, sender: Any, name: str) -> None:
+        if not 0 < len(name.encode("utf-8", "surrogateescape")) <= SHORTSTR_MAX:
+            raise NodeError(f"a virtual host's name has 1 to {SHORTSTR_MAX} octets of UTF-8, for that is what a client can open; this one has {len(name)} characters")
         await self.ask(self.metadata, ("create_vhost", name))
+
+    async def on_delete_vhost(self, sender: Any, name: str) -> None:
+        if not await self.ask(self.metadata, ("delete_vhost", name)):
+            raise NodeError(f"Virtual host '{name}' does not exist")
+        log.info("vhost '%s' is deleted", name)
 
     async def on_trace(self, sender: Any, vhost: str, on: bool) -> None:
         self._check_vhost(vhost)
@@ -147,21 +160,31 @@ class NodeSupervisor(Process):
             raise NodeError(f"Virtual host '{name}' does not exist")
 
     async def on_start_vhost(self, sender: Any, name: str) -> Any:
-        address = self.createActor(VhostSupervisor)
+        address = self.vhosts[name] = self.createActor(VhostSupervisor)
         self.monitor(address, ("vhost", name))
         return await self.ask(address, ("start", self.context))
 
+    async def on_stop_vhost(self, sender: Any, name: str) -> bool:
+        await self._close_connections_of(name, f"vhost '{name}' is deleted")
+        self.send(self.direct, ("forget_vhost", name))
+        address = self.vhosts.pop(name, None)
+        if address is not None:
+            self.demonitor(("vhost", name))
+            self.send(address, ActorExitRequest())
+        return True
+
     async def _close_vhost(self, name: str, reason: str) -> None:
+        del self.vhosts[name]
         log.error("vhost '%s' is down: %s", name, reason)
         self.send(self.metadata, ("vhost_down", name))
         if self.listener is None:
             return  # it failed while the node starts, and nobody is connected yet
-        connections = await self.ask(self.listener, ("connections",))
-        asked = [(address, self._ask_info(address, ("info",))) for address in connections]
-        for address, pending in asked:
-            info = await _answer(pending)
-            if info is not None and info["vhost"] == name:
-                self.send(address, ("force_close", CONNECTION_FORCED, f"vhost '{name}' is down"))
+        await self._close_connections_of(name, f"vhost '{name}' is down")
+
+    async def _close_connections_of(self, vhost: str, text: str) -> None:
+        """X320 for all that opened it (AB-31); each knows itself whether it did."""
+        for address in await self.ask(self.listener, ("connections",)):
+            self.send(address, ("close_if_on", vhost, CONNECTION_FORCED, text))
 
     # --- alarms -------------------------------------------------------------------------------------------------------
 

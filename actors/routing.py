@@ -195,6 +195,12 @@ class RoutingTable:
         self.version += 1
         return True
 
+    def remove_vhost(self, vhost: str) -> None:
+        """Forget a virtual host and whatever is left in it."""
+        del self._vhosts[vhost]
+        self.traced -= {vhost}
+        self.version += 1
+
     def put_exchange(self, row: ExchangeRow) -> None:
         """Add an exchange, or replace its row; its type cannot change."""
         host = self._vhosts[row.vhost]

@@ -332,6 +332,11 @@ class Connection(Process):
         """An operator, or the node's own stop, ends the connection (AB-31)."""
         self.closing.forced(AmqpError(code, text))
 
+    def on_close_if_on(self, sender: Any, vhost: str, code: int, text: str) -> None:
+        """A virtual host is deleted or down: as `force_close`, if this connection has opened it (AB-31)."""
+        if self.vhost == vhost:
+            self.closing.forced(AmqpError(code, text))
+
     def opened(self) -> None:
         """The handshake is done."""
         self.state = "running"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from thespian.actors import ActorSystem
+from thespian.actors import ActorExitRequest, ActorSystem
 
 from warren.actors.alarms import Alarms
 from warren.actors.context import NodeContext
@@ -119,6 +119,10 @@ class StubNode(Process):
         self.vhosts[name] = self.createActor(VhostSupervisor)
         self.queue_supervisors[name] = await self.ask(self.vhosts[name], ("start", self.context))
         return self.queue_supervisors[name]
+
+    def on_stop_vhost(self, sender, name):
+        self.send(self.vhosts.pop(name), ActorExitRequest())
+        return True
 
     def on_queue_supervisor(self, sender, name):
         return self.queue_supervisors[name]

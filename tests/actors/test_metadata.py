@@ -186,7 +186,7 @@ class TestQueueDeclare:
         assert meta.queue("q")[0].queue_id != row.queue_id
 
     def test_an_unknown_vhost(self, meta):
-        refused(541, "vhost 'none' does not exist", meta.ask, "declare_queue", "none", "q", False, None, False, Table(), MINE)
+        refused(320, "vhost 'none' is deleted", meta.ask, "declare_queue", "none", "q", False, None, False, Table(), MINE)
 
 
 class TestQueueDelete:
