@@ -105,13 +105,29 @@ class Broker:
 
     def url_of(self, vhost: str) -> str:
         """The URL for another virtual host, whether it exists or not; characters that mean something in a URL are percent-encoded."""
+        return self._url("amqp", self._node.port, vhost)
+
+    @property
+    def tls_port(self) -> int | None:
+        """The port for TLS, never 0; None if the setting `tls_port` is None."""
+        return self._node.tls_port
+
+    @property
+    def tls_url(self) -> str:
+        """As `url`, with TLS (`amqps://`). Raises RuntimeError for a broker without."""
+        port = self._node.tls_port
+        if port is None:
+            raise RuntimeError("the broker does not speak TLS; give it tls_port and tls_cert_file")
+        return self._url("amqps", port, self.settings.default_vhost)
+
+    def _url(self, scheme: str, port: int, vhost: str) -> str:
         node, settings = self._node, self.settings
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(node.host, node.host)
         if ":" in host:
             host = f"[{host}]"
         # The virtual host is written out as %2F: clients disagree about what an empty path means.
         user, password, path = (quote(part, safe="") for part in (settings.default_user, settings.default_pass, vhost))
-        return f"amqp://{user}:{password}@{host}:{node.port}/{path}"
+        return f"{scheme}://{user}:{password}@{host}:{port}/{path}"
 
     # -- virtual hosts ---------------------------------------------------------------------------------------------------------
 

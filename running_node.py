@@ -16,6 +16,7 @@ from .actors.extensions import NO_EXTENSIONS, Extensions
 from .actors.listener import ListenError
 from .actors.node import NodeError, NodeSupervisor
 from .actors.storage import StorageError
+from .actors.tls import TlsError
 from .amqp.errors import AmqpError
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop_base import LoopBase
@@ -44,15 +45,17 @@ class BrokerError(Exception):
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says what, why, and the way out. `errno` is set if the operating system refused the address."""
+    """The broker cannot start; the text says what, why, and the way out. `errno` and `port` are set if the operating system refused the address."""
 
-    def __init__(self, text: str, errno: int | None = None):
+    def __init__(self, text: str, errno: int | None = None, port: int = 0):
         super().__init__(text)
         self.errno = errno
+        self.port = port
 
 
 class RunningNode:
-    """Made by starting it: `host` and `port` accept connections from then on. Raises `StartError` when it cannot listen there or use its data directory,
+    """Made by starting it: `host` and `port` accept connections from then on, and so does `tls_port` unless it is None. Raises `StartError` when it
+    cannot listen there or use its data directory,
     which is its own from before it starts until everything in it has ended.
     `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes.
 
@@ -73,8 +76,8 @@ class RunningNode:
             facts = self.ask_node(("start", settings, extensions))
         except ListenError as error:
             self._end()
-            raise StartError(str(error), error.errno) from None
-        except StorageError as error:
+            raise StartError(str(error), error.errno, error.port) from None
+        except (StorageError, TlsError) as error:
             self._end()
             raise StartError(str(error)) from None
         except BaseException:
@@ -82,6 +85,7 @@ class RunningNode:
             raise
         self.host: str = facts["host"]
         self.port: int = facts["port"]
+        self.tls_port: int | None = facts["tls_port"]
         self.memory: dict[str, Any] = facts["memory"]
         self._direct = facts["direct"]
 

@@ -44,11 +44,11 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     try:
         node = RunningNode(settings, thread=False)
     except StartError as error:
-        holder = port_holder(settings.port) if error.errno == errno.EADDRINUSE else ""
-        raise StartError(f"{error}. The port is held by {holder}." if holder else str(error), error.errno) from None
+        holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"{error}. The port is held by {holder}." if holder else str(error), error.errno, error.port) from None
     _calm_garbage_collector()
     signals = _Signals(node)
-    on_ready(report(settings, node.host, node.port, node.memory))
+    on_ready(report(settings, node.host, node.port, node.memory, node.tls_port))
     try:
         node.run_until_interrupted()
     except ProcessDown as error:
@@ -68,7 +68,7 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def report(settings: Settings, host: str, port: int, memory: dict[str, Any]) -> str:
+def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls_port: int | None = None) -> str:
     """What a person wants to know at start: where it listens, how to connect, what is on, how to stop. `memory` is that of `RunningNode`."""
     shown = f"[{host}]" if ":" in host else host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
@@ -76,9 +76,14 @@ def report(settings: Settings, host: str, port: int, memory: dict[str, Any]) -> 
     heartbeat = f"every {settings.heartbeat} s" if settings.heartbeat else "off"
     # A password that everybody knows may be shown; any other is the operator's own business.
     login = f"{settings.default_user}:{settings.default_pass}" if settings.default_pass == "guest" else settings.default_user
+    tls = []
+    if tls_port is not None:
+        clients = {"none": "", "optional": ", client certificates checked", "required": ", client certificates required"}[settings.tls_verify]
+        tls = [("with TLS", f"{shown}:{tls_port} (AMQP 0-9-1{clients})"), ("url", f"amqps://{login}@{reachable}:{tls_port}/%2F")]
     rows = [
         ("listening", f"{shown}:{port} (AMQP 0-9-1, no TLS)"),
         ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
+        *tls,
         ("node", settings.node_name),
         ("messages", "kept in memory only; all are lost when it stops"),
         ("memory", _watermark(memory)),

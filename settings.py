@@ -40,7 +40,8 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
     """A dataclass field with its one-line meaning (shown in docs/embedding.md) and the limits `Settings` checks it against.
 
     `low` and `high` are inclusive; `optional`: None, in TOML `false`, is allowed and means off or unlimited; `zero`: 0 is allowed
-    below `low`; `read`: a function that returns the value in its final form or raises LimitError.
+    below `low`; `choices`: the texts that are allowed; `path`: it names a file or directory; `read`: a function that returns the value in its final form or
+    raises LimitError.
     """
     metadata = {"doc": doc, **limits}
     if isinstance(default, dict):
@@ -58,6 +59,21 @@ class Settings:
     # RabbitMQ asks for 128, which a burst of clients overflows; who does not fit tries again only after a second.
     backlog: int = setting(1_024, "connections the operating system may hold before they are accepted", low=1, high=65_535)
 
+    # TLS
+    tls_port: int | None = setting(None, "TCP port for TLS; 5671 is the usual one, 0 any free one; None is no TLS", low=0, high=65_535, optional=True)
+    tls_cert_file: str | None = setting(None, "PEM file: the broker's certificate, then those of intermediate authorities", path=True, optional=True)
+    tls_key_file: str | None = setting(None, "PEM file: the certificate's key, not encrypted; None if it is in `tls_cert_file`", path=True, optional=True)
+    tls_ca_file: str | None = setting(None, "PEM file: the authorities whose client certificates are accepted", path=True, optional=True)
+    tls_verify: str = setting(
+        "none", "client certificates: `none` asks for none, `optional` checks one that is shown, `required` lets nobody in without", choices=("none", "optional", "required")
+    )
+    ssl_handshake_timeout: int = setting(5_000, "ms the TLS handshake of a connection may take", low=1, high=3_600_000)
+    ssl_cert_login_from: str = setting(
+        "distinguished_name",
+        "user name for EXTERNAL: `distinguished_name`, `common_name` or `subject_alternative_name` of the client's certificate",
+        choices=("distinguished_name", "common_name", "subject_alternative_name"),
+    )
+
     # Who it is
     node_name: str = setting("warren@localhost", "name of this node in listings and logs")
     cluster_name: str = setting("warren@localhost", "`cluster_name` in the server properties")
@@ -70,7 +86,9 @@ class Settings:
     channel_max: int = setting(2_047, "channels per connection, offered in tune. 0 is no limit", low=0, high=65_535)
     heartbeat: int = setting(60, "seconds; offered in tune. 0 is off", low=0, high=65_535)
     handshake_timeout: int = setting(10_000, "ms from accepting a connection to its being open (AB-3)", low=1, high=3_600_000)
-    auth_mechanisms: tuple[str, ...] = setting(("PLAIN", "AMQPLAIN"), "login mechanisms offered, in order")
+    auth_mechanisms: tuple[str, ...] = setting(
+        ("PLAIN", "AMQPLAIN"), "login mechanisms offered, in order; `EXTERNAL` (client certificates) is for TLS connections only"
+    )
 
     # Who may come in
     default_user: str = setting("guest", "name of the user that exists from the start")
@@ -116,12 +134,13 @@ class Settings:
 
     # The node itself
     stop_timeout: int = setting(1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
-    data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", optional=True)
+    data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", path=True, optional=True)
 
     def __post_init__(self) -> None:
         for item in fields(self):
             object.__setattr__(self, item.name, _checked(item.name, getattr(self, item.name), item.default, item.metadata))
         _check_credit(self.credit_flow_default_credit)
+        _check_tls(self)
 
     @classmethod
     def of(cls, **values: Any) -> "Settings":
@@ -169,7 +188,7 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
             return limits["read"](value)
         except LimitError as error:
             raise _wrong(key, value, error.wanted) from None
-    if key == "data_dir":
+    if limits.get("path"):
         if not isinstance(value, (str, PathLike)):
             raise _wrong(key, value, "a path")
         return str(value)
@@ -180,6 +199,8 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
     if isinstance(default, str):
         if not isinstance(value, str):
             raise _wrong(key, value, f"a text, such as {default!r}")
+        if value not in limits.get("choices", (value,)):
+            raise _wrong(key, value, f"one of: {', '.join(limits['choices'])}")
         return value
     if isinstance(default, tuple):
         return _checked_tuple(key, value, default)
@@ -215,6 +236,18 @@ def _check_credit(pair: tuple[int, int]) -> None:
         raise _wrong(
             "credit_flow_default_credit", pair, "a pair (initial, more after) with 0 < more after <= initial, or (0, 0) to switch it off"
         )
+
+
+def _check_tls(settings: Settings) -> None:
+    """What TLS needs is there; the files themselves are looked at when the node starts."""
+    if settings.tls_port is None:
+        return
+    if settings.tls_cert_file is None:
+        raise _wrong("tls_cert_file", None, "the path of the broker's certificate when tls_port is set")
+    if settings.tls_port == settings.port != 0:
+        raise _wrong("tls_port", settings.tls_port, "another port than that of connections without TLS")
+    if settings.tls_verify != "none" and settings.tls_ca_file is None:
+        raise _wrong("tls_ca_file", None, f"the path of the authorities' certificates when tls_verify is {settings.tls_verify!r}")
 
 
 def _wrong(key: str, value: Any, wanted: str) -> SettingsError:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import ssl
 from typing import Any
 
 from ..runtime.errors import ProcessError
 from ..runtime.process import Process
 from .connection import Connection
+from .connection.tls import TlsConnection
 from .context import NodeContext
+from .tls import TlsError, server_context
 
 log = logging.getLogger("warren.listener")
 
@@ -21,11 +24,12 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class ListenError(ProcessError):
-    """The address cannot be listened on; the text says why and what to do, `errno` which of the system's reasons it was."""
+    """The address cannot be listened on; the text says why and what to do, `errno` which of the system's reasons it was, `port` which port."""
 
-    def __init__(self, text: str, errno: int | None) -> None:
-        super().__init__(text, errno)
+    def __init__(self, text: str, errno: int | None, port: int) -> None:
+        super().__init__(text, errno, port)
         self.errno = errno
+        self.port = port
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -33,29 +37,40 @@ class ListenError(ProcessError):
 
 class Listener(Process):
     """
-    ('start', context, host, port)          -> (host, port) listened on; ListenError. Port 0 is chosen by the system
+    ('start', context, host, port, tls)     -> (host, port) listened on; ListenError, TlsError. Port 0 is chosen by the system; with `tls` clients must speak TLS
+    ('sibling', listener)                   another listener of the node, whose connections count for `connection_max` too; told once, and only if there is one
+    ('connections_elsewhere', count)        from it: how many it has now
     ('connections',)                        -> the addresses of the connections, a tuple
     ('stop_accepting',)                     -> True; clients that try from now on are refused
     ('close_connections', code, text)       -> True when all are gone; tells each to ('force_close', code, text)
     """
 
-    reply_errors = (ListenError,)
+    reply_errors = (ListenError, TlsError)
 
     def __init__(self) -> None:
         super().__init__()
         self.socket: socket.socket | None = None
         self.connections: dict[str, Any] = {}
         self.awaiting_end: list[Any] = []  # who asked for close_connections
+        self.tls: ssl.SSLContext | None = None
+        self.sibling: Any = None
+        self.elsewhere = 0  # connections of the sibling
 
-    async def on_start(self, sender: Any, context: NodeContext, host: str, port: int) -> tuple[str, int]:
+    async def on_start(self, sender: Any, context: NodeContext, host: str, port: int, tls: bool = False) -> tuple[str, int]:
         self.context = context
+        if tls:
+            try:
+                self.tls = await self.run_blocking(server_context, context.settings)
+            except TlsError:
+                self.stop("cannot speak TLS")
+                raise
         try:
             candidates = await self.run_blocking(_resolve, host, port)
             family, _, _, _, endpoint = candidates[0]
             self.socket = _listen(family, endpoint, context.settings.backlog)
         except OSError as error:
             self.stop("cannot listen")
-            raise ListenError(_explain(error, host, port), error.errno) from None
+            raise ListenError(_explain(error, host, port), error.errno, port) from None
         self.watch(self.socket.fileno())
         bound: tuple[Any, ...] = self.socket.getsockname()
         return bound[0], bound[1]
@@ -88,11 +103,24 @@ class Listener(Process):
             log.info("a client left while it was accepted: %s", error.strerror)
             client.close()
             return
-        address = self.createActor(Connection)
+        address = self.createActor(Connection if self.tls is None else TlsConnection)
         self.connections[address.actorAddressString] = address
         limit = self.context.settings.connection_max
-        is_refused = limit is not None and len(self.connections) > limit
-        self.send(address, ("start", self.context, client.detach(), peer[:2], local[:2], is_refused))
+        is_refused = limit is not None and len(self.connections) + self.elsewhere > limit
+        start = ("start", self.context, client.detach(), peer[:2], local[:2], is_refused)
+        self.send(address, start if self.tls is None else (*start, self.tls))
+        self._tell_sibling()
+
+    def on_sibling(self, sender: Any, listener: Any) -> None:
+        self.sibling = listener
+        self._tell_sibling()
+
+    def on_connections_elsewhere(self, sender: Any, count: int) -> None:
+        self.elsewhere = count
+
+    def _tell_sibling(self) -> None:
+        if self.sibling is not None:
+            self.send(self.sibling, ("connections_elsewhere", len(self.connections)))
 
     def on_timer(self, payload: Any) -> None:
         if self.socket is not None:
@@ -100,6 +128,7 @@ class Listener(Process):
 
     def on_child_exited(self, address: Any) -> None:
         self.connections.pop(address.actorAddressString, None)
+        self._tell_sibling()
         self._answer_if_empty()
 
     def on_connections(self, sender: Any) -> tuple[Any, ...]:

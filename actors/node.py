@@ -6,7 +6,7 @@
       MemoryMonitor
       DiskMonitor                   with a data directory
       VhostSupervisor   per vhost   QueueSupervisor -> Queue ...
-      Listener          per address Connection ... -> Channel ...
+      Listener          per address Connection ... -> Channel ...        one without TLS, and one with it if `tls_port` is set
       DirectClient                  channels without a socket, for the program that embeds the broker
 
 They start in this order, so that nobody meets a process that is not there yet. A virtual host that fails closes its own
@@ -38,6 +38,7 @@ from .memory_monitor import MemoryMonitor
 from .metadata import Metadata
 from .routing import QueueRow, RoutingTable
 from .storage import StorageError
+from .tls import TlsError
 from .vhost import VhostSupervisor
 
 log = logging.getLogger("warren.node")
@@ -55,7 +56,8 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings, extensions) -> {'node_name', 'host', 'port', 'direct': address of the DirectClient, 'memory': the memory monitor's status}; ListenError, StorageError.
+    ('start', settings, extensions) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient, 'memory': the memory
+                                       monitor's status}; ListenError, TlsError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
@@ -75,7 +77,7 @@ class NodeSupervisor(Process):
 
     async def on_start(self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS) -> dict[str, Any]:
         self.settings = settings
-        self.listener: Any = None
+        self.listeners: list[Any] = []
         self.vhosts: dict[str, Any] = {}  # name -> address of its supervisor, if that runs
         self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms = self._core(Alarms)
@@ -95,15 +97,25 @@ class NodeSupervisor(Process):
         await self.ask(self.metadata, ("create_vhost", settings.default_vhost))
         self.direct = self._core(DirectClient)
         self.send(self.direct, ("start", self.context))
-        self.listener = self.createActor(Listener)
+        # TLS first: what is wrong with its files is found before anybody is let in.
+        tls_port = None if settings.tls_port is None else (await self._listen(settings.tls_port, True))[1]
+        host, port = await self._listen(settings.port, False)
+        for listener, sibling in zip(self.listeners, reversed(self.listeners)):
+            if listener is not sibling:
+                self.send(listener, ("sibling", sibling))
+        return {"node_name": settings.node_name, "host": host, "port": port, "tls_port": tls_port, "direct": self.direct, "memory": memory}
+
+    async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
+        listener = self.createActor(Listener)
         try:
-            host, port = await self.ask(self.listener, ("start", self.context, settings.host, settings.port))
-        except ListenError:
+            host, port = await self.ask(listener, ("start", self.context, self.settings.host, port, tls))
+        except (ListenError, TlsError):
             self.stop("cannot listen")
             raise
-        self.monitor(self.listener, Listener.__name__)
-        log.info("%s listens on %s:%s", settings.node_name, host, port)
-        return {"node_name": settings.node_name, "host": host, "port": port, "direct": self.direct, "memory": memory}
+        self.listeners.append(listener)
+        self.monitor(listener, Listener.__name__)
+        log.info("%s listens on %s:%s%s", self.settings.node_name, host, port, " for TLS" if tls else "")
+        return host, port
 
     def _core(self, process: type[Process]) -> Any:
         address = self.createActor(process)
@@ -111,10 +123,13 @@ class NodeSupervisor(Process):
         return address
 
     async def on_stop(self, sender: Any, reason: str) -> bool:
-        await self.ask(self.listener, ("stop_accepting",))
+        for listener in self.listeners:
+            await self.ask(listener, ("stop_accepting",))
         closing = ("close_connections", CONNECTION_FORCED, f"broker forced connection closure with reason '{reason}'")
+        closed = [self.ask(listener, closing, timeout=self.settings.stop_timeout / 1000) for listener in self.listeners]
         try:
-            await self.ask(self.listener, closing, timeout=self.settings.stop_timeout / 1000)
+            for answer in closed:
+                await answer
         except ProcessTimeout:
             log.warning("some clients did not answer within %s ms; hanging up", self.settings.stop_timeout)
         # What went with the connections goes from the disk too: auto-delete queues, and what they took along.
@@ -124,10 +139,13 @@ class NodeSupervisor(Process):
         return True
 
     async def on_close_connections(self, sender: Any, reason: str) -> int:
-        connections = await self.ask(self.listener, ("connections",))
+        connections = await self._connections()
         for address in connections:
             self.send(address, ("force_close", CONNECTION_FORCED, reason))
         return len(connections)
+
+    async def _connections(self) -> list[Any]:
+        return [address for listener in self.listeners for address in await self.ask(listener, ("connections",))]
 
     def on_await_end(self, sender: Any) -> None:
         """See above."""
@@ -177,13 +195,11 @@ class NodeSupervisor(Process):
         del self.vhosts[name]
         log.error("vhost '%s' is down: %s", name, reason)
         self.send(self.metadata, ("vhost_down", name))
-        if self.listener is None:
-            return  # it failed while the node starts, and nobody is connected yet
         await self._close_connections_of(name, f"vhost '{name}' is down")
 
     async def _close_connections_of(self, vhost: str, text: str) -> None:
         """X320 for all that opened it (AB-31); each knows itself whether it did."""
-        for address in await self.ask(self.listener, ("connections",)):
+        for address in await self._connections():
             self.send(address, ("close_if_on", vhost, CONNECTION_FORCED, text))
 
     # --- alarms -------------------------------------------------------------------------------------------------------
@@ -235,7 +251,7 @@ class NodeSupervisor(Process):
         return found
 
     async def _list_connections(self, kind: str, vhost: str | None) -> list[dict[str, Any]]:
-        connections = await self.ask(self.listener, ("connections",))
+        connections = await self._connections()
         question = ("info",) if kind == "connections" else ("channels_info",)
         asked = [self._ask_info(address, question) for address in connections]
         found: list[dict[str, Any]] = []

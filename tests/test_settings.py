@@ -21,6 +21,7 @@ def test_defaults_are_those_of_the_specification():
     assert (settings.vm_memory_high_watermark, settings.vm_memory_high_watermark_paging_ratio) == (0.4, 0.5)
     assert (settings.memory_monitor_interval, settings.disk_free_limit) == (500, 50_000_000)
     assert settings.data_dir is None
+    assert (settings.tls_port, settings.tls_verify, settings.ssl_handshake_timeout) == (None, "none", 5_000)
 
 
 def test_every_setting_is_documented_in_itself():
@@ -53,6 +54,8 @@ def test_a_key_like_no_other_lists_the_known_ones():
         ("port", True, "a whole number"),
         ("frame_max", 4_095, "a whole number from 4096 to 2147483647, or 0"),
         ("max_message_size", 536_870_913, "a whole number from 0 to 536870912"),
+        ("tls_verify", "always", "one of: none, optional, required"),
+        ("tls_cert_file", 7, "a path"),
         ("host", 127, "a text"),
         ("host", None, "leave it out"),
         ("auth_mechanisms", "PLAIN", "a list"),
@@ -132,3 +135,17 @@ def test_a_file_that_is_not_toml_says_where_it_breaks(tmp_path):
     file.write_text("port: 5673\n")
     with pytest.raises(SettingsError, match=r"warren\.toml: this is not TOML: .*line 1"):
         Settings.from_toml(file)
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "reason"),
+    [
+        ({"tls_port": 5671}, "tls_cert_file", "must be the path of the broker's certificate when tls_port is set"),
+        ({"tls_port": 5672, "tls_cert_file": "c"}, "tls_port", "must be another port than that of connections without TLS"),
+        ({"tls_port": 5671, "tls_cert_file": "c", "tls_verify": "required"}, "tls_ca_file", "when tls_verify is 'required'"),
+    ],
+)
+def test_tls_lacks_something(values, key, reason):
+    with pytest.raises(SettingsError, match=reason) as caught:
+        Settings.of(**values)
+    assert caught.value.key == key

@@ -54,7 +54,7 @@ class Handshake:
             return b""
         connection.state = "starting"
         settings = connection.settings
-        connection.put_method(0, methods.ConnectionStart(0, 9, server_properties(settings), " ".join(settings.auth_mechanisms).encode(), b"en_US"))
+        connection.put_method(0, methods.ConnectionStart(0, 9, server_properties(settings), " ".join(connection.mechanisms).encode(), b"en_US"))
         return rest
 
     @property
@@ -78,13 +78,13 @@ class Handshake:
         connection = self.connection
         connection.client_properties = method.client_properties
         self.mechanism = method.mechanism
-        self._login(sasl.begin(method.mechanism, method.response, connection.settings.auth_mechanisms))
+        self._login(sasl.begin(method.mechanism, method.response, connection.mechanisms, connection.certified))
 
     def _secure_ok(self, method: methods.ConnectionSecureOk) -> None:
         assert self._proceed is not None
         self._login(self._proceed(method.response))
 
-    def _login(self, answer: sasl.Credentials | sasl.Challenge) -> None:
+    def _login(self, answer: sasl.Answer) -> None:
         connection = self.connection
         if isinstance(answer, sasl.Challenge):
             self._proceed = answer.proceed

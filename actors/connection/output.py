@@ -5,13 +5,21 @@ the kernel, their queues are told how many went out (FC-32).
 """
 from __future__ import annotations
 
-import socket
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 IOV_MAX = 512           # pieces in one sendmsg
 NOTICE_STEP = 50        # deliveries a queue hears of at a time
 UNREPORTED_MAX = 256    # (queue, channel) pairs with fewer than that; beyond, the oldest hears of them early
+
+
+class Transport(Protocol):
+    """What a connection uses of a non-blocking socket, and TLS has too."""
+
+    def recv(self, size: int, /) -> bytes: ...
+    def send(self, data: Any, /) -> int: ...
+    def sendmsg(self, buffers: Any, /) -> int: ...
+    def close(self) -> None: ...
 
 
 class SocketOutput:
@@ -19,7 +27,7 @@ class SocketOutput:
 
     __slots__ = ("sock", "size", "total_written", "_pieces", "_queued_total", "_notices", "_written", "due")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Transport) -> None:
         self.sock = sock
         self.size = 0                   # octets waiting
         self.total_written = 0          # octets written, ever

@@ -31,7 +31,8 @@ from .closing import Closing
 from .handshake import Handshake
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
 from .log_text import one_line
-from .output import SocketOutput
+from .output import SocketOutput, Transport
+from .sasl import Certified
 
 READ_MIN, READ_MAX = 16 * 1024, 256 * 1024
 
@@ -55,7 +56,7 @@ class Connection(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sock: socket.socket | None = None
+        self.sock: Transport | None = None
         self.state = "pre_init"
         self.channels: dict[int, ChannelEntry] = {}
         self.by_id: dict[str, ChannelEntry] = {}
@@ -78,8 +79,9 @@ class Connection(Process):
         self.context = context
         self.is_refused = is_refused
         self.settings = context.settings
-        self.sock = socket.socket(fileno=fd)
-        self.sock.setblocking(False)
+        sock = socket.socket(fileno=fd)
+        sock.setblocking(False)
+        self.sock = self.open_transport(sock)
         self.fd = fd
         self.peer, self.local = peer, local
         self.name = f"{_endpoint(peer)} -> {_endpoint(local)}"
@@ -92,6 +94,10 @@ class Connection(Process):
         self.handshake = Handshake(self)
         self.closing = Closing(self)
         self.refresh_watch()
+
+    def open_transport(self, sock: socket.socket) -> Transport:
+        """What octets go through: the non-blocking socket itself, or what an heir puts around it."""
+        return sock
 
     # -- input ----------------------------------------------------------------------------------------------------------------------------------
 
@@ -390,10 +396,25 @@ class Connection(Process):
         """Watches the socket for what is wanted now."""
         if self.sock is None:
             return
-        wanted = (self.state != "blocked" and not self.pauses and not self.closing.deaf, self.output.size > 0)
+        wanted = (self.state != "blocked" and not self.pauses and not self.closing.deaf, self.is_write_due())
         if wanted != self.watching:
             self.watching = wanted
             self.watch(self.fd, *wanted)
+
+    def is_write_due(self) -> bool:
+        """Whether there is something that the socket did not take."""
+        return self.output.size > 0
+
+    # -- who the client is ------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The login mechanisms it may use: EXTERNAL takes a certificate, so a connection without TLS never offers it (AB-13)."""
+        return tuple(name for name in self.settings.auth_mechanisms if name != "EXTERNAL")
+
+    def certified(self) -> Certified:
+        """Who its certificate says the client is, for EXTERNAL."""
+        raise AssertionError("EXTERNAL is not offered without TLS")
 
     # -- timers ---------------------------------------------------------------------------------------------------------------------------------
 
@@ -457,7 +478,7 @@ class Connection(Process):
             "auth_mechanism": self.handshake.mechanism, "frame_max": self.frame_max, "channel_max": self.channel_max, "timeout": self.heartbeat,
             "client_properties": self.client_properties, "connected_at": int(self.connected_at * 1000), "recv_oct": self.received,
             "send_oct": self.output.total_written, "send_pend": self.output.size,
-            "user_provided_name": named[1].decode("utf-8", "replace") if named and named[0] == "S" else "",
+            "user_provided_name": named[1].decode("utf-8", "replace") if named and named[0] == "S" else "", "ssl": False,
         }
 
     async def on_channels_info(self, sender: Any) -> list[dict[str, Any]]:

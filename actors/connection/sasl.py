@@ -1,6 +1,6 @@
 """Login mechanisms (AB-11 to AB-18), as functions from a response to who it claims to be.
 
-A mechanism answers with `Credentials`, or with `Challenge` when it wants more. Whether the password is right is asked once, in `verify`.
+A mechanism answers with `Credentials`, with `Certified`, or with `Challenge` when it wants more. Whether the login is good is asked once, in `verify`.
 """
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from ...amqp.fields import FieldError, decode_table
 class Credentials:
     user: str
     password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """What the client's certificate says. `user` is empty if it names none; then `fault` says why, for the log."""
+
+    user: str
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +72,33 @@ def cr_demo(response: bytes) -> Challenge:
     return Challenge(b"Please tell me your password", proceed)
 
 
+Answer = Credentials | Certified | Challenge
+
 MECHANISMS: dict[str, Callable[[bytes], Credentials | Challenge]] = {"PLAIN": plain, "AMQPLAIN": amqplain, "RABBIT-CR-DEMO": cr_demo}
 
 
-def begin(mechanism: str, response: bytes, enabled: tuple[str, ...]) -> Credentials | Challenge:
-    """The first step. AmqpError 503 for a mechanism that is unknown or not enabled (AB-18)."""
-    if mechanism not in MECHANISMS:
+def begin(mechanism: str, response: bytes, enabled: tuple[str, ...], certified: Callable[[], Certified]) -> Answer:
+    """The first step. `certified` is what EXTERNAL asks, whose response means nothing (AB-13). AmqpError 503 for a mechanism that is unknown or not enabled (AB-18)."""
+    if mechanism not in MECHANISMS and mechanism != "EXTERNAL":
         raise AmqpError(503, f"unknown authentication mechanism '{mechanism}'")
     if mechanism not in enabled:
         raise AmqpError(503, f"invalid authentication mechanism '{mechanism}'")
-    return MECHANISMS[mechanism](response)
+    return certified() if mechanism == "EXTERNAL" else MECHANISMS[mechanism](response)
 
 
-def verify(credentials: Credentials, settings: Any, peer_host: str) -> str | None:
+def verify(credentials: Credentials | Certified, settings: Any, peer_host: str) -> str | None:
     """None if the login is good, else the reason for the log; the client never hears it (AB-15 to AB-17)."""
     known = credentials.user == settings.default_user
-    # Compared in constant time, also for an unknown user.
-    right = hmac.compare_digest(credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8"))
+    if isinstance(credentials, Certified):
+        if credentials.fault:
+            return credentials.fault
+        right = True
+    else:
+        # Compared in constant time, also for an unknown user.
+        right = hmac.compare_digest(credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8")) and credentials.password != ""
     if not known:
         return f"user '{credentials.user}' does not exist"
-    if not credentials.password or not right:
+    if not right:
         return f"user '{credentials.user}' gave a wrong password"
     if credentials.user in settings.loopback_users and not _is_loopback(peer_host):
         return f"user '{credentials.user}' can only connect via localhost"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.actors.connection import sasl
-from warren.actors.connection.sasl import Challenge, Credentials
+from warren.actors.connection.sasl import Certified, Challenge, Credentials
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import encode_table, table_from
 from warren.settings import Settings
@@ -18,7 +18,7 @@ names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=
 
 
 def begin(mechanism: str, response: bytes):
-    return sasl.begin(mechanism, response, ALL)
+    return sasl.begin(mechanism, response, ALL, lambda: Certified("guest"))
 
 
 @given(names, names)
@@ -75,12 +75,33 @@ def test_the_demonstration_of_a_challenge():
         challenge.proceed(b"my password is secret")
 
 
-@pytest.mark.parametrize("mechanism, word", [("EXTERNAL", "unknown"), ("RABBIT-CR-DEMO", "invalid"), ("plain", "unknown")])
+@pytest.mark.parametrize("mechanism, word", [("EXTERNAL", "invalid"), ("KERBEROS", "unknown"), ("RABBIT-CR-DEMO", "invalid"), ("plain", "unknown")])
 def test_mechanisms_that_are_not_on_offer(mechanism, word):
     """AB-18."""
     with pytest.raises(AmqpError) as refused:
-        sasl.begin(mechanism, b"\0u\0p", ("PLAIN", "AMQPLAIN"))
+        sasl.begin(mechanism, b"\0u\0p", ("PLAIN", "AMQPLAIN"), lambda: Certified("guest"))
     assert (refused.value.code, refused.value.text) == (503, f"{word} authentication mechanism '{mechanism}'")
+
+
+@given(octets)
+def test_external_is_what_the_certificate_says(response):
+    """AB-13: whatever the response is."""
+    assert sasl.begin("EXTERNAL", response, ("EXTERNAL",), lambda: Certified("guest")) == Certified("guest")
+
+
+@pytest.mark.parametrize(
+    ("certified", "host", "reason"),
+    [
+        (Certified("guest"), "127.0.0.1", None),
+        (Certified("guest"), "192.0.2.7", "localhost"),
+        (Certified("nobody"), "127.0.0.1", "does not exist"),
+        (Certified("", "no certificate"), "127.0.0.1", "no certificate"),
+    ],
+)
+def test_a_certified_user_needs_no_password_but_must_exist(certified, host, reason):
+    """AB-13, AB-16."""
+    said = sasl.verify(certified, Settings(default_pass=""), host)
+    assert said is None if reason is None else reason in said
 
 
 @pytest.mark.parametrize(

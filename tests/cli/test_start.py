@@ -13,6 +13,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
+import trustme
 
 WARREN = Path(sys.executable).with_name("warren")
 
@@ -68,6 +69,25 @@ def test_the_report_names_address_url_and_how_to_stop():
         assert f"amqp://guest:guest@127.0.0.1:{port}/%2F" in process.report
         assert "memory only" in process.report
         assert f"process {process.pid}" in process.report
+
+
+def test_the_report_names_the_port_for_tls(tmp_path):
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "cert.pem")
+    config = tmp_path / "warren.toml"
+    config.write_text(f"tls_port = 0\ntls_cert_file = '{tmp_path / 'cert.pem'}'\n")
+    with started("--config", str(config)) as (process, port):
+        tls_port = int(re.search(r"with TLS\s+127.0.0.1:(\d+) \(AMQP 0-9-1\)", process.report)[1])
+        assert tls_port != port
+        assert f"amqps://guest:guest@127.0.0.1:{tls_port}/%2F" in process.report
+
+
+def test_a_certificate_that_cannot_be_read_ends_the_start_with_one_line(tmp_path):
+    config = tmp_path / "warren.toml"
+    config.write_text("port = 0\ntls_port = 0\ntls_cert_file = '/nowhere/cert.pem'\n")
+    result = warren("start", "--config", str(config))
+    assert result.returncode == 70
+    assert "setting 'tls_cert_file' is '/nowhere/cert.pem': it cannot be read: No such file or directory" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_the_report_says_when_publishers_are_blocked(tmp_path):
