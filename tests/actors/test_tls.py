@@ -11,7 +11,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from warren.actors.connection.output import SocketOutput
-from warren.actors.connection.tls_transport import TlsTransport
+from warren.actors.connection.tls_transport import UNASKED_MAX, TlsTransport
 from warren.actors.tls import TlsError, distinguished_name, server_context, user_name
 from warren.settings import Settings
 
@@ -211,4 +211,16 @@ def test_a_forged_record_is_an_error():
         pair.shake_hands()
         pair.theirs.send(b"\x17\x03\x03\x00\x20" + bytes(32))
         with pytest.raises(ssl.SSLError):
+            pair.transport.recv(16_384)
+
+
+def test_answers_of_tls_that_are_not_read_are_bounded():
+    """A client may ask for key updates for ever; ours cannot, so the answers are put where TLS puts them."""
+    with Pair() as pair:
+        pair.shake_hands()
+        pair.transport._outgoing.write(bytes(UNASKED_MAX))
+        assert not pair.transport.flush()
+        pair.transport._outgoing.write(bytes(UNASKED_MAX + 1))
+        pair.turn(lambda: pair.client.write(b"x"))
+        with pytest.raises(ConnectionAbortedError, match="does not read the answers"):
             pair.transport.recv(16_384)

@@ -120,7 +120,7 @@ def test_pika_publishes_and_gets(broker_tls, authority):
     channel.basic_publish("", "q", large)
     assert channel.basic_get("q", auto_ack=True)[2] == large
     # pika waits for each confirm of its own
-    for number in range(1_000):
+    for number in range(10_000):
         channel.basic_publish("", "q", str(number))
     plain = pika.BlockingConnection(pika.URLParameters(broker_tls.url))
     assert [plain_get(plain, "q") for _ in range(3)] == [b"0", b"1", b"2"]
@@ -266,7 +266,7 @@ def expect_end(client: socket.socket) -> bytes:
     return got
 
 
-@pytest.mark.parametrize("octets", [PROTOCOL_HEADER, b"GET / HTTP/1.1\r\n\r\n", os.urandom(1), b"\x16\x03\x01\x00\x05hello", bytes(300_000)])
+@pytest.mark.parametrize("octets", [PROTOCOL_HEADER, b"GET / HTTP/1.1\r\n\r\n", b"\x80", b"\x16\x03\x01\x00\x05hello", bytes(300_000)])
 def test_octets_that_are_not_tls(broker_tls, authority, caplog, octets):
     """One line in the log, a closed socket, nobody else disturbed."""
     caplog.set_level(logging.DEBUG, "warren")
