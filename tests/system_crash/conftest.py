@@ -8,10 +8,12 @@ import os
 import pytest
 
 from warren import Broker
-from warren.tests.system.wire import Wire
+from warren.tests.system.clients import connect
 from warren.tests.system.witness import Witness
 
 from .anatomy import Anatomy
+
+__all__ = ["connect"]  # a fixture of this folder, too
 
 _numbers = itertools.count(1)
 
@@ -25,21 +27,6 @@ def broker():
 @pytest.fixture(scope="module")
 def anatomy(broker):
     return Anatomy(broker)
-
-
-@pytest.fixture
-def connect(broker):
-    """`connect()` is a running connection whose channel 1 is open."""
-    wires = []
-
-    def connect(**options):
-        wires.append(Wire.open((broker.host, broker.port), **options))
-        wires[-1].open_channel(1)
-        return wires[-1]
-
-    yield connect
-    for wire in wires:
-        wire.hang_up()
 
 
 @pytest.fixture
