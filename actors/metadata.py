@@ -237,6 +237,7 @@ class Metadata(Process):
     def on_vhost_down(self, sender: Any, name: str) -> None:
         """Its queues are stopped and no new ones can be made (AB-63, AB-171)."""
         self.supervisors.pop(name, None)
+        self.routing.set_down(name)
         for row in self.routing.queues(name):
             self._change_queue(row, state="stopped")
 

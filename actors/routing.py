@@ -91,12 +91,13 @@ class RoutingTable:
     `decorators` are asked and told as `extensions` says.
     """
 
-    __slots__ = ("version", "traced", "_decorators", "_vhosts", "_reply_channels", "_header_answers")
+    __slots__ = ("version", "traced", "down", "_decorators", "_vhosts", "_reply_channels", "_header_answers")
 
     def __init__(self, decorators: tuple[ExchangeDecorator, ...] = ()) -> None:
         self._decorators = decorators
         self.version = 0
         self.traced: frozenset[str] = frozenset()  # virtual hosts whose messages are traced (AB-81); empty says so in one look
+        self.down: frozenset[str] = frozenset()  # virtual hosts that have failed: they exist and cannot be opened (AB-171)
         self._vhosts: dict[str, _Vhost] = {}
         self._reply_channels: dict[str, Any] = {}
         self._header_answers: tuple[int, dict[tuple[str, str], bool]] = (0, {})
@@ -199,6 +200,7 @@ class RoutingTable:
         """Forget a virtual host and whatever is left in it."""
         del self._vhosts[vhost]
         self.traced -= {vhost}
+        self.down -= {vhost}
         self.version += 1
 
     def put_exchange(self, row: ExchangeRow) -> None:
@@ -273,6 +275,10 @@ class RoutingTable:
 
     def set_traced(self, vhost: str, on: bool) -> None:
         self.traced = self.traced | {vhost} if on else self.traced - {vhost}
+        self.version += 1
+
+    def set_down(self, vhost: str) -> None:
+        self.down |= {vhost}
         self.version += 1
 
     def register_reply(self, channel_id: str, address: Any) -> None:

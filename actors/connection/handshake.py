@@ -125,6 +125,9 @@ class Handshake:
         vhost = method.virtual_host
         if not connection.context.routing.has_vhost(vhost):
             raise AmqpError(530, f"vhost {vhost} not found", methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
+        if vhost in connection.context.routing.down:
+            text = f"access to vhost '{vhost}' refused for user '{connection.user}': vhost '{vhost}' is down"
+            raise AmqpError(541, text, methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
         connection.vhost = vhost
         connection.put_method(0, methods.ConnectionOpenOk(""))
         connection.reader.phase = RUNNING

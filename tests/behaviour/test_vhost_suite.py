@@ -242,6 +242,8 @@ def test_vhost_failure_forces_connection_closure(broker, inside, vhost, connect)
     assert closed_with(victim) == (320, f"CONNECTION_FORCED - vhost '{vhost}' is down")
     other.channel().close()
     assert [info.state for info in broker.queues(vhost)] == ["stopped"]
+    with pytest.raises(Refused, match=f"541 INTERNAL_ERROR - access to vhost '{vhost}' refused for user 'guest': vhost '{vhost}' is down"):
+        connect(vhost)
     broker.delete_vhost(vhost)
     broker.create_vhost(vhost)
     connect(vhost).channel().queue("q")
