@@ -18,6 +18,7 @@ from warren.actors.context import NodeContext
 from warren.actors.queue import Queue
 from warren.actors.routing import QueueRow, RoutingTable
 from warren.amqp.decoding import decode_method
+from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, split_frames
 from warren.amqp.methods import (
@@ -49,6 +50,8 @@ PERSISTENT = b"\x10\x00\x02"
 class Office(Process):
     """Connection, Metadata and parent. Answers `('until', wanted)` when the client would have seen so many method frames."""
 
+    reply_errors = (AmqpError,)
+
     def __init__(self) -> None:
         super().__init__()
         self.octets = b""
@@ -56,7 +59,7 @@ class Office(Process):
         self.wanted = 0
         self.asker: Any = None
 
-    def on_begin(self, sender: Any) -> bool:
+    async def on_begin(self, sender: Any) -> bool:
         routing = RoutingTable()
         routing.add_vhost("/")
         self.context = NodeContext("warren@test", Settings(), routing, self.myAddress, self.myAddress)
@@ -64,6 +67,8 @@ class Office(Process):
         self.row = QueueRow("/", "q", self.queue, "id of q", arguments=table_from({"x-max-length": 1000}))
         routing.put_queue(self.row)
         self.send(self.queue, ("start", self.context, self.row, False))
+        # Until a process of the system has come up, what names its address waits, and later messages to others overtake it.
+        await self.ask(self.queue, ("counts",), WAIT)
         self.channel = self.createActor(Channel)
         self.send(self.channel, ("start", self.context, "c1", "connection", "client -> broker", 1, "/", "guest", 131072, True))
         self.monitor(self.channel, "channel")
@@ -80,6 +85,9 @@ class Office(Process):
 
     def on_declare_queue(self, sender: Any, *fields: Any) -> tuple[QueueRow, bool]:
         return replace(self.row), False
+
+    def on_await_restart(self, sender: Any, *fields: Any) -> None:
+        raise AmqpError(404, "it stays down")
 
     def on_unknown(self, sender: Any, message: Any) -> None:
         self.messages.append(message[:1] + message[2:] if message[0] == "bump" else message)
