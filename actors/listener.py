@@ -49,7 +49,7 @@ class Listener(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        self.socket: socket.socket | None = None
+        self.socket: Any = None
         self.connections: dict[str, Any] = {}
         self.awaiting_end: list[Any] = []  # who asked for close_connections
         self.tls: ssl.SSLContext | None = None
@@ -65,9 +65,9 @@ class Listener(Process):
                 self.stop("cannot speak TLS")
                 raise
         try:
-            candidates = await self.run_blocking(_resolve, host, port)
-            family, _, _, _, endpoint = candidates[0]
-            self.socket = _listen(family, endpoint, context.settings.backlog)
+            candidates = await self.run_blocking(self.sockets.resolve, host, port)
+            family, endpoint = candidates[0]
+            self.socket = self.sockets.listen(family, endpoint, context.settings.backlog)
         except OSError as error:
             self.stop("cannot listen")
             raise ListenError(_explain(error, host, port), error.errno, port) from None
@@ -95,7 +95,7 @@ class Listener(Process):
                 continue
             self._start_connection(client, peer)
 
-    def _start_connection(self, client: socket.socket, peer: tuple[Any, ...]) -> None:
+    def _start_connection(self, client: Any, peer: tuple[Any, ...]) -> None:
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = client.getsockname()
@@ -158,26 +158,6 @@ class Listener(Process):
             self.unwatch(self.socket.fileno())
             self.socket.close()
             self.socket = None
-
-
-def _resolve(host: str, port: int) -> list[Any]:
-    return socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-
-
-def _listen(family: int, endpoint: tuple[Any, ...], backlog: int) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # `::` means all addresses, those of IPv4 too, whatever the system's default is.
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listening.bind(endpoint)
-        listening.listen(backlog)
-    except OSError:
-        listening.close()
-        raise
-    return listening
 
 
 def _explain(error: OSError, host: str, port: int) -> str:

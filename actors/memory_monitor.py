@@ -17,7 +17,7 @@ from typing import Any
 
 from ..limits import LimitError, memory_limit, read_watermark, shown_size
 from ..runtime.errors import ProcessError
-from ..runtime.memory import ProcessMemory, heap_trimmer, total_memory
+from ..runtime.memory import Meter
 from ..runtime.process import Process
 from .heap_return import HeapReturn
 
@@ -37,16 +37,16 @@ class MemoryMonitor(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory: ProcessMemory | None = None
+        self.memory: Meter | None = None
         self.used: int | None = None
         self.alarmed = False
 
     async def on_start(self, sender: Any, context: Any) -> dict[str, Any]:
         self.context = context
-        self.trim = heap_trimmer()
+        self.trim = self.machine_memory.trimmer()
         self.heap_return = HeapReturn()
         try:
-            self.memory = ProcessMemory()
+            self.memory = self.machine_memory.meter()
         except OSError as error:
             log.warning("memory in use cannot be measured here, so there is no memory alarm: %s", error)
         self._set_limit(context.settings.vm_memory_high_watermark)
@@ -75,7 +75,7 @@ class MemoryMonitor(Process):
     def _set_limit(self, watermark: Any) -> None:
         share = read_watermark(watermark)
         override = self.context.settings.total_memory_available_override_value
-        self.total = total_memory() if override is None else override
+        self.total = self.machine_memory.total() if override is None else override
         self.limit = memory_limit(share, self.total)
 
     def _status(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The life of actors in one system: birth, turns, crash, exit, and letters to the dead.
 
-Everything here happens on one thread and knows neither descriptors nor sleep; `loop_base.LoopBase` adds those.
+Everything here happens on one thread and knows neither when a descriptor is ready nor sleep: `loop_base.LoopBase` adds those
+for the real world, `sim_base.SimBase` for a simulated one.
 
     alive    has an actor, is in `cells`, its address leads to its mailbox
     exiting  takes no more messages; told its children to end and waits for them
@@ -43,7 +44,9 @@ from thespian.system.utilis import actualActorClass
 from .address import LoopAddress
 from .cell import Cell
 from .errors import ProcessDown
-from .poller import READ, Poller
+from .memory import Memory
+from .poller import HANG_UP, READ, WRITE, Watches
+from .sockets import Sockets
 from .timers import DEADLINE, OWNER, Timers
 
 log = logging.getLogger("warren.runtime")
@@ -52,12 +55,14 @@ SYSTEM_ADDRESS = "/ActorSys"  # as Thespian's ActorSystem.systemAddress, which e
 
 
 class ActorBase:
-    """Actors by name, and what happens to them. A subclass supplies clock, dice, descriptors and threads."""
+    """Actors by name, and what happens to them. A subclass supplies clock, dice, descriptors, sockets, memory and threads."""
 
     now: Callable[[], float]
     wall_clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
-    poller: Poller
+    sockets: Sockets
+    memory: Memory
+    poller: Watches
 
     def __init__(self, name: str, capabilities: dict[str, Any], budget: int) -> None:
         self.name = name
@@ -248,6 +253,34 @@ class ActorBase:
                 self.poller.unwatch(cell, fd)
             for fd in wanted:
                 self.poller.watch(cell, fd, READ)
+
+    def descriptor_turn(self, cell: Cell, fd: int, mask: int, wanted: int) -> None:
+        """Let a `Process` serve `fd`, which is ready for `mask`, of which it watches `wanted`."""
+        actor = cell.actor
+        try:
+            if mask & (READ | HANG_UP) and wanted & READ:
+                result = actor.on_readable(fd)
+                if result is not None:
+                    actor._returned(result, None)
+                # It may have stopped, or changed what it watches.
+                owner = self.poller.owners.get(fd)
+                wanted = owner[1] if owner is not None and owner[0] is cell else 0
+            if mask & (WRITE | HANG_UP) and wanted & WRITE and actor._stop_reason is None:
+                result = actor.on_writable(fd)
+                if result is not None:
+                    actor._returned(result, None)
+            if cell.idle:  # else its turn is to come, with the messages that wait
+                actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, ("descriptor",))
+            return
+        except SystemExit as leaving:
+            self.end(cell, f"exit: {leaving.code}")
+            return
+        if actor._stop_reason is not None:
+            if not cell.idle:
+                actor.after_batch()
+            self.end(cell, actor._stop_reason)
 
     # -- delivery ----------------------------------------------------------------------------------
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from .address import LoopAddress
+from .memory import Memory
 from .poller import READ, WRITE
 from .process import Process
+from .sockets import Sockets
 from .timers import PAYLOAD, Entry
 
 if TYPE_CHECKING:
@@ -139,6 +141,14 @@ class Cell:
 
     def random_bytes(self, count: int) -> bytes:
         return self.base.random_bytes(count)
+
+    @property
+    def sockets(self) -> Sockets:
+        return self.base.sockets
+
+    @property
+    def memory(self) -> Memory:
+        return self.base.memory
 
     def start_timer(self, seconds: float, payload: Any) -> int:
         entry = self.base.timers.start(self.base.now() + seconds, self, payload)

@@ -8,11 +8,16 @@ from typing import Any, Protocol
 
 from thespian.actors import ActorAddress
 
+from .memory import Memory
+from .sockets import Sockets
+
 
 class Host(Protocol):
     """Implemented by `cell.Cell` and `stock_host.StockHost`; a simulation brings its own clock and dice."""
 
     log: logging.Logger
+    sockets: Sockets
+    memory: Memory
 
     def now(self) -> float: ...
     def wall_clock(self) -> float: ...

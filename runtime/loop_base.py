@@ -40,8 +40,10 @@ from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, 
 from .actor_base import ActorBase
 from .blocking import BlockingPool
 from .cell import Cell
+from .memory import SystemMemory
 from .outside import Port, PrivateBase
-from .poller import HANG_UP, READ, WRITE, Poller
+from .poller import READ, WRITE, Poller
+from .sockets import SystemSockets
 
 log = logging.getLogger("warren.runtime")
 
@@ -72,6 +74,9 @@ class LoopBase(ActorBase):
     now = staticmethod(time.monotonic)
     wall_clock = staticmethod(time.time)
     random_bytes = staticmethod(os.urandom)
+    sockets = SystemSockets()
+    memory = SystemMemory()
+    poller: Poller
 
     def __init__(
         self,
@@ -212,36 +217,9 @@ class LoopBase(ActorBase):
             if cell.handlers is None:
                 plain.setdefault(id(cell), (cell, []))[1].append(fd)
             else:
-                self._descriptor_turn(cell, fd, mask, wanted)
+                self.descriptor_turn(cell, fd, mask, wanted)
         for cell, fds in plain.values():
             self._plain_message(cell, cell.address, WatchMessage(fds))
-
-    def _descriptor_turn(self, cell: Cell, fd: int, mask: int, wanted: int) -> None:
-        actor = cell.actor
-        try:
-            if mask & (READ | HANG_UP) and wanted & READ:
-                result = actor.on_readable(fd)
-                if result is not None:
-                    actor._returned(result, None)
-                # It may have stopped, or changed what it watches.
-                owner = self.poller.owners.get(fd)
-                wanted = owner[1] if owner is not None and owner[0] is cell else 0
-            if mask & (WRITE | HANG_UP) and wanted & WRITE and actor._stop_reason is None:
-                result = actor.on_writable(fd)
-                if result is not None:
-                    actor._returned(result, None)
-            if cell.idle:  # else its turn is to come, with the messages that wait
-                actor.after_batch()
-        except Exception as error:
-            self.crash(cell, error, ("descriptor",))
-            return
-        except SystemExit as leaving:
-            self.end(cell, f"exit: {leaving.code}")
-            return
-        if actor._stop_reason is not None:
-            if not cell.idle:
-                actor.after_batch()
-            self.end(cell, actor._stop_reason)
 
     # -- other threads -----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from .cgroups import cgroup_memory_limit
 
@@ -85,3 +86,36 @@ def heap_trimmer() -> Callable[[], object] | None:
         return None
     trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
     return lambda: trim(0)
+
+
+class Memory(Protocol):
+    """What a process may know of the memory around it, and do about it."""
+
+    def total(self) -> int:
+        """Bytes there are."""
+
+    def meter(self) -> Meter:
+        """Opens a view on the memory in use. OSError where that cannot be measured."""
+
+    def trimmer(self) -> Callable[[], object] | None:
+        """See `heap_trimmer`."""
+
+
+class Meter(Protocol):
+    def anonymous(self) -> int:
+        """Bytes of anonymous memory, now."""
+
+    def close(self) -> None: ...
+
+
+class SystemMemory:
+    """The machine's own."""
+
+    def total(self) -> int:
+        return total_memory()
+
+    def meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def trimmer(self) -> Callable[[], object] | None:
+        return heap_trimmer()

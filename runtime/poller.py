@@ -7,7 +7,7 @@ number that the kernel handed out again after an unnoticed close never reaches t
 from __future__ import annotations
 
 import select
-from typing import Any
+from typing import Any, Protocol
 
 READ = select.EPOLLIN | select.EPOLLPRI
 WRITE = select.EPOLLOUT
@@ -15,6 +15,15 @@ HANG_UP = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 
 # Ready descriptors taken per poll: enough to amortise the call, few enough that mailboxes get their turn.
 MAX_EVENTS = 256
+
+
+class Watches(Protocol):
+    """Who watches what; how readiness is found out is the poller's own business."""
+
+    owners: dict[int, tuple[Any, int]]
+
+    def watch(self, owner: Any, fd: int, mask: int) -> None: ...
+    def unwatch(self, owner: Any, fd: int) -> None: ...
 
 
 class Poller:

@@ -45,6 +45,8 @@ from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 
 if TYPE_CHECKING:
     from .host import Host
+    from .memory import Memory
+    from .sockets import Sockets
 
 # Events have no sender and never arrive as a tuple: nobody can forge ('exit',) or ('down', ...).
 EVENTS = frozenset(
@@ -216,6 +218,16 @@ class Process(Actor):
 
     def random_bytes(self, count: int) -> bytes:
         return self._host.random_bytes(count)
+
+    @property
+    def sockets(self) -> Sockets:
+        """The network, see `sockets`."""
+        return self._host.sockets
+
+    @property
+    def machine_memory(self) -> Memory:
+        """The memory of the machine that the process runs on."""
+        return self._host.memory
 
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Watch `fd`, level triggered, for exactly these from now on; both False stops."""

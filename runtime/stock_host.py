@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, ThespianWatch, WakeupMessage
 
 from .errors import ProcessDown
+from .memory import SystemMemory
+from .sockets import SystemSockets
 
 if TYPE_CHECKING:
     from .process import Process
@@ -39,6 +41,8 @@ class StockHost:
     now = staticmethod(time.monotonic)
     wall_clock = staticmethod(time.time)
     random_bytes = staticmethod(os.urandom)
+    sockets = SystemSockets()
+    memory = SystemMemory()
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -11,7 +11,6 @@ Two things stop the reading of the socket. *Reasons* (`flow`, `memory`, `disk`) 
 from __future__ import annotations
 
 import logging
-import socket
 from base64 import b32encode
 from dataclasses import dataclass
 from typing import Any
@@ -79,9 +78,7 @@ class Connection(Process):
         self.context = context
         self.is_refused = is_refused
         self.settings = context.settings
-        sock = socket.socket(fileno=fd)
-        sock.setblocking(False)
-        self.sock = self.open_transport(sock)
+        self.sock = self.open_transport(self.sockets.adopt(fd))
         self.fd = fd
         self.peer, self.local = peer, local
         self.name = f"{_endpoint(peer)} -> {_endpoint(local)}"
@@ -95,7 +92,7 @@ class Connection(Process):
         self.closing = Closing(self)
         self.refresh_watch()
 
-    def open_transport(self, sock: socket.socket) -> Transport:
+    def open_transport(self, sock: Transport) -> Transport:
         """What octets go through: the non-blocking socket itself, or what an heir puts around it."""
         return sock
 

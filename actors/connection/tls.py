@@ -10,13 +10,13 @@ socket does not show, and a certificate to log in with (AB-13).
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
 from typing import Any
 
 from ..context import NodeContext
 from ..tls import distinguished_name, user_name
 from .log_text import one_line
+from .output import Transport
 from .process import Connection
 from .sasl import Certified
 from .tls_transport import TlsTransport
@@ -45,7 +45,7 @@ class TlsConnection(Connection):
         super().on_start(sender, context, fd, peer, local, is_refused)
         self.start_timer(self.settings.ssl_handshake_timeout / 1000, "tls handshake")
 
-    def open_transport(self, sock: socket.socket) -> TlsTransport:
+    def open_transport(self, sock: Transport) -> TlsTransport:
         self.tls = TlsTransport(sock, self.tls_context)
         return self.tls
 

@@ -11,11 +11,12 @@ TLS runs in memory (`ssl.MemoryBIO`), the socket carries octets only. That keeps
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
+
+from .output import Transport
 
 READ_MIN, READ_MAX = 16 * 1024, 256 * 1024  # octets of ciphertext in one read
 RECORD = 16 * 1024  # octets of plaintext in one TLS record, at most
@@ -31,7 +32,7 @@ class TlsTransport:
 
     __slots__ = ("heard_anything", "is_ended", "is_ready", "_incoming", "_outgoing", "_pledged", "_read_size", "_sock", "_tls", "_unsent")
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(self, sock: Transport, context: ssl.SSLContext) -> None:
         self.heard_anything = False  # the client sent an octet
         self.is_ready = False  # the handshake is done
         self.is_ended = False  # the client sends no more: close_notify, or the end of the TCP stream

@@ -14,6 +14,7 @@ from warren.actors.listener import Listener, ListenError
 from warren.actors.routing import RoutingTable
 from warren.runtime.errors import ProcessDown
 from warren.runtime.process import Process
+from warren.runtime.sockets import SystemSockets
 from warren.settings import Settings
 
 WAIT = 5.0
@@ -122,10 +123,10 @@ def test_a_port_in_use_is_explained(client, system, listener, address, context):
 def test_other_addresses_that_cannot_be_used(client, listener, context, host, text, monkeypatch):
     if host.endswith(".invalid"):
 
-        def unknown(host, port):
+        def unknown(self, host, port):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-        monkeypatch.setattr(listener_module, "_resolve", unknown)
+        monkeypatch.setattr(SystemSockets, "resolve", unknown)
     with pytest.raises(ListenError, match=text):
         client.ask(listener, ("start", context, host, 0), WAIT)
 
@@ -138,8 +139,8 @@ def test_out_of_descriptors_pauses_and_goes_on(client, listener, context, monkey
         sockets.append(Flaky(real(*arguments), errno.EMFILE, errno.ENFILE))
         return sockets[0]
 
-    real = listener_module._listen
-    monkeypatch.setattr(listener_module, "_listen", flaky)
+    real = SystemSockets.listen
+    monkeypatch.setattr(SystemSockets, "listen", flaky)
     monkeypatch.setattr(listener_module, "PAUSE", 0.02)
     address = client.ask(listener, ("start", context, "127.0.0.1", 0), WAIT)
     connect(address).close()
@@ -148,8 +149,8 @@ def test_out_of_descriptors_pauses_and_goes_on(client, listener, context, monkey
 
 
 def test_a_client_that_left_early_does_not_matter(client, listener, context, monkeypatch):
-    real = listener_module._listen
-    monkeypatch.setattr(listener_module, "_listen", lambda *arguments: Flaky(real(*arguments), errno.ECONNABORTED))
+    real = SystemSockets.listen
+    monkeypatch.setattr(SystemSockets, "listen", lambda *arguments: Flaky(real(*arguments), errno.ECONNABORTED))
     address = client.ask(listener, ("start", context, "127.0.0.1", 0), WAIT)
     connect(address).close()
 

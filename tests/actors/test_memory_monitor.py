@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from warren.actors import memory_monitor
 from warren.actors.alarms import Alarms
 from warren.actors.context import NodeContext
 from warren.actors.memory_monitor import MemoryMonitor
 from warren.limits import LimitError
+from warren.runtime.memory import SystemMemory
 from warren.settings import Settings
 
 WAIT = 5.0
@@ -44,9 +44,9 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch):
     machine = Machine()
-    monkeypatch.setattr(memory_monitor, "ProcessMemory", lambda: machine)
-    monkeypatch.setattr(memory_monitor, "total_memory", lambda: 1000 * MIB)
-    monkeypatch.setattr(memory_monitor, "heap_trimmer", lambda: machine.trim)
+    monkeypatch.setattr(SystemMemory, "meter", lambda self: machine)
+    monkeypatch.setattr(SystemMemory, "total", lambda self: 1000 * MIB)
+    monkeypatch.setattr(SystemMemory, "trimmer", lambda self: machine.trim)
     return machine
 
 
@@ -116,7 +116,7 @@ def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
 
 
 def test_without_malloc_trim_the_alarm_is_set_all_the_same(machine, start, active, monkeypatch):
-    monkeypatch.setattr(memory_monitor, "heap_trimmer", lambda: None)
+    monkeypatch.setattr(SystemMemory, "trimmer", lambda self: None)
     start()
     machine.used = 500 * MIB
     assert active() == ("memory",)
@@ -142,7 +142,7 @@ def test_the_watermark_changes_at_run_time(machine, start, client, monitor, alar
 def test_the_memory_there_is_is_looked_up_again_with_it(machine, start, client, monitor, monkeypatch):
     """QS 8.1: at start and whenever the watermark is set."""
     start()
-    monkeypatch.setattr(memory_monitor, "total_memory", lambda: 2000 * MIB)
+    monkeypatch.setattr(SystemMemory, "total", lambda self: 2000 * MIB)
     assert client.ask(monitor, ("status",), WAIT)["total"] == 1000 * MIB
     assert client.ask(monitor, ("set_watermark", 0.5), WAIT)["limit"] == 1000 * MIB
 
@@ -161,10 +161,10 @@ def test_the_total_may_be_given(machine, start):
 
 
 def test_where_memory_cannot_be_measured_there_is_no_alarm(machine, start, active, client, monitor, monkeypatch, caplog):
-    def missing():
+    def missing(self):
         raise FileNotFoundError("no /proc here")
 
-    monkeypatch.setattr(memory_monitor, "ProcessMemory", missing)
+    monkeypatch.setattr(SystemMemory, "meter", missing)
     with caplog.at_level(logging.WARNING, "warren.memory"):
         assert start(vm_memory_high_watermark=0)["used"] is None
     assert "no memory alarm: no /proc here" in caplog.text
