@@ -6,7 +6,6 @@ connections opened a second, and the broker's CPU time over three idle seconds, 
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 from ..amqp import methods
 from ..amqp.fields import Table
 from ..amqp.frames import method_frame
+from .load.broker import memory, processor_seconds
 
 IDLE_SECONDS = 3.0
 _OPEN_OK = methods.ChannelOpenOk(b"").encode()
@@ -29,23 +29,15 @@ _HELLO = b"AMQP\0\0\x09\x01" + b"".join([
 ])
 
 
-def resident_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1])
-    return 0
-
-
-def cpu_ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+def resident_kib(pid: int) -> float:
+    return memory(pid)["VmRSS"] / 1024
 
 
 def idle_cpu(pid: int) -> float:
     """CPU used over `IDLE_SECONDS`, in percent of one core."""
-    before = cpu_ticks(pid)
+    before = processor_seconds(pid)
     time.sleep(IDLE_SECONDS)
-    return (cpu_ticks(pid) - before) / os.sysconf("SC_CLK_TCK") / IDLE_SECONDS * 100
+    return (processor_seconds(pid) - before) / IDLE_SECONDS * 100
 
 
 def opened(port: int, count: int) -> list[socket.socket]:

@@ -1,0 +1,200 @@
+"""A broker under measurement: `warren start` on a data directory, what /proc says of a process, and the few AMQP methods a benchmark sends.
+
+    with Warren(directory) as broker:       a process of its own; the `with` block ends it
+        broker.start()                      returns the seconds from exec to the first open connection
+        with Client(broker.address) as client:
+            client.call(QueueDelete(queue="q"))
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from ...amqp import methods
+from ...amqp.decoding import decode_method
+from ...amqp.fields import Table
+from ...amqp.frames import method_frame, split_frames
+from ...amqp.method import Method
+
+MIB = 1 << 20
+_POLL_SECONDS = 0.005
+_METHOD = 1
+
+Found = TypeVar("Found")
+
+
+class BrokerFailed(Exception):
+    """A broker did not start, did not stop, or closed a connection; the text says which and why."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on: known before the broker starts, so that its start can be watched from outside."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+class Client:
+    """A connection with one channel, one method at a time."""
+
+    def __init__(self, address: str, timeout: float = 60.0) -> None:
+        host, port = address.rsplit(":", 1)
+        self._unread = b""
+        self._socket = socket.create_connection((host, int(port)), timeout)
+        try:
+            self._socket.sendall(b"AMQP\0\0\x09\x01")
+            self._answer()
+            self._send(0, methods.ConnectionStartOk(Table(), "PLAIN", b"\0guest\0guest", "en_US"))
+            self._answer()
+            self._send(0, methods.ConnectionTuneOk(2047, 131072, 0))
+            self._send(0, methods.ConnectionOpen("/", "", False))
+            self._answer()
+            self.call(methods.ChannelOpen())
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def call(self, method: Method) -> Method:
+        """The broker's answer. Raises BrokerFailed if that is a close, OSError if the connection is lost."""
+        self._send(1, method)
+        return self._answer()
+
+    def declared(self, queue: str) -> int:
+        """Messages ready in a queue that is there already."""
+        answer = self.call(methods.QueueDeclare(queue=queue, passive=True))
+        assert isinstance(answer, methods.QueueDeclareOk)
+        return answer.message_count
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._socket.close()
+
+    def _send(self, channel: int, method: Method) -> None:
+        self._socket.sendall(method_frame(channel, method))
+
+    def _answer(self) -> Method:
+        while True:
+            frames, self._unread = split_frames(self._unread)
+            for kind, _, payload in frames:
+                if kind == _METHOD:
+                    method = decode_method(payload)
+                    if isinstance(method, (methods.ConnectionClose, methods.ChannelClose)):
+                        raise BrokerFailed(f"the broker closed: {method.reply_code} {method.reply_text}")
+                    return method
+            read = self._socket.recv(65536)
+            if not read:
+                raise ConnectionResetError("the broker hung up")
+            self._unread += read
+
+
+class Warren:
+    """`warren start` on a data directory, as often as wanted; always on the same port."""
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, str | int | float] | None = None) -> None:
+        self.data_dir = data_dir
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._settings = data_dir.with_name(data_dir.name + ".toml")
+        self._settings.write_text("".join(f"{name} = {value!r}\n" for name, value in (settings or {}).items()))
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, timeout: float = 120.0) -> float:
+        """Seconds from exec until a connection was open. Raises BrokerFailed if it ends before, or is not ready in time."""
+        return self.start_until(lambda client: True, timeout)[0]
+
+    def start_until(self, ready: Callable[[Client], Found], timeout: float = 120.0) -> tuple[float, Found]:
+        """(seconds from exec until `ready` returned something true, that). It is asked on a new connection as soon as one can be opened."""
+        # Below `error` the log has a line for every connection that the generator leaves without a word.
+        command = [str(Path(sys.executable).parent / "warren"), "start", "--port", str(self.port), "--data-dir", str(self.data_dir),
+                   "--config", str(self._settings), "--log-level", "error"]
+        began = time.monotonic()
+        process = self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True)
+        while True:
+            if process.poll() is not None:
+                raise BrokerFailed(f"warren start ended with exit code {process.returncode}; see its words above")
+            try:
+                with Client(self.address, timeout) as client:
+                    found = ready(client)
+                    if found:
+                        return time.monotonic() - began, found
+            except ConnectionError:
+                pass  # not listening yet
+            if time.monotonic() - began > timeout:
+                raise BrokerFailed(f"warren was not ready {timeout:.0f} s after its start")
+            time.sleep(_POLL_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would, but for what the system still holds of its files."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self, timeout: float = 300.0) -> float:
+        """Seconds from SIGTERM to the end of the process. Raises BrokerFailed if that takes longer than `timeout`, or was not clean."""
+        assert self._process is not None
+        began = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(f"warren did not stop within {timeout:.0f} s of SIGTERM") from None
+        if code:
+            raise BrokerFailed(f"warren stopped with exit code {code}")
+        return time.monotonic() - began
+
+    def __enter__(self) -> Warren:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None:
+            self.kill()
+        self._settings.unlink(missing_ok=True)
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Bytes by the names of /proc/PID/status: `VmRSS` resident, `VmHWM` the most that ever was, `RssAnon` the part that is no mapped file.
+
+    `smaps_rollup` would be exact to the page, but holds up the broker while it walks gigabytes of page tables.
+    """
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if name in ("VmRSS", "VmHWM", "RssAnon")}
+
+
+def forget_peak(pid: int) -> None:
+    """From now on `VmHWM` is the most since now. Raises OSError for a process of somebody else."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def processor_seconds(pid: int) -> float:
+    """Time a process has used, of both kinds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def disk_used(directory: Path) -> int:
+    """Bytes allocated to the files under it; a file that goes away meanwhile counts nothing."""
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(parent, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass
+    return total
