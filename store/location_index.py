@@ -97,15 +97,20 @@ class Located(NamedTuple):
 
 
 class LocationIndex:
-    """See the module. `path` is a directory of the operating system for this environment alone; raises lmdb.Error if it is damaged."""
+    """See the module. `path` is a directory of the operating system for this environment alone; raises lmdb.Error if it is damaged.
 
-    def __init__(self, path: str, map_size: int = MAP_SIZE) -> None:
-        self._env = lmdb.open(path, map_size=map_size, max_dbs=5, max_spare_txns=4, sync=False, metasync=False, readahead=False)
-        self._locations = self._env.open_db(b'locations')
-        self._places = self._env.open_db(b'places')
-        self._files = self._env.open_db(b'files')
-        self._counts = self._env.open_db(b'counts')
-        self._meta = self._env.open_db(b'meta')
+    is_read_only    nothing is locked or written; the environment exists, and nobody else has it open
+    """
+
+    def __init__(self, path: str, map_size: int = MAP_SIZE, is_read_only: bool = False) -> None:
+        options: dict[str, Any] = {'readonly': True, 'lock': False, 'create': False} if is_read_only else {'sync': False, 'metasync': False}
+        self._env = lmdb.open(path, map_size=map_size, max_dbs=5, max_spare_txns=4, readahead=False, **options)
+        try:
+            self._locations, self._places, self._files, self._counts, self._meta = (
+                self._env.open_db(name, create=not is_read_only) for name in (b'locations', b'places', b'files', b'counts', b'meta'))
+        except BaseException:
+            self._env.close()
+            raise
         self._reader: lmdb.Transaction[bytes] | None = None
         self._entries: dict[bytes, Entry | None] = {}
         self._new_places: list[tuple[int, int, bytes]] = []
