@@ -1,6 +1,7 @@
 """The root of the command: what `warren` alone prints, where the families of commands hang, and how errors end the process.
 
-Exit codes are those of sysexits.h that rabbitmqctl uses: 0 success, 64 wrong use, 70 the broker could not start, 78 wrong settings, 130 interrupted.
+Exit codes are those of sysexits.h that rabbitmqctl uses: 0 success, 64 wrong use, 65 a data directory is damaged, 66 there is none that can be read,
+70 the broker could not start, 75 a data directory is in use, 78 wrong settings, 130 interrupted.
 """
 
 import sys
@@ -10,6 +11,7 @@ import click
 from ..version import __version__
 from .failure import EX_USAGE, Failure
 from .start import start
+from .store import store
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -32,6 +34,7 @@ def root() -> None:
 
 
 root.add_command(start)
+root.add_command(store)
 
 
 def main() -> None:

@@ -1,0 +1,205 @@
+"""The journal of a virtual host, looked at offline: every frame of every file, and what recovery will have replayed from it.
+
+What recovery does (`journal`): of each file it takes the frames up to the first one that is not whole, and cuts off the rest; files below the last RETIRE do not
+count. So a torn tail is normal at the end of the last file alone: every other was synced before the next one was begun, and a file of an earlier life is cut
+before anything is written after it. The numbers of the files that count have no gaps, and begin where the last RETIRE says, or with 1.
+
+Of each message only the size of its body is kept, or the stub if that is in the message store, so the memory that this needs is less than recovery will.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from .disk import Disk
+from .journal import Replayed
+from .records import STUB_SIZE, Kind, Record, Type, decode_runs, decode_spans, make_stub, records
+from .run import Run
+from .verify_disk import file_size
+from .verify_frames import DamagedPart, WholeFrame, walk_frames
+from .verify_report import Findings
+
+CANNOT_START = 'warren cannot start this virtual host with it'
+_NAME = re.compile(r'(\d{6,})\.wal')
+
+
+@dataclass
+class JournalFound:
+    """`replayed` is by queue number; `is_whole`: recovery will miss nothing of what was written."""
+
+    replayed: dict[int, Replayed] = field(default_factory=dict)
+    files: int = 0
+    total_size: int = 0
+    is_whole: bool = True
+
+
+@dataclass
+class _Behind:
+    """What is in the whole frames behind damage."""
+
+    frames: int = 0
+    published: int = 0
+    acked: int = 0
+
+
+def check_journal(disk: Disk, directory: str, is_clean: bool, findings: Findings, advance: Callable[[int], None]) -> JournalFound:
+    """Walk through all files of the journal in `directory`. `is_clean`: after a clean stop, when not even a torn tail is normal."""
+    found = JournalFound()
+    sizes: dict[int, int] = {}
+    for name in disk.list(directory):
+        match = _NAME.fullmatch(name)
+        if match is None or f'{int(match[1]):06}' != match[1]:
+            outcome = f'{CANNOT_START}. Move it away' if name.endswith('.wal') else 'it is left alone'
+            findings.warn(f'{directory}/{name}', 'it is no file of the journal', outcome)
+            continue
+        number = int(match[1])
+        sizes[number] = file_size(disk, f'{directory}/{name}')
+    found.files, found.total_size = len(sizes), sum(sizes.values())
+    if not sizes:
+        return found
+    reader = _Reader(disk, directory, max(sizes), is_clean, advance)
+    for number in sorted(sizes):
+        reader.read(number)
+    stale = [number for number in sizes if number < reader.retired]
+    counting = sorted(number for number in sizes if number >= reader.retired)
+    if stale:
+        # As recovery does: what the retired files say must count for nothing.
+        findings.note(f'{directory}/{min(stale):06}.wal', f'{len(stale)} retired files, which a crash kept from being deleted', 'they are deleted unread')
+        again = _Reader(disk, directory, max(sizes), is_clean, lambda size: None)
+        for number in counting:
+            again.read(number)
+        reader = again
+    findings.include(reader.findings)
+    first = max(1, reader.retired)
+    missing = [number for number in range(first, max(sizes)) if number not in sizes]
+    if missing:
+        findings.error(f'{directory}/{missing[0]:06}.wal', f'{len(missing)} files of the journal are missing, up to {missing[-1]:06}.wal',
+                       'warren goes on without them: messages and acknowledgements in them are lost. Restore them from a backup if there is one')
+    found.replayed = reader.queues
+    found.is_whole = reader.is_whole and not missing
+    return found
+
+
+class _Reader:
+    """Replays files in ascending order. Keeps its findings to itself, for those of retired files do not matter."""
+
+    def __init__(self, disk: Disk, directory: str, last: int, is_clean: bool, advance: Callable[[int], None]) -> None:
+        self.queues: dict[int, Replayed] = {}
+        self.findings = Findings()
+        self.retired = 0
+        self.is_whole = True
+        self._disk = disk
+        self._directory = directory
+        self._last = last
+        self._is_clean = is_clean
+        self._advance = advance
+
+    def read(self, number: int) -> None:
+        place = f'{self._directory}/{number:06}.wal'
+        damage: DamagedPart | None = None
+        behind = _Behind()
+        others = 0
+        try:
+            file = self._disk.open(place)
+            try:
+                for part in walk_frames(file):
+                    self._advance(part.end - part.offset)
+                    if isinstance(part, DamagedPart):
+                        others += damage is not None
+                        damage = damage or part
+                    else:
+                        self._frame(place, part, behind)
+            finally:
+                file.close()
+        except OSError as error:
+            self.findings.unreadable(place, error)
+            self.is_whole = False
+        if damage is not None:
+            self._say_damage(place, number == self._last, damage, behind, others)
+
+    def _frame(self, place: str, part: WholeFrame, behind: _Behind) -> None:
+        try:
+            if part.kind != Kind.RECORDS:
+                raise ValueError(f'frames of kind {part.kind} do not belong here')
+            entries = list(records(part.payload))
+            for entry in entries:
+                if part.is_reached:
+                    self._replay(place, part.offset, entry)
+                else:
+                    _count(entry, behind)
+            behind.frames += not part.is_reached
+        except Exception as error:
+            # Whatever a decoder says of bytes that warren never wrote.
+            self.findings.error(place, f'a whole frame that cannot be understood: {error}', f'{CANNOT_START}. Restore the file from a backup', part.offset)
+            self.is_whole = False
+
+    def _say_damage(self, place: str, is_last: bool, damage: DamagedPart, behind: _Behind, others: int) -> None:
+        self.is_whole = self.is_whole and is_last and damage.is_torn_tail
+        if is_last and damage.is_torn_tail and not self._is_clean:
+            what = 'zeros' if damage.is_zero else 'a frame that was not written to its end'
+            self.findings.note(place, f'a torn tail of {damage.size:,} bytes: {what}', 'it is cut off; nothing confirmed is in it', damage.offset)
+        elif is_last and damage.is_tail and self._is_clean:
+            self.findings.warn(place, f'the last {damage.size:,} bytes are damaged, although all was stopped cleanly',
+                               'they are cut off; nothing is lost, for after a clean stop all is in the segments', damage.offset)
+        elif is_last and damage.is_tail:
+            self.findings.warn(
+                place, f'the last {damage.size:,} bytes are a frame with a wrong checksum',
+                'they are cut off. Harmless if the power failed while they were written, for then nothing confirmed is in them; otherwise they have been damaged since, '
+                'and the messages and acknowledgements in them are lost', damage.offset)
+        else:
+            more = f' and {others} further places' if others else ''
+            lost = f'; behind it {behind.frames:,} whole frames, with {behind.published:,} messages and {behind.acked:,} acknowledgements' if behind.frames else ''
+            self.findings.error(
+                place, f'{damage.size:,} damaged bytes{more}{lost}',
+                'the file is cut off there, with all that follows in this file: those messages are lost unless a segment has them, and what was acknowledged there may come back. '
+                'Restore the file from a backup if there is one', damage.offset)
+
+    def _replay(self, place: str, offset: int, entry: Record) -> None:
+        if entry.type is Type.RETIRE:
+            self.retired = max(self.retired, entry.queue)
+            return
+        if entry.type is Type.DELETE:
+            self.queues.pop(entry.queue, None)
+            return
+        queue = self.queues.setdefault(entry.queue, Replayed())
+        if entry.type is Type.PUBLISH:
+            for run, is_stored in decode_runs(entry.body):
+                span = range(run.first, run.end)
+                if queue.embedded.known(span) or queue.stored.known(span):
+                    self.findings.error(place, f'messages {run.first} to {run.end - 1} of queue {entry.queue:x} are published a second time',
+                                        'they are counted twice. This is a fault of warren; please report it', offset)
+                    continue
+                (queue.stored if is_stored else queue.embedded).add(lightened(run, is_stored))
+                queue.next_number = max(queue.next_number, run.end)
+        elif entry.type is Type.ACK:
+            acked = decode_spans(entry.body)
+            queue.ack(acked)
+            queue.next_number = max([queue.next_number, *(span[-1] + 1 for span in acked)])
+        else:
+            queue.next_number = max(queue.next_number, int.from_bytes(entry.body, 'big'))
+
+
+def _count(entry: Record, behind: _Behind) -> None:
+    if entry.type is Type.PUBLISH:
+        behind.published += sum(len(run.contents) for run, _ in decode_runs(entry.body))
+    elif entry.type is Type.ACK:
+        behind.acked += sum(map(len, decode_spans(entry.body)))
+
+
+def lightened(run: Run, is_stored: bool) -> Run:
+    """The run with stubs for contents: equal ones for embedded messages of the same size. Raises ValueError for a stub that is none."""
+    if is_stored:
+        if any(len(stub) != STUB_SIZE for stub in run.contents):
+            raise ValueError('a body in the message store is named by something that is no stub')
+        return run
+    sizes = run.measured()
+    run.contents = [_placeholder(sizes)] * len(run.contents) if isinstance(sizes, int) else list(map(_placeholder, sizes))
+    return run
+
+
+@lru_cache(maxsize=1024)
+def _placeholder(body_size: int) -> bytes:
+    return make_stub(bytes(16), body_size)
