@@ -8,6 +8,9 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 # More arguments for pytest: make test PYTEST_ARGS="-k pika"
 PYTEST_ARGS ?=
+# The benchmarks that fill a disk for minutes run only when asked for: make bench BENCH=backlog
+LONG_BENCHMARKS := backlog durable_queues restart
+BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.py))))
 # The packages of the tests with node's amqplib; without npm those tests are skipped, and say so.
 NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.package-lock.json)
 
@@ -16,7 +19,7 @@ NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.p
 help:
 	@echo "make run     start a broker on 127.0.0.1:5672"
 	@echo "make test    lint, types and all tests"
-	@echo "make bench   the project's benchmarks"
+	@echo "make bench   the project's short benchmarks; the long ones by name: make bench BENCH='$(LONG_BENCHMARKS)'"
 	@echo "make clean   remove the environment and all caches"
 
 run: $(VENV)/.run
@@ -43,7 +46,7 @@ tests/clients/node/node_modules/.package-lock.json: tests/clients/node/package-l
 
 # From another folder, for the same reason.
 bench: $(VENV)/.test
-	@for file in bench/*.py; do name=$$(basename $$file .py); echo "== $$name"; (cd / && "$(CURDIR)/$(BIN)/python" -m warren.bench.$$name) || exit 1; done
+	@for name in $(BENCH); do echo "== $$name"; (cd / && "$(CURDIR)/$(BIN)/python" -m warren.bench.$$name) || exit 1; done
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("warren needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

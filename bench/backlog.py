@@ -1,0 +1,313 @@
+"""A backlog: persistent messages into one queue that nobody consumes, then one consumer that takes them all. What it costs, and whether it keeps its promises.
+
+    python -m warren.bench.backlog                                       10 million messages of 1 KB into a lazy queue: 3 to 5 minutes, 11 GB of disk
+    python -m warren.bench.backlog --mode both --csv backlog.csv --plot backlog.svg
+    python -m warren.bench.backlog --messages 200000 --mode default --watermark 256MB
+    python -m warren.bench.backlog --broker 127.0.0.1:5673 --pid 2642 --name rabbitmq --messages 1000000
+
+It starts a warren on a data directory of its own, under --directory, and removes both at the end; with --broker it measures one that runs.
+
+What counts as in is what was confirmed, as the load generator says fifty times a second; a stall is a time during which less than a tenth of the mean rate
+moved. Memory is read ten times a second from /proc, and the resident peak is the kernel's own record. Disk is what the files of the data directory occupy.
+
+The bars (MB are 1,000,000 bytes):
+
+    filling     100,000 messages/s over the whole and over the last tenth
+                lazy: resident memory grows by less than 64 MB
+                default: no stall above 250 ms; anonymous memory, which the watermark is about, never above it
+    draining    100,000 messages/s, within 100 MB: lazy resident in all, default above what it began with
+    after it    the data directory is within 64 MiB of what it was when empty
+
+Exit code 0 when all bars hold, 1 when one does not, 2 when it could not be measured. The plot needs matplotlib: pip install 'warren-mq[bench]', or from a
+checkout pip install -e '.[bench]'. Curves of several runs in one plot: python -m warren.bench.load.curves --help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..amqp.methods import QueueDelete
+from ..limits import LimitError, memory_limit, read_watermark
+from ..runtime.memory import total_memory
+from ..settings import Settings
+from .load.broker import MIB, BrokerFailed, Client, Warren, disk_used, forget_peak, memory
+from .load.curves import INSTALL_HINT, Row, can_plot, plot, write_csv
+from .load.generator import LoadFailed, LoadGenerator, Progress
+
+QUEUE = "bench.backlog"
+ACK_EVERY = 200
+PREFETCH = 1000
+
+MEMORY_SECONDS = 0.1
+ROW_SECONDS = 0.5
+PROGRESS_SECONDS = 0.02
+
+MB = 1_000_000
+RATE_BAR = 100_000
+GROWTH_BAR = 64 * MB
+STALL_BAR = 0.250
+DRAIN_BAR = 100 * MB
+EMPTY_BAR = 64 * MIB
+
+#: More than a message takes on disk beside its body.
+OVERHEAD_BYTES = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The broker under measurement."""
+
+    address: str
+    pid: int
+    data_dir: Path | None
+
+    def disk(self) -> int:
+        return disk_used(self.data_dir) if self.data_dir else 0
+
+
+@dataclass(slots=True)
+class Phase:
+    """What was seen while the backlog grew, or while it went."""
+
+    name: str
+    result: dict[str, Any] = field(default_factory=dict)
+    progress: list[Progress] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    before: dict[str, int] = field(default_factory=dict)
+    resident_peak: int = 0
+    anonymous_peak: int = 0
+    disk_peak: int = 0
+
+    def count(self, progress: Progress) -> int:
+        return progress.confirmed if self.name == "fill" else progress.received
+
+    @property
+    def rate(self) -> float:
+        return float(self.result["confirmed_per_s" if self.name == "fill" else "received_per_s"])
+
+    @property
+    def growth(self) -> int:
+        return self.resident_peak - self.before["VmRSS"]
+
+    def tenths(self) -> list[float]:
+        """The rate over each tenth of the messages."""
+        total = self.count(self.progress[-1])
+        edges, wanted = [self.progress[0]], total / 10
+        for progress in self.progress[1:]:
+            if self.count(progress) >= wanted * len(edges):
+                edges.append(progress)
+        return [(self.count(after) - self.count(before)) / (after.at - before.at) for before, after in zip(edges, edges[1:])]
+
+    def longest_stall(self) -> float:
+        """Seconds. A burst of confirms for every sync is no stall, nor is a trickle movement: hence the tenth of the mean."""
+        first, last = self.progress[0], self.progress[-1]
+        enough = self.count(last) / (last.at - first.at) / 10
+        longest = current = 0.0
+        for before, after in zip(self.progress, self.progress[1:]):
+            elapsed = after.at - before.at
+            current = current + elapsed if self.count(after) - self.count(before) < enough * elapsed else 0.0
+            longest = max(longest, current)
+        return longest
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    what: str
+    seen: str
+    wanted: str
+    holds: bool
+
+
+def watch(target: Target, run: str, name: str, arguments: Sequence[str], options: argparse.Namespace) -> Phase:
+    """Runs the generator and samples the broker meanwhile."""
+    phase = Phase(name, before=memory(target.pid))
+    forget_peak(target.pid)
+    base = ["--queue", QUEUE, "--durable", "--messages", str(options.messages), "--seconds", str(options.limit), *(["--lazy"] if run.endswith("lazy") else [])]
+    with LoadGenerator(target.address, [*base, *arguments], PROGRESS_SECONDS) as load:
+        next_row = 0.0
+        last: Progress | None = None
+        while load.is_running:
+            time.sleep(MEMORY_SECONDS)
+            now = memory(target.pid)
+            phase.anonymous_peak = max(phase.anonymous_peak, now["RssAnon"])
+            if load.progress and time.monotonic() >= next_row:
+                next_row = time.monotonic() + ROW_SECONDS
+                here, disk = load.progress[-1], target.disk()
+                phase.disk_peak = max(phase.disk_peak, disk)
+                if last is not None and here.at > last.at:
+                    rate = (phase.count(here) - phase.count(last)) / (here.at - last.at)
+                    phase.rows.append(Row(run, name, here.at - load.progress[0].at, phase.count(here), rate, now["VmRSS"], now["RssAnon"], disk))
+                    show_progress(phase.rows[-1], options.messages)
+                last = here
+        phase.result = load.result()
+        phase.progress = load.progress
+    show_progress(None, 0)
+    phase.resident_peak = memory(target.pid)["VmHWM"]
+    done = phase.count(phase.progress[-1])
+    if done < options.messages:
+        raise LoadFailed(f"{run}, {name}: {done:,} of {options.messages:,} messages in {options.limit:g} s, {phase.result['nacked']:,} refused")
+    return phase
+
+
+def show_progress(row: Row | None, total: int) -> None:
+    """A line that is written over, for a person who waits; None wipes it."""
+    if sys.stderr.isatty():
+        text = "" if row is None else (f"{row.run}, {row.phase}: {row.messages:,} of {total:,}, {row.rate:,.0f}/s, "
+                                       f"{row.resident / MB:,.0f} MB resident, {row.disk / MB:,.0f} MB on disk")
+        print(f"\r{text:100}", end="\r" if row is None else "", file=sys.stderr, flush=True)
+
+
+def wait_until(condition: Callable[[], bool], limit: float) -> float:
+    """Seconds until it held, or until the limit."""
+    began = time.monotonic()
+    while not condition() and time.monotonic() - began < limit:
+        time.sleep(0.2)
+    return time.monotonic() - began
+
+
+def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Everything seen of one run, ready for JSON but for its rows."""
+    empty = target.disk()
+    size = str(options.size)
+    fill = watch(target, run, "fill", ["--consumers", "0", "--persistent", "--confirm", str(options.confirm), "--size", size], options)
+    drain = watch(target, run, "drain", ["--publishers", "0", "--no-purge", "--prefetch", str(PREFETCH), "--ack-every", str(ACK_EVERY), "--size", size], options)
+    with Client(target.address) as client:
+        # The last acks may still be on their way.
+        wait_until(lambda: client.declared(QUEUE) == 0, options.settle)
+        left = client.declared(QUEUE)
+        settled = wait_until(lambda: target.disk() - empty <= EMPTY_BAR, options.settle) if target.data_dir else 0.0
+        kept = target.disk() - empty
+        client.call(QueueDelete(queue=QUEUE))
+    phases = {phase.name: {
+        "rate": phase.rate, "tenths": phase.tenths(), "longest_stall_s": phase.longest_stall(), "resident_before": phase.before["VmRSS"],
+        "resident_peak": phase.resident_peak, "resident_growth": phase.growth, "anonymous_peak": phase.anonymous_peak, "disk_peak": phase.disk_peak,
+    } for phase in (fill, drain)}
+    bars = judged(run, fill, drain, options.watermark_bytes)
+    bars.append(Bar("drained, messages left", f"{left:,}", "0", left == 0))
+    if target.data_dir:
+        bars.append(Bar("drained, disk above empty", f"{kept / MIB:,.1f} MiB after {settled:.1f} s", f"<= {EMPTY_BAR // MIB} MiB", kept <= EMPTY_BAR))
+    return {"run": run, "messages": options.messages, "size": options.size, "confirm": options.confirm, **phases, "disk_kept": kept, "bars": bars, "rows": fill.rows + drain.rows}
+
+
+def judged(run: str, fill: Phase, drain: Phase, watermark: int) -> list[Bar]:
+    rate = f">= {RATE_BAR:,}/s"
+    bars = [Bar("filling, rate", f"{fill.rate:,.0f}/s", rate, fill.rate >= RATE_BAR),
+            Bar("filling, rate of the last tenth", f"{fill.tenths()[-1]:,.0f}/s", rate, fill.tenths()[-1] >= RATE_BAR)]
+    if run.endswith("lazy"):
+        bars.append(Bar("filling, resident memory grew by", f"{fill.growth / MB:,.1f} MB", f"< {GROWTH_BAR // MB} MB", fill.growth < GROWTH_BAR))
+        drained, limit = drain.resident_peak, "resident"
+    else:
+        stall = fill.longest_stall()
+        bars.append(Bar("filling, longest stall", f"{stall * 1e3:,.0f} ms", f"<= {STALL_BAR * 1e3:.0f} ms", stall <= STALL_BAR))
+        peak = fill.anonymous_peak
+        bars.append(Bar("filling, anonymous memory", f"{peak / MB:,.0f} MB", f"<= {watermark / MB:,.0f} MB", peak <= watermark))
+        drained, limit = drain.growth, "above its beginning"
+    bars.append(Bar("draining, rate", f"{drain.rate:,.0f}/s", rate, drain.rate >= RATE_BAR))
+    bars.append(Bar(f"draining, memory {limit}", f"{drained / MB:,.1f} MB", f"<= {DRAIN_BAR // MB} MB", drained <= DRAIN_BAR))
+    return bars
+
+
+def print_tables(found: dict[str, Any]) -> None:
+    print(f"{found['run']}: {found['messages']:,} persistent messages of {found['size']:,} B, confirm window {found['confirm']:,}, "
+          f"drained with prefetch {PREFETCH:,}, ack every {ACK_EVERY}\n")
+    print(f"{'':10}{'messages/s':>12}{'slowest tenth':>15}{'last tenth':>12}{'longest stall':>15}{'resident, MB':>22}{'anonymous peak':>16}{'disk peak':>12}")
+    for name, title in (("fill", "filling"), ("drain", "draining")):
+        seen = found[name]
+        resident = f"{seen['resident_before'] / MB:,.1f} to {seen['resident_peak'] / MB:,.1f}"
+        anonymous, disk = f"{seen['anonymous_peak'] / MB:,.1f} MB", f"{seen['disk_peak'] / MB:,.0f} MB" if seen["disk_peak"] else "-"
+        print(f"{title:10}{seen['rate']:12,.0f}{min(seen['tenths']):15,.0f}{seen['tenths'][-1]:12,.0f}{seen['longest_stall_s'] * 1e3:12,.0f} ms"
+              f"{resident:>22}{anonymous:>16}{disk:>12}")
+    print(f"\n{'bar':36}{'seen':>26}{'wanted':>18}")
+    for bar in found["bars"]:
+        print(f"{bar.what:36}{bar.seen:>26}{bar.wanted:>18}   {'pass' if bar.holds else 'FAIL'}")
+    print(flush=True)
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m warren.bench.backlog", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=10_000_000, metavar="N", help=f"(default 10,000,000), a multiple of {ACK_EVERY}")
+    parser.add_argument("--mode", choices=("lazy", "default", "both"), default="lazy", help="of the queue; both: each on a fresh broker (default %(default)s)")
+    parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)")
+    parser.add_argument("--confirm", type=int, default=1000, metavar="N", help="messages the publisher may have unconfirmed (default %(default)s)")
+    parser.add_argument("--watermark", default="0.4", metavar="LIMIT", help="vm_memory_high_watermark of the warren it starts: a share, or a size like 512MB (default %(default)s)")
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where the data directory is made (default %(default)s)")
+    parser.add_argument("--settle", type=float, default=30, metavar="S", help="that the directory may take to shrink after the drain (default %(default)s)")
+    parser.add_argument("--limit", type=float, default=1800, metavar="S", help="that filling may take, and draining (default %(default)s)")
+    parser.add_argument("--broker", metavar="HOST:PORT", help="measure this one instead of a warren of its own; --pid as well")
+    parser.add_argument("--pid", type=int, help="its process, whose memory is read")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="its data directory, whose size is read; may be left out")
+    parser.add_argument("--name", default="", help="put before the mode in tables and curves")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the curves")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them: FILE.svg or FILE.png")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    options = parser.parse_args(arguments)
+    if options.messages < ACK_EVERY * 10 or options.messages % ACK_EVERY:
+        parser.error(f"--messages must be a multiple of {ACK_EVERY}, since the consumer acknowledges so many at a time, and {ACK_EVERY * 10:,} or more")
+    if bool(options.broker) != bool(options.pid):
+        parser.error("--broker and --pid go together")
+    if options.plot and not can_plot():
+        parser.error(INSTALL_HINT)
+    try:
+        options.watermark = float(options.watermark) if "." in options.watermark else options.watermark
+        options.watermark_bytes = memory_limit(read_watermark(options.watermark), total_memory())
+    except (ValueError, LimitError) as error:
+        parser.error(f"--watermark: {error}")
+    # A quarter more: what is in segments already may still be in the journal as well.
+    needed, free = options.messages * (options.size + OVERHEAD_BYTES) * 5 // 4 + disk_reserve(), shutil.disk_usage(options.directory).free
+    if not options.broker and free < needed:
+        parser.error(f"{options.directory} has {free / 1e9:.1f} GB free, and this takes up to {needed / 1e9:.1f} GB; name another --directory or fewer --messages")
+    return options
+
+
+def disk_reserve() -> int:
+    """Bytes that a broker wants free before it lets publishers in."""
+    limit = Settings().disk_free_limit
+    assert isinstance(limit, int)
+    return limit
+
+
+def measured_run(mode: str, options: argparse.Namespace) -> dict[str, Any]:
+    run = f"{options.name} {mode}".strip()
+    if options.broker:
+        return measure(Target(options.broker, options.pid, options.data_dir), run, options)
+    with tempfile.TemporaryDirectory(prefix="warren-backlog-", dir=options.directory) as directory:
+        with Warren(Path(directory) / "data", {"vm_memory_high_watermark": options.watermark}) as warren:
+            warren.start()
+            return measure(Target(warren.address, warren.pid, warren.data_dir), run, options)
+
+
+def main() -> int:
+    options = parsed(sys.argv[1:])
+    runs = []
+    try:
+        for mode in ("lazy", "default") if options.mode == "both" else (options.mode,):
+            runs.append(measured_run(mode, options))
+            if not options.json:
+                print_tables(runs[-1])
+    except (LoadFailed, BrokerFailed, OSError) as error:
+        print(f"backlog: {error}", file=sys.stderr)
+        return 2
+    rows = [row for found in runs for row in found.pop("rows")]
+    if options.csv:
+        write_csv(options.csv, rows)
+    if options.plot:
+        plot(options.plot, rows, RATE_BAR)
+    holds = all(bar.holds for found in runs for bar in found["bars"])
+    if options.json:
+        for found in runs:
+            found["bars"] = [{"what": bar.what, "seen": bar.seen, "wanted": bar.wanted, "holds": bar.holds} for bar in found["bars"]]
+        print(json.dumps({"runs": runs, "holds": holds}))
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
