@@ -234,19 +234,12 @@ class SimBase(ActorBase):
     # -- messages ----------------------------------------------------------------------------------
 
     def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-        home = self._home_of(target)
-        if home == self.name:
+        system = str(target._aaddr).partition("/")[0]
+        # What lived here before the last crash is known to be dead; what lives elsewhere is not.
+        if self.world.systems.get(system, self.machine.name) == self.machine.name:
             super().enqueue(sender, target, message)
         elif self.is_alive:
-            self.world.send(self.machine.name, home, sender, target, message)
-
-    def _home_of(self, target: ActorAddress) -> str:
-        """Name of the system in which `target` lives or lived."""
-        cell = getattr(target, "_cell", None)
-        if cell is not None and cell.base is self:
-            return self.name
-        home = str(target._aaddr).partition("/")[0]
-        return home if home in self.world.systems else self.name
+            self.world.send(self.machine.name, system, sender, target, message)
 
     def arrive(self, letter: bytes) -> None:
         """A message from another machine."""

@@ -109,8 +109,8 @@ class ScriptedClient:
         return [body for _, body in self.deliveries]
 
 
-def publisher(queue, bodies, confirm=True):
-    """A script that declares `queue`, publishes `bodies`, and waits for their confirms."""
+def publisher(queue, bodies, confirm=True, window=None):
+    """A script that declares `queue`, publishes `bodies`, and waits for their confirms; never with more than `window` of them missing."""
 
     def script(client):
         client.send(methods.QueueDeclare(queue=queue))
@@ -118,12 +118,12 @@ def publisher(queue, bodies, confirm=True):
         if confirm:
             client.send(methods.ConfirmSelect())
             yield methods.ConfirmSelectOk
-        for body in bodies:
-            client.send(methods.BasicPublish(routing_key=queue), body)
         confirmed = 0
-        while confirm and confirmed < len(bodies):
-            answer = yield methods.BasicAck
-            confirmed = answer.delivery_tag if answer.multiple else confirmed + 1
+        for number, body in enumerate(bodies, 1):
+            client.send(methods.BasicPublish(routing_key=queue), body)
+            while confirm and confirmed < (len(bodies) if number == len(bodies) else number + 1 - (window or len(bodies))):
+                answer = yield methods.BasicAck
+                confirmed = answer.delivery_tag if answer.multiple else confirmed + 1
 
     return script
 

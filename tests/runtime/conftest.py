@@ -9,6 +9,7 @@ from thespian.actors import ActorSystem
 
 from warren.runtime.loop_base import LoopBase
 from warren.runtime.outside import OutsideClient
+from warren.runtime.sim_world import SimWorld
 
 
 @pytest.fixture
@@ -29,11 +30,14 @@ def client(system):
         yield client
 
 
-@pytest.fixture(params=["simpleSystemBase", "LoopBase"])
+@pytest.fixture(params=["simpleSystemBase", "LoopBase", "SimBase"])
 def any_system(request):
-    """Thespian's reference base, and ours: what a plain actor may rely on must hold on both."""
+    """Thespian's reference base, and ours: what a plain actor may rely on must hold on all of them."""
     if request.param == "LoopBase":
         system = ActorSystem(systemBase=LoopBase(capabilities={"Fish": True}), transientUnique=True)
+    elif request.param == "SimBase":
+        system = ActorSystem(systemBase=SimWorld(seed=1).machine("a").boot(), transientUnique=True)
+        system.updateCapability("Fish", True)
     else:
         system = ActorSystem(request.param, {"Fish": True}, logDefs=False, transientUnique=True)
     yield system
