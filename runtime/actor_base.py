@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from thespian.actors import (
     Actor,
@@ -51,6 +52,8 @@ from .timers import DEADLINE, OWNER, Timers
 
 log = logging.getLogger("warren.runtime")
 
+_init_arguments: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
+
 SYSTEM_ADDRESS = "/ActorSys"  # as Thespian's ActorSystem.systemAddress, which every system shares
 
 
@@ -77,7 +80,6 @@ class ActorBase:
         self.timers = Timers()
         self.global_names: dict[str, ActorAddress] = {}
         self._last_number = 0
-        self._init_arguments: dict[type, tuple[str, ...]] = {}
         self._dead_letter_handler: Cell | None = None
 
     # -- birth -------------------------------------------------------------------------------------
@@ -127,12 +129,13 @@ class ActorBase:
         check = getattr(actor_class, "actorSystemCapabilityCheck", None)
         if check is not None and not check(self.capabilities, requirements or {}):
             raise NoCompatibleSystemForActor(actor_class, "this system lacks a required capability")
-        wanted = self._init_arguments.get(actor_class)
+        wanted = _init_arguments.get(actor_class)
         if wanted is None:
-            # Thespian hands these two to an __init__ that names them. Looking takes 20 us, so once a class.
+            # Thespian hands these two to an __init__ that names them. Looking takes 20 us, so once a class; for all systems, as a
+            # simulation makes thousands of them a minute.
             names = inspect.signature(actor_class).parameters
             wanted = tuple(name for name in ("capabilities", "requirements") if name in names)
-            self._init_arguments[actor_class] = wanted
+            _init_arguments[actor_class] = wanted
         if not wanted:
             return actor_class()
         given = {"capabilities": self.capabilities, "requirements": requirements}

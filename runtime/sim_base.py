@@ -176,7 +176,7 @@ class SimBase(ActorBase):
 
     def crash_when(self, match: Match, after: bool = False) -> None:
         """Crash the first actor that is about to handle a message for which `match` holds: instead of handling it, or just `after`, when what the handler
-        sent is on its way and what `after_batch` would do is not done. Once."""
+        sent is on its way and what `after_batch` would do is not done (of a `Process`). Once. Until then turns take one message each."""
         self._traps.append((match, after))
 
     def _is_trapped(self, cell: Cell) -> bool:

@@ -15,6 +15,8 @@ same trace, in any process of the operating system.
 
 Starvation: with the seed alone a message may wait for very long, which is the point of a search for broken safety. For claims that something *does* happen,
 `patience=n` has everything that can happen done once, whole mailboxes in order, after every n steps.
+
+What actors log is not part of the world: log records carry the real time, and no actor reads them.
 """
 
 from __future__ import annotations
@@ -284,6 +286,8 @@ class SimWorld:
         return next(islice(self._active, number, None)).turn()
 
     def _do(self, base: SimBase | None, act: Callable[..., bool], *args: Any) -> bool:
+        if base is not None and base.machine.is_paused:
+            return False  # since the sweep began
         try:
             return act(*args)
         except BaseException as error:

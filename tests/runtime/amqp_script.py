@@ -17,7 +17,7 @@ FRAME_MAX = 131_072
 
 class ScriptedClient:
     """Opens a connection and channel 1, then follows its script. `deliveries` are (method, body); `heard` is every method in order; `end` is why the connection
-    is gone. With `ack` each delivery is acknowledged as it comes."""
+    is gone. With `ack` each delivery is acknowledged as it comes. Whoever connects it sets `stream`."""
 
     def __init__(self, script=None, *, ack=False, heartbeat=0):
         self.script = script
@@ -34,7 +34,6 @@ class ScriptedClient:
     # -- what the simulation calls -----------------------------------------------------------------
 
     def on_connected(self, stream):
-        self.stream = stream
         stream.write(PROTOCOL_HEADER)
 
     def on_data(self, stream, data):

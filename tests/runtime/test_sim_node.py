@@ -55,7 +55,7 @@ class Node:
     def connect(self, script=None, *, ack=False, heartbeat=0, **options):
         client = ScriptedClient(script, ack=ack, heartbeat=heartbeat)
         self.clients.append(client)
-        self.world.connect("a", PORT, client, **options)
+        client.stream = self.world.connect("a", PORT, client, **options)
         return client
 
     def until(self, condition, seconds=60.0):
@@ -90,8 +90,7 @@ def rude_consumers(seed, **options):
     for _ in range(4):
         rude = node.connect(consumer("q", prefetch=3))
         node.world.run_steps(20 + node.world.below(60))
-        if hasattr(rude, "stream"):
-            (rude.stream.reset if node.world.below(2) else rude.stream.close)()
+        (rude.stream.reset if node.world.below(2) else rude.stream.close)()
     taker = node.connect(consumer("q"), ack=True)
     node.until(lambda: giver.is_done and set(taker.bodies) == set(BODIES))
     assert taker.bodies == BODIES
