@@ -50,8 +50,7 @@ def verify(data_dir: str, formatter: str) -> None:
         click.echo(json.dumps(report.as_dict(), indent=2))
     else:
         for line in _lines(report):
-            # Names are octets: those that are no UTF-8 are shown as escapes.
-            click.echo(line.encode("utf-8", "backslashreplace").decode())
+            click.echo(_printable(line))
     if not report.is_fine:
         sys.exit(EX_DATAERR)
 
@@ -86,7 +85,7 @@ def _vhost_lines(vhost: VhostReport) -> Iterator[str]:
         return
     queues = sorted(vhost.queues, key=lambda queue: -queue.messages)
     rows = [
-        (queue.name if queue.name is not None else f"(number {queue.number})", f"{queue.messages:,}", shown_size(queue.message_bytes), f"{queue.segment_messages:,}",
+        (_printable(queue.name) if queue.name is not None else f"(number {queue.number})", f"{queue.messages:,}", shown_size(queue.message_bytes), f"{queue.segment_messages:,}",
          shown_size(queue.segment_bytes), f"{queue.journal_messages:,}", shown_size(queue.journal_bytes))
         for queue in queues
     ]
@@ -99,6 +98,11 @@ def _vhost_lines(vhost: VhostReport) -> Iterator[str]:
         f"  {_counted(len(queues), 'queue')}, {_counted(sum(queue.messages for queue in queues), 'message')}; message store: {_counted(len(files), 'file')}, {shown_size(size)}, "
         f"live {shown_size(live)}, garbage {shown_size(size - live)}; journal: {_counted(vhost.journal_files, 'file')}, {shown_size(vhost.journal_bytes)}"
     )
+
+
+def _printable(text: str) -> str:
+    """Names are octets: those that are no UTF-8 are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _counted(count: int, name: str) -> str:

@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .data_dir import DataDir, DataDirError, _check_format, _check_metadata, vhost_id
+from .disk import TOMBSTONE
 from .store_recovery import this_boot
 from .verify_disk import ReadOnlyDisk
 from .verify_metadata import Interpret, MetadataFound, check_metadata
-from .verify_report import Report
+from .verify_report import Findings, Report
 from .verify_vhost import VhostPlace, check_vhost, data_bytes
 
 LOCK = 'lock'
@@ -85,27 +86,37 @@ def _lock(path: str) -> int | None:
 
 
 def total_bytes(path: str) -> int:
-    """How much `verify` walks through: what its `advance` adds up to, roughly."""
-    disk = ReadOnlyDisk(path)
-    return sum(data_bytes(disk, f'vhosts/{name}') for name in disk.list('vhosts'))
+    """How much `verify` walks through: what its `advance` adds up to, roughly; 0 if that cannot be told."""
+    try:
+        return sum(data_bytes(ReadOnlyDisk(f'{path}/vhosts/{name}')) for name in ReadOnlyDisk(path).list('vhosts'))
+    except OSError:
+        return 0
 
 
 def verify(path: str, interpret: Interpret, advance: Callable[[int], None] = lambda size: None, boot_id: str | None = None) -> Report:
     """Check the directory that `opened` gave. `boot_id` is that of this run of the operating system."""
-    disk = ReadOnlyDisk(path)
     report = Report(path, _check_format(path) or 0)
     metadata = check_metadata(path, interpret, report.findings)
     names = {vhost_id(name): name for name in metadata.vhosts}
-    here = set(disk.list('vhosts'))
+    here = set(ReadOnlyDisk(path).list('vhosts'))
     for directory, name in sorted(names.items(), key=lambda item: item[1]):
         if directory in here:
-            place = VhostPlace(disk, f'vhosts/{directory}', f'{path}/vhosts/{directory}', name, metadata.queues.get(name, {}), boot_id or this_boot())
-            report.vhosts.append(check_vhost(place, report.findings, advance))
+            shown = f'vhosts/{directory}'
+            place = VhostPlace(ReadOnlyDisk(f'{path}/{shown}'), f'{path}/{shown}', shown, name, metadata.queues.get(name, {}), boot_id or this_boot())
+            findings = Findings(shown)
+            try:
+                report.vhosts.append(check_vhost(place, findings, advance))
+            except OSError as error:
+                report.findings.unreadable(f'{shown}/{os.path.relpath(error.filename, place.path)}' if error.filename else shown, error)
+            report.findings.include(findings)
         else:
             _say_without_directory(report, directory, name, metadata)
     for directory in sorted(here - names.keys()):
-        outcome = 'it is left alone' if metadata.is_whole else 'not known: the metadata are damaged, and may have named it'
-        report.findings.warn(f'vhosts/{directory}', 'it belongs to no virtual host of the metadata', outcome)
+        if directory.endswith(TOMBSTONE):
+            report.findings.note(f'vhosts/{directory}', 'a virtual host whose deletion a crash interrupted', 'the deletion is finished')
+        else:
+            outcome = 'it is deleted, with all messages in it' if metadata.is_whole else 'not known: the metadata are damaged, and may have named it'
+            report.findings.warn(f'vhosts/{directory}', 'it belongs to no virtual host of the metadata', outcome)
     return report
 
 

@@ -31,11 +31,12 @@ NEVER = 1 << 62
 
 @dataclass
 class StorePaths:
-    """`index_path` and `index_place` are the same directory, for the operating system and for people."""
+    """`index_path` and `index_place` are the same directory: of the operating system, and below the virtual host's, as `directory` is. `index_shown`: to be deleted by people."""
 
     directory: str
     index_path: str
     index_place: str
+    index_shown: str
 
 
 @dataclass
@@ -133,7 +134,7 @@ class _Check:
         if not may_believe:
             self._findings.note(place, 'the machine was restarted after the store had ended uncleanly, so the index may be damaged', anew)
             return
-        if not is_sound(path, place, self._findings, f'warren may fail at it. Delete the directory {place}: {anew}'):
+        if not is_sound(path, place, self._findings, f'warren may fail at it. Delete the directory {self._paths.index_shown}: {anew}'):
             return
         try:
             index = LocationIndex(path, is_read_only=True)
@@ -144,7 +145,7 @@ class _Check:
                 raise
         except Exception as error:
             # LMDB's errors, and whatever msgpack says of what is not its own.
-            self._findings.error(place, f'it cannot be read: {error}', f'warren may fail at it. Delete the directory {place}: {anew}')
+            self._findings.error(place, f'it cannot be read: {error}', f'warren may fail at it. Delete the directory {self._paths.index_shown}: {anew}')
             return
         if saved.generation != state.generation:
             index.close()
@@ -164,10 +165,10 @@ class _Check:
     def _check_rows(self) -> None:
         """A file that is missing or too short makes the next start scan all of them."""
         for number, (_, size) in sorted(self._saved.rows.items()):
-            here = self._sizes.get(number)
-            if number in self._interrupted or here is not None and here >= size:
-                continue
-            what = 'it is missing' if here is None else f'it has {here:,} bytes'
+            here = self._sizes.get(number, 0)
+            if number in self._interrupted or here >= size:
+                continue  # a file is made when the first record is written to it
+            what = f'it has {here:,} bytes' if number in self._sizes else 'it is missing'
             self._findings.error(f'{self._paths.directory}/{file_name(number)}', f'{what}, and the index of the store says that it has {size:,}',
                                  'all files are scanned; messages that were in what is missing are dropped. Restore the file from a backup if there is one')
             self._found.is_whole = False
@@ -257,14 +258,14 @@ class _Check:
         astray = [message_id for message_id, _ in located.values() if self._references.count(message_id)]
         if astray:
             self._findings.error(place, f'the index says that {len(astray):,} messages are where they are not, the first being {astray[0].hex()}',
-                                 f'they are dropped. Delete the directory {self._paths.index_place}, and all files are scanned instead')
+                                 f'they are dropped. Delete the directory {self._paths.index_shown}, and all files are scanned instead')
             self._found.is_whole = False
 
     # -- the index
 
     def _check_index(self, index: LocationIndex) -> None:
         place = self._paths.index_place
-        delete = f'Delete the directory {place}, and it is made anew from the files'
+        delete = f'Delete the directory {self._paths.index_shown}, and it is made anew from the files'
         entries = elsewhere = too_many = too_few = 0
         try:
             for message_id, entry in index.all_located():

@@ -14,6 +14,8 @@ class ReadOnlyFile(RealFile):
     """Opened for reading, so that the kernel refuses all else too, and a file or file system that may not be written can be read."""
 
     def __init__(self, path: str) -> None:
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def append(self, buffers: Sequence[bytes]) -> None:

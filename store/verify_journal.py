@@ -73,7 +73,8 @@ def check_journal(disk: Disk, directory: str, is_clean: bool, findings: Findings
             again.read(number)
         reader = again
     findings.include(reader.findings)
-    first = max(1, reader.retired)
+    # If anything is damaged that may be the RETIRE of the files before the first.
+    first = max(1, reader.retired) if reader.is_whole else min(counting)
     missing = [number for number in range(first, max(sizes)) if number not in sizes]
     if missing:
         findings.error(f'{directory}/{missing[0]:06}.wal', f'{len(missing)} files of the journal are missing, up to {missing[-1]:06}.wal',
@@ -137,7 +138,7 @@ class _Reader:
             self.is_whole = False
 
     def _say_damage(self, place: str, is_last: bool, damage: DamagedPart, behind: _Behind, others: int) -> None:
-        self.is_whole = self.is_whole and is_last and damage.is_torn_tail
+        self.is_whole = self.is_whole and is_last and damage.is_torn_tail and not self._is_clean
         if is_last and damage.is_torn_tail and not self._is_clean:
             what = 'zeros' if damage.is_zero else 'a frame that was not written to its end'
             self.findings.note(place, f'a torn tail of {damage.size:,} bytes: {what}', 'it is cut off; nothing confirmed is in it', damage.offset)

@@ -39,9 +39,10 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Gathers findings, of each place the first and worst."""
+    """Gathers findings, of each place the first ones. Their places are below `directory`, if there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str = '') -> None:
+        self._prefix = f'{directory}/' if directory else ''
         self._kept: list[Finding] = []
         self._by_place: Counter[tuple[str, Severity]] = Counter()
 
@@ -55,14 +56,15 @@ class Findings:
         self.add(Severity.ERROR, place, found, outcome, offset)
 
     def add(self, severity: Severity, place: str, found: str, outcome: str, offset: int | None = None) -> None:
+        place = self._prefix + place
         self._by_place[place, severity] += 1
         if self._by_place[place, severity] <= KEPT_OF_A_PLACE:
             self._kept.append(Finding(severity, place, offset, found, outcome))
 
     def include(self, others: Findings) -> None:
-        """Take over what others have gathered."""
-        self._kept += others._kept
-        self._by_place += others._by_place
+        """Take over what others have gathered, below the same directory."""
+        self._kept += (finding._replace(place=self._prefix + finding.place) for finding in others._kept)
+        self._by_place += Counter({(self._prefix + place, severity): count for (place, severity), count in others._by_place.items()})
 
     def unreadable(self, place: str, error: OSError) -> None:
         """The operating system refused."""

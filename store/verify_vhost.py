@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,12 @@ from .verify_journal import JournalFound, check_journal
 from .verify_references import References
 from .verify_report import Findings, QueueReport, VhostReport
 from .verify_segments import IndexFound, QueueIndexFiles, check_index
-from .vhost_store import LEVEL_BITS
 
-STORES = {'msg_store_persistent': 'msg_store_persistent/index', 'persistent': 'persistent-index'}
-"""The persistent message store's directory, and that of its index: in a node, and of a `VhostStore` that stands alone."""
-PARTS = {'config', 'name', 'name.new', 'journal', 'queues', 'recovery', 'msg_store_persistent', 'msg_store_transient',
-         *(f'{store}{suffix}' for store in ('persistent', 'transient') for suffix in ('', '-index', '-index.lock'))}
+LEVEL_BITS = 8
+"""A number is that of the queue and, in so many bits, the priority."""
+JOURNAL, QUEUES, RECOVERY = 'journal', 'queues', 'recovery'
+PERSISTENT, TRANSIENT = 'msg_store_persistent', 'msg_store_transient'
+PARTS = {'config', 'name', 'name.new', JOURNAL, QUEUES, RECOVERY, PERSISTENT, TRANSIENT}
 _MESSAGES = PARTS - {'name', 'name.new', 'config'}
 _NUMBER = re.compile('0|[1-9a-f][0-9a-f]*')
 _COUNTS = ('persistent_count', 'persistent_bytes', 'segments', 'next_seq_id')
@@ -36,12 +37,12 @@ _COUNTS = ('persistent_count', 'persistent_bytes', 'segments', 'next_seq_id')
 
 @dataclass
 class VhostPlace:
-    """`directory` is on `disk`, `path` the same for the operating system. `name`: None if the metadata knows no such virtual host; `queues`: names by number."""
+    """`disk` is the virtual host's directory, `path` the same for the operating system, and `shown` for people. `queues`: names by number."""
 
     disk: Disk
-    directory: str
     path: str
-    name: str | None
+    shown: str
+    name: str
     queues: Mapping[int, str]
     boot_id: str
 
@@ -57,9 +58,8 @@ class _Vhost:
         self._disk = place.disk
         self._findings = findings
         self._advance = advance
-        self._report = VhostReport(place.name, place.directory)
-        self._names = set(place.disk.list(place.directory))
-        self._store = next((store for store in STORES if store in self._names), 'msg_store_persistent')
+        self._report = VhostReport(place.name, place.shown)
+        self._names = set(place.disk.list(''))
         self._entries = SEGMENT_ENTRIES
         self._terms: dict[int, dict[str, Any]] = {}
         self._journal = JournalFound()
@@ -78,11 +78,11 @@ class _Vhost:
         self._list_queues()
         is_clean = self._was_stopped_cleanly()
         self._report.stopped = 'clean' if is_clean else 'unclean'
-        self._journal = check_journal(self._disk, self._path('journal'), is_clean, self._findings, self._advance)
+        self._journal = check_journal(self._disk, JOURNAL, is_clean, self._findings, self._advance)
         self._report.journal_files, self._report.journal_bytes = self._journal.files, self._journal.total_size
         unfolded = [queue for number, replayed in self._journal.replayed.items() if not replayed.is_empty and (queue := number >> LEVEL_BITS) in self._place.queues]
         if is_clean and unfolded:
-            self._findings.warn(self._path('journal'), f'it has messages or acknowledgements of {len(set(unfolded))} queues, although all was stopped cleanly',
+            self._findings.warn(JOURNAL, f'it has messages or acknowledgements of {len(set(unfolded))} queues, although all was stopped cleanly',
                                 'all counts as stopped uncleanly. Was it restored from a backup?')
         self._numbers = sorted({*self._numbers, *(number for number, replayed in self._journal.replayed.items() if not replayed.is_empty)})
         for number in self._numbers:
@@ -94,25 +94,22 @@ class _Vhost:
         self._report.queues = sorted(self._queues.values(), key=lambda queue: (queue.name is None, queue.name or '', queue.number))
         return self._report
 
-    def _path(self, name: str) -> str:
-        return f'{self._place.directory}/{name}'
-
     def _check_names(self) -> None:
         for name in sorted(self._names - PARTS):
-            self._findings.warn(self._path(name), 'it is nothing that warren keeps in a virtual host', 'it is left alone')
+            self._findings.warn(name, 'it is nothing that warren keeps in a virtual host', 'it is left alone')
         if 'name' not in self._names:
-            self._findings.note(self._path('name'), 'it is missing', 'it is written anew; it is for people only')
+            self._findings.note('name', 'it is missing', 'it is written anew; it is for people only')
             return
-        file = self._disk.open(self._path('name'))
+        file = self._disk.open('name')
         try:
             name = file.read(0, file.size()).decode('utf-8', 'surrogateescape')
         finally:
             file.close()
-        if vhost_id(name) != os.path.basename(self._place.directory):
-            self._findings.warn(self._path('name'), f'it names {name!r}, to which another directory belongs', 'it is left alone; it is for people only')
+        if vhost_id(name) != os.path.basename(self._place.path):
+            self._findings.warn('name', f'it names {name!r}, to which another directory belongs', 'it is left alone; it is for people only')
 
     def _segment_entries(self) -> int:
-        place = self._path('config')
+        place = 'config'
         consequence = f'messages of all segments are misread unless the setting is the same; they are checked here as segments of {SEGMENT_ENTRIES:,}'
         if 'config' not in self._names:
             self._findings.error(place, 'it is missing, and tells how many messages a segment has', f'{consequence}. Restore it from a backup')
@@ -129,9 +126,9 @@ class _Vhost:
         return SEGMENT_ENTRIES
 
     def _read_terms(self) -> dict[int, dict[str, Any]]:
-        place, path = self._path('recovery'), f'{self._place.path}/recovery'
-        outcome = f'warren may fail at it. Delete the directory {place}: the stop then counts as unclean, which loses nothing'
-        if 'recovery' not in self._names or not is_sound(path, place, self._findings, outcome):
+        path = f'{self._place.path}/{RECOVERY}'
+        outcome = f'warren may fail at it. Delete the directory {self._place.shown}/{RECOVERY}: the stop then counts as unclean, which loses nothing'
+        if not os.path.isdir(path) or not is_sound(path, RECOVERY, self._findings, outcome):
             return {}
         try:
             terms = read_terms(path)
@@ -139,31 +136,31 @@ class _Vhost:
                 raise ValueError('terms are tables')
         except Exception as error:
             # LMDB's errors, and whatever msgpack says of what is not its own.
-            self._findings.error(place, f'recovery terms cannot be read: {error}', outcome)
+            self._findings.error(RECOVERY, f'recovery terms cannot be read: {error}', outcome)
             return {}
         for queue in sorted(terms.keys() - self._place.queues.keys()):
-            self._findings.note(place, f'recovery terms of queue {queue:x}, which is not in the metadata', 'they are passed over')
+            self._findings.note(RECOVERY, f'recovery terms of queue {queue:x}, which is not in the metadata', 'they are passed over')
         return terms
 
     def _list_queues(self) -> None:
-        for name in self._disk.list(self._path('queues')):
+        for name in self._disk.list(QUEUES):
             if name.endswith(TOMBSTONE):
-                self._findings.note(self._path(f'queues/{name}'), 'a queue whose deletion a crash interrupted', 'the deletion is finished')
+                self._findings.note(f'{QUEUES}/{name}', 'a queue whose deletion a crash interrupted', 'the deletion is finished')
             elif _NUMBER.fullmatch(name):
                 self._numbers.append(int(name, 16))
             else:
-                self._findings.error(self._path(f'queues/{name}'), 'it is no directory of a queue', 'warren cannot start this virtual host with it. Move it away')
+                self._findings.error(f'{QUEUES}/{name}', 'it is no directory of a queue', 'warren cannot start this virtual host with it. Move it away')
 
     def _was_stopped_cleanly(self) -> bool:
         """Says so if queues and message store disagree about it."""
         here = {number >> LEVEL_BITS for number in self._numbers} & self._place.queues.keys()
-        is_store_clean = was_closed_cleanly(self._disk, self._path(self._store))
+        is_store_clean = was_closed_cleanly(self._disk, PERSISTENT)
         without = here - self._terms.keys()
         if not without and self._terms and not is_store_clean:
-            self._findings.warn(self._path(self._store), 'it was not closed cleanly, although the queues were', 'its references are counted anew. Was it restored from a backup?')
+            self._findings.warn(PERSISTENT, 'it was not closed cleanly, although the queues were', 'its references are counted anew. Was it restored from a backup?')
             return True
         if without and is_store_clean:
-            self._findings.note(self._path('recovery'), f'{len(without)} queues have no recovery terms, although the message store was closed cleanly: '
+            self._findings.note(RECOVERY, f'{len(without)} queues have no recovery terms, although the message store was closed cleanly: '
                                                         'a crash came at the very end of the stop', 'all of it counts as stopped uncleanly')
         return not without and bool(is_store_clean)
 
@@ -172,9 +169,14 @@ class _Vhost:
     def _check_queue(self, number: int, is_clean: bool, findings: Findings, advance: Callable[[int], None], on_stored: Callable[[bytes], None]) -> None:
         queue = number >> LEVEL_BITS
         name = self._place.queues.get(queue)
-        directory = self._path(f'queues/{number:x}')
+        directory = f'{QUEUES}/{number:x}'
         files = QueueIndexFiles(self._disk, directory, self._entries, is_clean)
-        found = self._found[number] = check_index(files, self._journal.replayed.get(number), findings, advance, on_stored if name is not None else _pass_over)
+        try:
+            found = check_index(files, self._journal.replayed.get(number), findings, advance, on_stored if name is not None else _pass_over)
+        except OSError as error:
+            findings.unreadable(directory, error)
+            found = IndexFound()
+        self._found[number] = found
         report = self._queues.setdefault(queue, QueueReport(name, f'{queue:x}'))
         report.segment_messages += found.segment_messages
         report.segment_bytes += found.segment_bytes
@@ -189,15 +191,14 @@ class _Vhost:
 
     def _check_journal_is_there(self) -> None:
         if not self._journal.files and any(found.segment_messages for found in self._found.values()):
-            self._findings.error(self._path('journal'), 'there is no file in it, although queues have messages',
+            self._findings.error(JOURNAL, 'there is no file in it, although queues have messages',
                                  'acknowledgements that only the journal had are lost, so messages may come back, and those that only it had are gone. Restore it from a backup')
             self._journal.is_whole = False
 
     # -- bodies
 
     def _check_bodies(self, is_clean: bool) -> None:
-        index = STORES[self._store]
-        paths = StorePaths(self._path(self._store), f'{self._place.path}/{index}', self._path(index))
+        paths = StorePaths(PERSISTENT, f'{self._place.path}/{PERSISTENT}/index', f'{PERSISTENT}/index', f'{self._place.shown}/{PERSISTENT}/index')
         store = check_bodies(self._disk, paths, self._place.boot_id, is_clean, self._references, self._findings, self._advance)
         self._report.files = store.files
         if not self._references.missing:
@@ -211,12 +212,13 @@ class _Vhost:
 
             again = Findings()
             report = self._queues[number >> LEVEL_BITS]
-            files = QueueIndexFiles(self._disk, self._path(f'queues/{number:x}'), self._entries, is_clean)
-            check_index(files, self._journal.replayed.get(number), again, lambda size: None, look if report.name is not None else _pass_over)
+            files = QueueIndexFiles(self._disk, f'{QUEUES}/{number:x}', self._entries, is_clean)
+            with suppress(OSError):  # it was said
+                check_index(files, self._journal.replayed.get(number), again, lambda size: None, look if report.name is not None else _pass_over)
             if not self._missing[number]:
                 continue
             report.missing_bodies += self._missing[number]
-            self._say_missing(self._path(f'queues/{number:x}'), self._missing[number], is_clean, store.is_whole)
+            self._say_missing(f'{QUEUES}/{number:x}', self._missing[number], is_clean, store.is_whole)
 
     def _say_missing(self, place: str, missing: int, is_clean: bool, is_store_whole: bool) -> None:
         found = f'the bodies of {missing:,} messages are not in the message store'
@@ -240,13 +242,13 @@ class _Vhost:
                 self._check_level(name, number, level, self._found.get(number, IndexFound()))
             for number in self._numbers:
                 if number >> LEVEL_BITS == queue and number not in levels:
-                    self._findings.error(self._path(f'queues/{number:x}'), f"recovery terms of queue '{name}' do not know it", 'the messages in it are passed over')
+                    self._findings.error(f'{QUEUES}/{number:x}', f"recovery terms of queue '{name}' do not know it", 'the messages in it are passed over')
 
     def _check_level(self, name: str, number: int, terms: dict[str, Any], found: IndexFound) -> None:
-        place = self._path(f'queues/{number:x}')
+        place = f'{QUEUES}/{number:x}'
         if any(key not in terms for key in _COUNTS):
-            self._findings.error(self._path('recovery'), f"recovery terms of queue '{name}' lack some of {', '.join(_COUNTS)}",
-                                 f'warren cannot recover the queue. Delete the directory {self._path("recovery")}: the stop then counts as unclean, which loses nothing')
+            self._findings.error(RECOVERY, f"recovery terms of queue '{name}' lack some of {', '.join(_COUNTS)}",
+                                 f'warren cannot recover the queue. Delete the directory {self._place.shown}/{RECOVERY}: the stop then counts as unclean, which loses nothing')
             return
         differences = []
         count, size = found.segment_messages + found.journal_messages, found.segment_bytes + found.journal_bytes
@@ -263,18 +265,16 @@ class _Vhost:
         if differences:
             self._findings.error(place, f"the recovery terms of queue '{name}' say {'; '.join(differences)}",
                                  'the counts are believed, and some messages may not be found until it is restarted uncleanly. '
-                                 f'Delete the directory {self._path("recovery")}, and all is counted anew; what is missing in the files is lost')
+                                 f'Delete the directory {self._place.shown}/{RECOVERY}, and all is counted anew; what is missing in the files is lost')
 
 
 def _pass_over(message_id: bytes) -> None:
     """What a queue refers to that is about to be deleted does not count."""
 
 
-def data_bytes(disk: Disk, directory: str) -> int:
-    """Bytes in all files that a check walks through, for whoever shows how far it is."""
+def data_bytes(disk: Disk) -> int:
+    """Bytes in all files of a virtual host that a check walks through, for whoever shows how far it is."""
     total = 0
-    for name in ('journal', *STORES, *(f'queues/{name}' for name in disk.list(f'{directory}/queues'))):
-        for file in disk.list(f'{directory}/{name}'):
-            if file.endswith(('.wal', '.idx', '.rdq')):
-                total += file_size(disk, f'{directory}/{name}/{file}')
+    for directory in (JOURNAL, PERSISTENT, *(f'{QUEUES}/{name}' for name in disk.list(QUEUES))):
+        total += sum(file_size(disk, f'{directory}/{name}') for name in disk.list(directory) if name.endswith(('.wal', '.idx', '.rdq')))
     return total
