@@ -30,6 +30,9 @@ CALL_TIMEOUT = 30.0
 #: Seconds the actors may take to end once every connection is closed.
 SHUTDOWN_SECONDS = 1.0
 
+#: Seconds a node with a data directory may take to put everything in its place. It may be killed before: what was confirmed is safe without it.
+STORE_SECONDS = 60.0
+
 #: How often `wait_idle` looks while the node is busy, in seconds.
 IDLE_LOOK_INTERVAL = 0.002
 
@@ -94,7 +97,7 @@ class RunningNode:
         try:
             # A node that ended by itself, or takes longer, is ended by the shutdown that follows.
             with suppress(ProcessDown, ProcessTimeout):
-                self._client.ask(self._address, ("stop", reason), self._stop_timeout + SHUTDOWN_SECONDS)
+                self._client.ask(self._address, ("stop", reason), self._stop_timeout + (SHUTDOWN_SECONDS if self._claim is None else STORE_SECONDS))
         finally:
             self._client.close()
             self._end()

@@ -36,11 +36,6 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
     Raises `StartError` if it cannot start, `ServerDied` if it fails later. Ends the process with code 130 on a second signal.
     """
-    if settings.data_dir is not None:
-        raise StartError(
-            f"data_dir is {settings.data_dir!r}, but this build keeps messages in memory only: nothing would survive a restart. "
-            "Leave data_dir out to run in memory."
-        )
     try:
         node = RunningNode(settings, thread=False)
     except StartError as error:
@@ -85,7 +80,7 @@ def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls
         ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
         *tls,
         ("node", settings.node_name),
-        ("messages", "kept in memory only; all are lost when it stops"),
+        ("messages", "kept in memory only; all are lost when it stops" if settings.data_dir is None else f"what is durable is kept in {settings.data_dir}"),
         ("memory", _watermark(memory)),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..store.disk import Disk, RealDisk
 from .extensions import NO_EXTENSIONS, Extensions
 from .routing import RoutingTable
 
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The node as its processes see it. `metadata` and `alarms` are the addresses of those processes."""
+    """The node as its processes see it. `metadata`, `alarms` and `memory_monitor` are the addresses of those processes."""
 
     node_name: str
     settings: Any  # the node's `Settings`
@@ -19,3 +21,5 @@ class NodeContext:
     metadata: Any
     alarms: Any
     extensions: Extensions = NO_EXTENSIONS
+    memory_monitor: Any = None
+    open_disk: Callable[[str], Disk] = RealDisk  # a directory of the operating system -> its files

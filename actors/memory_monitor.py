@@ -20,6 +20,7 @@ from ..runtime.errors import ProcessError
 from ..runtime.memory import Meter
 from ..runtime.process import Process
 from .heap_return import HeapReturn
+from .ram_durations import INFINITE, RamDurations
 
 log = logging.getLogger("warren.memory")
 
@@ -30,6 +31,8 @@ class MemoryMonitor(Process):
     """
     ('start', context)         -> the status, after a first sample
     ('set_watermark', value)   -> the status, after a sample; LimitError. The memory there is, is looked up again; holds until the node ends
+    ('duration', queue, seconds) -> seconds of its traffic that the queue may keep in memory; what it has would last so long (QS 8.3). Later, if it is to keep less,
+                               it hears ('ram_duration_target', seconds)
     ('status',)                -> {'total', 'limit', 'used': bytes, 'alarmed': bool}, of a sample taken now; `used` is None if it cannot be measured
     """
 
@@ -40,6 +43,7 @@ class MemoryMonitor(Process):
         self.memory: Meter | None = None
         self.used: int | None = None
         self.alarmed = False
+        self.disk_alarm = False
 
     async def on_start(self, sender: Any, context: Any) -> dict[str, Any]:
         self.context = context
@@ -50,6 +54,8 @@ class MemoryMonitor(Process):
         except OSError as error:
             log.warning("memory in use cannot be measured here, so there is no memory alarm: %s", error)
         self._set_limit(context.settings.vm_memory_high_watermark)
+        self.durations = RamDurations(context.settings.vm_memory_high_watermark_paging_ratio)
+        self.send(context.alarms, ("register", self.myAddress))
         await self._sample()
         self._wait()
         return self._status()
@@ -63,6 +69,24 @@ class MemoryMonitor(Process):
     async def on_status(self, sender: Any) -> dict[str, Any]:
         await self._sample()
         return self._status()
+
+    def on_duration(self, sender: Any, queue: str, seconds: float) -> float:
+        if queue not in self.durations:
+            self.monitor(sender.address, queue)
+        return self.durations.report(queue, sender.address, seconds)
+
+    def on_down(self, name: Any, reason: str) -> None:
+        self.durations.forget(name)
+
+    def on_alarms(self, sender: Any, sources: tuple[str, ...]) -> None:
+        """From Alarms. While the disk is low nothing is paged out (S000)."""
+        self.disk_alarm = "disk" in sources
+        self._share_out()
+
+    def _share_out(self) -> None:
+        if self.used is not None:
+            for address, seconds in self.durations.update(self.used / self.limit if self.limit else INFINITE, self.disk_alarm):
+                self.send(address, ("ram_duration_target", seconds))
 
     async def on_timer(self, payload: Any) -> None:
         await self._sample()
@@ -95,6 +119,7 @@ class MemoryMonitor(Process):
             self.used = self.memory.anonymous()
             self.heap_return.tried(self.now(), seconds, used, self.used)
             log.debug("gave %s of free heap back in %.1f ms", shown_size(max(used - self.used, 0)), seconds * 1000)
+        self._share_out()
         await self._alarm(self.used > self.limit)
 
     async def _alarm(self, on: bool) -> None:

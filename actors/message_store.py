@@ -10,6 +10,7 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | `('remove', client, [id])` | queue | one reference less for each |
 | ask `('read', id)`, ask `('read_many', [id])` | queue | the message or None; a list of such |
 | ask `('contains', id)` | queue | whether anybody refers to it |
+| ask `('missing', prefix, spans)` | queue | of the ids `prefix + number`, the numbers to which nobody refers |
 | `('forget', client)` | queue | it is gone and has removed what it wrote |
 | ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
 | ask `('clients',)` | anybody | the clients that have registered and were neither forgotten nor lost |
@@ -20,25 +21,24 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 Group commit: a sync starts as soon as something was written and none is under way; what is written meanwhile is the next one's. So an idle store syncs at
 once, a busy one with every sync it can, and a write waits for two syncs at most: no timer is needed to hold it to 25 ms on a disk that can.
 
-A full disk confirms nothing and is tried again every second; a sync that failed ends the process (`StoreBroken`), and its next life recovers.
+A full disk confirms nothing and is tried again; a sync that failed ends the process (`StoreBroken`), and with it the vhost, whose next start recovers.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..runtime.credit import CreditFlow
 from ..runtime.process import Process
-from ..store.disk import RealDisk
-from ..store.store_engine import GcJob, ReadJob, StoreEngine, SyncJob
+from ..store.disk import Disk
+from ..store.store_engine import FILE_LIMIT, GcJob, ReadJob, StoreEngine, SyncJob
+from .disk_trouble import RETRY_SECONDS, DiskTrouble
 
 CREDIT = (4000, 800)
 """`msg_store_credit_disc_bound`: messages."""
-RETRY_SECONDS = 1.0
 
 log = logging.getLogger('warren.message_store')
 
@@ -52,17 +52,22 @@ def no_references() -> Iterable[Sequence[bytes]]:
 class StoreSettings:
     """What a `MessageStore` is started with.
 
-    name         'msg_store_persistent' or 'msg_store_transient': the folder beneath `root`, and the store's name in `bump`
-    root         folder of the vhost, of the operating system
+    name         'msg_store_persistent' or 'msg_store_transient': the folder on `disk`, and the store's name in `bump`
+    disk         the vhost's directory
+    root         the same, of the operating system, for the index alone
+    alarms       address of that process, or None
     clients      the queues whose own state was left cleanly, None if not all were
     references   a module's function or a partial of one, called in another thread if references must be counted: the ids that queue indexes name, in portions
     """
 
     name: str
+    disk: Disk
     root: str
+    alarms: Any = None
     is_durable: bool = True
     clients: Collection[str] | None = None
     references: Callable[[], Iterable[Sequence[bytes]]] = no_references
+    file_limit: int = FILE_LIMIT
 
 
 class MessageStore(Process):
@@ -82,7 +87,8 @@ class MessageStore(Process):
 
     async def on_start(self, sender: Any, settings: StoreSettings) -> bool:
         self._name = settings.name
-        engine = StoreEngine(RealDisk(settings.root), settings.name, os.path.join(settings.root, settings.name, 'index'), settings.is_durable)
+        self._trouble = DiskTrouble(self, settings.alarms, f'{settings.name} in {settings.root}', 'sync')
+        engine = StoreEngine(settings.disk, settings.name, f'{settings.root}/{settings.name}/index', settings.is_durable, settings.file_limit)
         is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references)
         self._engine = engine
         self._is_open = True
@@ -112,6 +118,10 @@ class MessageStore(Process):
 
     def on_contains(self, sender: Any, message_id: bytes) -> bool:
         return self.engine.contains(message_id)
+
+    def on_missing(self, sender: Any, prefix: bytes, spans: list[range]) -> list[int]:
+        contains = self.engine.contains
+        return [number for span in spans for number in span if not contains(prefix + number.to_bytes(8, 'big'))]
 
     async def on_read(self, sender: Any, message_id: bytes) -> bytes | None:
         return (await self._read([message_id]))[0]
@@ -181,10 +191,10 @@ class MessageStore(Process):
             try:
                 await self.run_blocking(job.run)
             except OSError as error:
-                log.error('%s: nothing is confirmed, another try in %g s: %s', self._name, RETRY_SECONDS, error)
                 self._failed_sync = job
-                self.start_timer(RETRY_SECONDS, 'sync')
+                self._trouble.failed(error)
                 return
+            self._trouble.worked()
             self.engine.finish_sync(job)
             self._tell(self.engine)
             self._collect()

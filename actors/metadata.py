@@ -92,6 +92,7 @@ class Metadata(Process):
         self.exclusive: dict[str, dict[tuple[str, str], None]] = {}  # connection id -> (vhost, name) of its queues
         self.store: MetadataStore | None = None
         self.commits: GroupCommit | None = None  # None: everything is in memory
+        self.early: list[tuple[Any, ...]] | None = None  # while recovering: what is heard of queues whose rows are not in the table yet
 
     async def on_start(self, sender: Any, context: NodeContext, node: Any) -> None:
         self.context = context
@@ -99,7 +100,7 @@ class Metadata(Process):
         self.restarts = RestartWaits(self, context.routing, context.node_name)
         self.node = node
         if context.settings.data_dir is not None:
-            await self._recover(DataDir(context.settings.data_dir).metadata)
+            await self._recover(DataDir(context.settings.data_dir))
 
     def on_exit(self) -> None:
         if self.store is not None:
@@ -107,25 +108,32 @@ class Metadata(Process):
 
     # --- the disk -----------------------------------------------------------------------------------------------------
 
-    async def _recover(self, path: str) -> None:
+    async def _recover(self, directory: DataDir) -> None:
         try:
-            self.store = await self.run_blocking(MetadataStore, path)
+            self.store = await self.run_blocking(MetadataStore, directory.metadata)
             tables = await self.run_blocking(self.store.load)
         except MetadataError as error:
             raise StorageError(str(error)) from None
         self.commits = GroupCommit(self, self.store)
         found = durable_rows.stored(tables)
+        await self.run_blocking(directory.sweep_vhosts, list(found.vhosts))
         for name in found.vhosts:
-            try:
-                self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
-            except ProcessError as error:
-                log.error("vhost '%s' is down: %s", name, error)
             self.routing.add_vhost(name)
         for exchange in found.exchanges:
             self.routing.put_exchange(exchange)
-        # Each by a message to itself, so that a row is in the table before anything further is heard of its queue.
-        for answer in [self.ask(self.myAddress, ("recover_queue", row)) for row in found.queues]:
-            await answer
+        self.early = []
+        for name in found.vhosts:
+            rows = [row for row in found.queues if row.vhost == name]
+            try:
+                self.supervisors[name], rows = await self.ask(self.node, ("start_vhost", name, rows))
+            except ProcessError as error:
+                log.error("vhost '%s' is down: %s", name, error)
+                rows = [replace(row, state="stopped") for row in rows]
+            for row in rows:
+                self.routing.put_queue(row)
+        early, self.early = self.early, None
+        for changed in early:
+            self._queue_changed(*changed)
         for vhost, binding in found.bindings:
             self.routing.add_binding(vhost, binding)
         self.commits.note(found.stale)
@@ -135,15 +143,8 @@ class Metadata(Process):
             len(found.exchanges),
             len(found.queues),
             len(found.bindings),
-            path,
+            directory.path,
         )
-
-    async def on_recover_queue(self, sender: Any, row: QueueRow) -> None:
-        try:
-            row = await self._ask_supervisor(row.vhost, ("start_queue", row, True))
-        except AmqpError:
-            row = replace(row, state="stopped")
-        self.routing.put_queue(row)
 
     async def _write(self, *changes: Change) -> None:
         """Return when these changes, and all noted before, are on the disk. Raises AmqpError 541."""
@@ -201,7 +202,7 @@ class Metadata(Process):
         if self.routing.has_vhost(name):
             return
         await self._write(durable_rows.vhost_change(name))
-        self.supervisors[name] = await self.ask(self.node, ("start_vhost", name))
+        self.supervisors[name], _ = await self.ask(self.node, ("start_vhost", name, []))
         self.routing.add_vhost(name)
 
     def on_delete_vhost(self, sender: Any, name: str) -> None:
@@ -438,7 +439,7 @@ class Metadata(Process):
         if is_kept:
             await self._write(durable_rows.queue_change(wanted))
         try:
-            row = await self._ask_supervisor(vhost, ("start_queue", wanted, False))
+            row = await self._ask_supervisor(vhost, ("start_queue", wanted))
             self._check_vhost(vhost)  # it may have been deleted meanwhile
         except AmqpError:
             if is_kept:
@@ -498,14 +499,17 @@ class Metadata(Process):
             self._remove(vhost, name, queue_id)
 
     def on_queue_restarted(self, sender: Any, vhost: str, name: str, queue_id: str, address: Any) -> None:
-        row = self.routing.queue(vhost, name)
-        if row is not None and row.queue_id == queue_id:
-            self._change_queue(row, address=address)
+        self._queue_changed(vhost, name, queue_id, {"address": address})
 
     def on_queue_crashed(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
+        self._queue_changed(vhost, name, queue_id, {"state": "crashed"})
+
+    def _queue_changed(self, vhost: str, name: str, queue_id: str, changes: dict[str, Any]) -> None:
         row = self.routing.queue(vhost, name)
         if row is not None and row.queue_id == queue_id:
-            self._change_queue(row, state="crashed")
+            self._change_queue(row, **changes)
+        elif self.early is not None:
+            self.early.append((vhost, name, queue_id, changes))
 
     def _change_queue(self, row: QueueRow, **changes: Any) -> None:
         self.routing.put_queue(replace(row, **changes))

@@ -16,7 +16,7 @@ connections (AB-171). If one of the others fails the node has lost something tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +27,8 @@ from ..amqp.errors import AmqpError
 from ..limits import LimitError
 from ..runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ..runtime.process import Process
+from ..store.data_dir import DataDir
+from ..store.disk import Disk, RealDisk
 from .alarms import Alarms
 from .context import NodeContext
 from .direct import DirectClient
@@ -56,7 +58,7 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings, extensions) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient, 'memory': the memory
+    ('start', settings, extensions, open_disk) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient, 'memory': the memory
                                        monitor's status}; ListenError, TlsError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
@@ -70,20 +72,23 @@ class NodeSupervisor(Process):
     ('trace', vhost, on)            -> None; copies of what is published and delivered go to amq.rabbitmq.trace from now on, or no more (AB-81); NodeError
     ('await_end',)                  never answered: the asker gets ProcessDown when the node ends
 
-    From Metadata: ('start_vhost', name) -> the address of its queue supervisor; ('stop_vhost', name) -> True.
+    From Metadata: ('start_vhost', name, rows) -> (the address of its queue supervisor, the rows of the durable queues it had, as they are now);
+    ('stop_vhost', name) -> True, when nothing of it is left.
     """
 
     reply_errors = (AmqpError, LimitError, ProcessError)
 
-    async def on_start(self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS) -> dict[str, Any]:
+    async def on_start(
+        self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS, open_disk: Callable[[str], Disk] = RealDisk
+    ) -> dict[str, Any]:
         self.settings = settings
         self.listeners: list[Any] = []
         self.vhosts: dict[str, Any] = {}  # name -> address of its supervisor, if that runs
         self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
-        self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions)
         self.memory_monitor = self._core(MemoryMonitor)
+        self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions, self.memory_monitor, open_disk)
         memory = await self.ask(self.memory_monitor, ("start", self.context))
         self.disk_monitor = None
         if settings.data_dir is not None:
@@ -135,6 +140,10 @@ class NodeSupervisor(Process):
         # What went with the connections goes from the disk too: auto-delete queues, and what they took along.
         with suppress(AmqpError, ProcessTimeout):
             await self.ask(self.metadata, ("write", ()), timeout=self.settings.stop_timeout / 1000)
+        for name, address in self.vhosts.items():
+            self.demonitor(("vhost", name))
+            with suppress(ProcessDown):
+                await self.ask(address, ("terminate",))
         self.stop(reason)
         return True
 
@@ -177,10 +186,11 @@ class NodeSupervisor(Process):
         if not self.routing.has_vhost(name):
             raise NodeError(f"Virtual host '{name}' does not exist")
 
-    async def on_start_vhost(self, sender: Any, name: str) -> Any:
+    async def on_start_vhost(self, sender: Any, name: str, rows: list[QueueRow]) -> tuple[Any, list[QueueRow]]:
         address = self.vhosts[name] = self.createActor(VhostSupervisor)
         self.monitor(address, ("vhost", name))
-        return await self.ask(address, ("start", self.context))
+        started: tuple[Any, list[QueueRow]] = await self.ask(address, ("start", self.context, name, rows))
+        return started
 
     async def on_stop_vhost(self, sender: Any, name: str) -> bool:
         await self._close_connections_of(name, f"vhost '{name}' is deleted")
@@ -189,7 +199,18 @@ class NodeSupervisor(Process):
         if address is not None:
             self.demonitor(("vhost", name))
             self.send(address, ActorExitRequest())
+            with suppress(ProcessDown):
+                await self.ask(address, ("await_end",))
+        if self.settings.data_dir is not None:
+            await self._remove_vhost(name)
         return True
+
+    async def _remove_vhost(self, name: str) -> None:
+        """What it has on disk. A start finds what is left here, if that fails: nothing refers to it."""
+        try:
+            await self.run_blocking(DataDir(self.settings.data_dir).remove_vhost, name)
+        except OSError as error:
+            log.warning("the files of vhost '%s', which is deleted, could not be removed: %s", name, error)
 
     async def _close_vhost(self, name: str, reason: str) -> None:
         del self.vhosts[name]

@@ -1,8 +1,8 @@
 """`QueueSupervisor`: the parent of the queues of one virtual host.
 
 A queue that ends by itself (deleted, expired, auto-deleted) is forgotten. One that crashes is started again from what is on
-disk: from nothing, if nothing is. One that crashes too often (`restarts`) is left alone and marked crashed, so that clients
-hear why it cannot be used (AB-63) until somebody deletes it.
+disk: from nothing, if nothing is. Nobody hears of its new address before it has everything back. One that crashes too often
+(`restarts`) is left alone and marked crashed, so that clients hear why it cannot be used (AB-63) until somebody deletes it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import Any
 
 from thespian.actors import ActorExitRequest
 
+from ..runtime.errors import ProcessDown
 from ..runtime.process import Process
+from ..store.data_dir import queue_number
+from ..store.vhost_dir import remove_queue
 from .context import NodeContext
 from .queue import Queue
+from .queue.durability import Recovery, VhostStorage
 from .resources import queue_phrase
 from .restarts import RestartIntensity, is_fault
 from .routing import QueueRow
@@ -31,9 +35,13 @@ class _Supervised:
 
 class QueueSupervisor(Process):
     """
-    ('start', context)
-    ('start_queue', row, recovering)    -> the row with the address of a new queue
-    ('forget_queue', queue_id)          -> True; ends the queue if it runs, and does not restart it
+    ('start', context, storage)         storage: `VhostStorage`, None if everything is in memory
+    ('recover', rows, terms)            -> {queue id: {number: spans}}: starts queues that were there before; what each wants of the persistent store.
+                                        terms: by `queue_number`, of those that ended cleanly
+    ('open', wanted)                    -> the rows of all of them, with addresses; a queue that cannot be recovered is 'stopped'
+    ('start_queue', row)                -> the row with the address of a new queue
+    ('forget_queue', queue_id)          -> True; ends the queue if it runs, does not restart it, and removes what it has on disk
+    ('terminate',)                      -> {queue number: terms}; every queue has kept what it had, and has ended
 
     To Metadata: ('queue_killed', vhost, name, queue_id), ('queue_restarted', vhost, name, queue_id, address),
     ('queue_crashed', vhost, name, queue_id).
@@ -43,39 +51,135 @@ class QueueSupervisor(Process):
         super().__init__()
         self.queues: dict[str, _Supervised] = {}
 
-    def on_start(self, sender: Any, context: NodeContext) -> None:
+    def on_start(self, sender: Any, context: NodeContext, storage: VhostStorage | None) -> None:
         self.context = context
+        self.storage = storage
 
-    def on_start_queue(self, sender: Any, row: QueueRow, recovering: bool) -> QueueRow:
+    # -- recovery
+
+    async def on_recover(self, sender: Any, rows: list[QueueRow], terms: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        asked = []
+        for row in rows:
+            supervised = self.queues[row.queue_id] = _Supervised(row)
+            address = self._create(supervised)
+            recovery = None if self.storage is None else Recovery(terms.get(queue_number(row.queue_id)))
+            asked.append((supervised, self.ask(address, ("start", self.context, supervised.row, self.storage, recovery))))
+        wanted = {}
+        for supervised, answer in asked:
+            try:
+                wanted[supervised.row.queue_id] = await answer
+            except ProcessDown as down:
+                self._lost(supervised, down)
+        return wanted
+
+    async def on_open(self, sender: Any, wanted: dict[str, Any]) -> list[QueueRow]:
+        rows = []
+        asked = []
+        for supervised in list(self.queues.values()):
+            if supervised.row.queue_id in wanted:
+                spans = wanted[supervised.row.queue_id]
+                asked.append((supervised, None if self.storage is None else self.ask(supervised.row.address, ("open", spans))))
+            else:
+                rows.append(supervised.row)
+        for supervised, answer in asked:
+            try:
+                if answer is not None:
+                    await answer
+            except ProcessDown as down:
+                self._lost(supervised, down)
+            else:
+                self.monitor(supervised.row.address, supervised.row.queue_id)
+            rows.append(supervised.row)
+        return rows
+
+    def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
+        row = supervised.row
+        log.error("%s cannot be recovered and stays down; what it has on disk stays: %s", queue_phrase(row.vhost, row.name), down)
+        supervised.row = replace(row, address=None, state="stopped")
+
+    # -- the queues' lives
+
+    async def on_start_queue(self, sender: Any, row: QueueRow) -> QueueRow:
         supervised = self.queues[row.queue_id] = _Supervised(row)
-        return self._start_queue(supervised, recovering)
+        address = self._create(supervised)
+        await self.ask(address, ("start", self.context, supervised.row, self.storage))
+        self.monitor(address, row.queue_id)
+        return supervised.row
 
-    def on_forget_queue(self, sender: Any, queue_id: str) -> bool:
+    def on_forget_queue(self, sender: Any, queue_id: str) -> Any:
         supervised = self.queues.pop(queue_id, None)
-        if supervised is not None:
-            self.demonitor(queue_id)
+        if supervised is None:
+            return True
+        self.demonitor(queue_id)
+        if supervised.row.address is not None:
             self.send(supervised.row.address, ActorExitRequest())
+        if self.storage is None or not supervised.row.durable:
+            return True
+        number = queue_number(queue_id)
+        # Its bodies in the message store stay there until the next start counts who refers to them.
+        self.send(self.storage.journal, ("forget", number))
+        return self._remove_files(supervised.row, number)
+
+    async def _remove_files(self, row: QueueRow, number: int) -> bool:
+        assert self.storage is not None
+        try:
+            await self.run_blocking(remove_queue, self.storage.disk, number)
+        except OSError as error:
+            log.warning("files of %s stay until the next start: %s", queue_phrase(row.vhost, row.name), error)
         return True
 
-    def on_down(self, queue_id: Any, reason: str) -> None:
+    def on_down(self, queue_id: Any, reason: str) -> Any:
         supervised = self.queues[queue_id]
         row = supervised.row
         if not is_fault(reason):
             del self.queues[queue_id]
             # A queue that is to go says so itself before it ends; this is for one that was killed.
             self.send(self.context.metadata, ("queue_killed", row.vhost, row.name, queue_id))
-        elif supervised.restarts.allows(self.now()):
-            log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
-            address = self._start_queue(supervised, recovering=True).address
-            self.send(self.context.metadata, ("queue_restarted", row.vhost, row.name, queue_id, address))
-        else:
-            del self.queues[queue_id]
-            log.error("%s has crashed too often and stays down: %s", queue_phrase(row.vhost, row.name), reason)
-            self.send(self.context.metadata, ("queue_crashed", row.vhost, row.name, queue_id))
+            return None
+        return self._restart(supervised, reason)
 
-    def _start_queue(self, supervised: _Supervised, recovering: bool) -> QueueRow:
+    async def _restart(self, supervised: _Supervised, reason: str) -> None:
+        row = supervised.row
+        while supervised.restarts.allows(self.now()):
+            log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
+            address = self._create(supervised)
+            try:
+                wanted = await self.ask(address, ("start", self.context, supervised.row, self.storage, None if self.storage is None or not row.durable else Recovery(None)))
+                if wanted is not True:
+                    await self.ask(address, ("open", wanted))
+            except ProcessDown as down:
+                reason = str(down)
+                continue
+            if self.queues.get(row.queue_id) is not supervised:
+                self.send(address, ActorExitRequest())  # it was forgotten meanwhile
+                return
+            self.monitor(address, row.queue_id)
+            self.send(self.context.metadata, ("queue_restarted", row.vhost, row.name, row.queue_id, address))
+            return
+        supervised.row = replace(row, address=None)
+        log.error("%s has crashed too often and stays down: %s", queue_phrase(row.vhost, row.name), reason)
+        self.send(self.context.metadata, ("queue_crashed", row.vhost, row.name, row.queue_id))
+
+    def _create(self, supervised: _Supervised) -> Any:
         address = self.createActor(Queue)
-        row = supervised.row = replace(supervised.row, address=address)
-        self.send(address, ("start", self.context, row, recovering))
-        self.monitor(address, row.queue_id)  # after start: where monitors are messages, it is not ready for them before
-        return row
+        supervised.row = replace(supervised.row, address=address)
+        return address
+
+    # -- the end
+
+    async def on_terminate(self, sender: Any) -> dict[int, dict[str, Any]]:
+        asked = []
+        for queue_id, supervised in self.queues.items():
+            if supervised.row.address is not None:
+                self.demonitor(queue_id)
+                asked.append((supervised.row, self.ask(supervised.row.address, ("terminate",))))
+        terms = {}
+        for row, answer in asked:
+            try:
+                kept = await answer
+            except ProcessDown as down:
+                log.error("%s did not end cleanly, and will be looked through at the next start: %s", queue_phrase(row.vhost, row.name), down)
+            else:
+                if kept is not None:
+                    terms[queue_number(row.queue_id)] = kept
+        return terms

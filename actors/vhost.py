@@ -1,26 +1,113 @@
 """`VhostSupervisor`: the parent of everything that belongs to one virtual host.
 
-What fails here fails for this virtual host alone: if its queue supervisor ends, so does this process, and the node closes
+With a data directory it brings up what the vhost has on disk, in the order that `store.vhost_dir` describes: journal, stores, queues; after an unclean end the
+queues look through their indexes before the persistent store starts, for what they find is what it counts as referred to.
+
+What fails here fails for this virtual host alone: if its queue supervisor, its journal or one of its stores ends, so does this process, and the node closes
 the connections of the virtual host and no others (AB-171).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ..runtime.process import Process
+from ..store.data_dir import DataDir, queue_number
+from ..store.disk import Disk
+from ..store.log_writer import LogWriter
+from ..store.queue_index import SEGMENT_ENTRIES, QueueIndex
+from ..store.vhost_dir import PERSISTENT, TRANSIENT, FoundVhost, leave_vhost, open_vhost, queue_directory
 from .context import NodeContext
+from .journal import Journal, JournalSettings
+from .message_store import MessageStore, StoreSettings
+from .queue.durability import VhostStorage
 from .queue_supervisor import QueueSupervisor
+from .routing import QueueRow
+
+IDS_AT_A_TIME = 4096
 
 
 class VhostSupervisor(Process):
-    """('start', context) -> the address of the queue supervisor."""
+    """
+    ('start', context, name, rows)  -> (address of the queue supervisor, rows): the durable queues there were, as they are now
+    ('terminate',)                  -> None; everything is kept for the next start
+    ('await_end',)                  never answered: the asker gets ProcessDown when this process ends
+    """
 
-    def on_start(self, sender: Any, context: NodeContext) -> Any:
-        queues = self.createActor(QueueSupervisor)
-        self.monitor(queues, "queues")
-        self.send(queues, ("start", context))
-        return queues
+    def __init__(self) -> None:
+        super().__init__()
+        self.storage: VhostStorage | None = None
+
+    async def on_start(self, sender: Any, context: NodeContext, name: str, rows: list[QueueRow]) -> tuple[Any, list[QueueRow]]:
+        self.context = context
+        self.name = name
+        self.queues = self.createActor(QueueSupervisor)
+        self.monitor(self.queues, "queues")
+        if context.settings.data_dir is None:
+            self.send(self.queues, ("start", context, None))
+            return self.queues, rows
+        return self.queues, await self._recover(rows)
+
+    async def _recover(self, rows: list[QueueRow]) -> list[QueueRow]:
+        context, name = self.context, self.name
+        self.path = await self.run_blocking(DataDir(context.settings.data_dir).make_vhost, name)
+        disk = context.open_disk(self.path)
+        numbers = frozenset(queue_number(row.queue_id) for row in rows)
+        found: FoundVhost = await self.run_blocking(open_vhost, disk, self.path, numbers, SEGMENT_ENTRIES)
+        journal = self._core(Journal)
+        journaled = await self.ask(journal, ("start", JournalSettings(disk, numbers, found.segment_entries, name, context.alarms)))
+        transient, persistent = self._core(MessageStore, TRANSIENT), self._core(MessageStore, PERSISTENT)
+        await self.ask(transient, ("start", StoreSettings(TRANSIENT, disk, self.path, context.alarms, is_durable=False)))
+        self.storage = VhostStorage(journal, persistent, transient, context.memory_monitor, disk, found.segment_entries)
+        self.send(self.queues, ("start", context, self.storage))
+        terms = {}
+        is_clean = found.is_clean(journaled)
+        if is_clean:
+            clients = {f"{queue:x}" for queue in found.terms} if found.is_complete else None
+            is_trusted = await self.ask(persistent, ("start", StoreSettings(
+                PERSISTENT, disk, self.path, context.alarms, clients=clients, references=partial(_referred, disk, found.numbers, found.segment_entries))))
+            if is_trusted:
+                terms = found.terms     # else what the queues counted may not be there (D-7)
+        wanted = await self.ask(self.queues, ("recover", rows, terms))
+        if not is_clean:
+            spans = {number: found_spans for of_queue in wanted.values() for number, found_spans in of_queue.items()}
+            await self.ask(persistent, ("start", StoreSettings(PERSISTENT, disk, self.path, context.alarms, references=partial(_ids, spans))))
+        opened: list[QueueRow] = await self.ask(self.queues, ("open", wanted))
+        return opened
+
+    def _core(self, process: type[Process], name: str = "") -> Any:
+        address = self.createActor(process)
+        self.monitor(address, name or process.__name__)
+        return address
+
+    async def on_terminate(self, sender: Any) -> None:
+        if self.storage is not None:
+            terms = await self.ask(self.queues, ("terminate",))
+            for name, address in ((Journal.__name__, self.storage.journal), (PERSISTENT, self.storage.persistent), (TRANSIENT, self.storage.transient)):
+                self.demonitor(name)
+                await self.ask(address, ("close",))
+            await self.run_blocking(leave_vhost, self.path, terms)
+
+    def on_await_end(self, sender: Any) -> None:
+        """See above."""
 
     def on_down(self, name: Any, reason: str) -> None:
         self.stop(reason)
+
+
+def _ids(spans: dict[int, list[range]]) -> Iterator[list[bytes]]:
+    """The ids of bodies to which queues refer, in portions."""
+    for number, found in spans.items():
+        prefix = number.to_bytes(8, "big")
+        for span in found:
+            for start in range(0, len(span), IDS_AT_A_TIME):
+                yield [prefix + message.to_bytes(8, "big") for message in span[start:start + IDS_AT_A_TIME]]
+
+
+def _referred(disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:
+    """The same, from the segments alone: of queues that ended cleanly, whose store did not."""
+    for number in sorted(numbers):
+        found = QueueIndex(disk, queue_directory(number), number, LogWriter(), segment_entries).scan(None, None)
+        yield from _ids({number: found.stored if found is not None else []})

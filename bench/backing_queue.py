@@ -20,6 +20,7 @@ from ..store.message import Origin
 from ..store.priority_queue import PriorityQueue
 from ..store.queue_index import QueueIndex
 from ..store.variable_queue import VariableQueue
+from ..store.vhost_store import DirectLog
 
 ORIGIN = Origin('', ('bench',), b'\x00\x00')
 PERSISTENT = Origin('', ('bench',), b'\x10\x00\x02', persistent=True)
@@ -78,7 +79,7 @@ class Node:
         self.stores = [StoreBodies(disk, kind, f'{root}/{kind}-index', kind == 'persistent') for kind in ('persistent', 'transient')]
         for store in self.stores:
             store.recover(may_trust=False)
-        self.queue = VariableQueue(1, QueueIndex(disk, 'queue', 1, self.journal), self.stores[0], self.stores[1])
+        self.queue = VariableQueue(1, QueueIndex(disk, 'queue', 1, DirectLog(self.journal)), self.stores[0], self.stores[1])
         self.queue.init(Recover.NEW)
 
     def sync(self) -> int:
@@ -88,9 +89,7 @@ class Node:
         self.stores[1].write_all()
         queue.invoke('journal', journal.write_all())
         if journal.closed_files:
-            queue.flush_index()
-            for unsynced in queue.take_unsynced():
-                unsynced.sync()
+            queue.flush_index(True)
             journal.retire(journal.current)
             batch = journal.take_batch()
             assert batch is not None

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from ..store.disk import RealDisk
 from ..store.journal import Batch, Journal
+from ..store.log_writer import LogWriter
 from ..store.message import Origin
 from ..store.run import Run
 from .backing_queue import BODY, contents
@@ -31,10 +32,13 @@ def opened(root: str) -> Journal:
 
 
 def gather(journal: Journal, first: int, messages: list[bytes]) -> int:
+    writer = LogWriter()
     for _ in range(RUNS_A_BATCH):
-        journal.publish(1, Run(first, messages, ORIGIN, None, False, RUN * BODY))
-        journal.ack(1, [range(first, first + RUN)])
+        writer.publish(1, Run(first, messages, ORIGIN, None, False, RUN * BODY))
+        writer.ack(1, [range(first, first + RUN)])
         first += RUN
+    for part in writer.take():
+        journal.append(part.queue, part.parts, part.records, part.next_number)
     return first
 
 

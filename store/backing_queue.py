@@ -170,6 +170,20 @@ class BackingQueue(ABC):
     def purge_acks(self) -> None:
         """Remove all pending messages; ready ones stay (mirror synchronisation)."""
 
+    # -- what is on disk
+
+    @abstractmethod
+    def available(self, limit: int) -> int:
+        """How many messages at the head, up to `limit`, can be taken without waiting for the disk. Of a queue that reads ahead no more are taken."""
+
+    @abstractmethod
+    def prepare(self) -> Any:
+        """A job (`variable_queue.Load`) after which more are available, or None. See `variable_queue`; one at a time."""
+
+    @abstractmethod
+    def prepare_pending(self, tags: Sequence[int]) -> Any:
+        """A job after which `ackfold` need not wait for the disk, if it is called at once, or None."""
+
     # -- looking
 
     @abstractmethod

@@ -5,7 +5,7 @@
     metadata/                     LMDB: vhosts, exchanges, queues, bindings (`metadata_store`)
     vhosts/<id>/                  id: 32 hex digits of the name's BLAKE2 digest, so any name is a file name
         name                      the vhost's name in UTF-8, for people
-        ...                       its messages (`vhost_store`)
+        ...                       its messages (`vhost_dir`)
 
 `claim` is the only way in. It refuses, with a `DataDirError` that says what, why and the way out: a directory in use, one of a newer format, one that is not warren's,
 one that cannot be written, one that has lost its metadata. The lock is the kernel's and ends with the process, however that ends; what is written in `lock` only names
@@ -18,6 +18,7 @@ import errno
 import fcntl
 import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -64,6 +65,17 @@ class DataDir:
             _write_whole(path, 'name.new', 'name', name.encode('utf-8', 'surrogateescape'))
         return path
 
+    def remove_vhost(self, name: str) -> None:
+        """Remove that directory, all or nothing. Raises OSError."""
+        RealDisk(self.path).delete_tree(f'vhosts/{vhost_id(name)}')
+
+    def sweep_vhosts(self, names: Iterable[str]) -> None:
+        """Remove the directories of virtual hosts that are not among `names`: they were deleted, and a crash came before their files were."""
+        disk = RealDisk(self.path)
+        disk.sweep_tombstones('vhosts')
+        for left in set(disk.list('vhosts')) - {vhost_id(name) for name in names}:
+            disk.delete_tree(f'vhosts/{left}')
+
 
 def vhost_id(name: str) -> str:
     """What the vhost's directory is called."""
@@ -73,7 +85,7 @@ def vhost_id(name: str) -> str:
 def queue_number(queue_id: str) -> int:
     """The number by which journal, recovery terms and directories know a queue: the first 56 of the 128 random bits of its id, in hex digits.
 
-    56, because eight more tell the levels of a priority queue apart (`vhost_store`).
+    56, because eight more tell the levels of a priority queue apart (`vhost_dir`).
     """
     return int(queue_id[:14], 16)
 

@@ -2,8 +2,8 @@
 
 How it works
 ------------
-`append` and its shorter forms gather records in memory and return a **position** (records ever appended). Writing is in three steps,
-so that the process that owns the journal never waits for a disk:
+`append` gathers records, which queues encode with a `LogWriter`, and returns a **position** (records ever appended). Writing is in three
+steps, so that the process that owns the journal never waits for a disk:
 
     batch = journal.take_batch()      # what has gathered; None if nothing has
     journal.commit(batch)             # in a worker thread: write, fdatasync. One batch at a time
@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .disk import Disk, File
-from .records import Kind, Record, Type, decode_runs, decode_spans, encode_run, encode_spans, frame, frames, record, records
-from .run import PendingRuns, Run
+from .records import Kind, Record, Type, decode_runs, decode_spans, frame, frames, record, records
+from .run import PendingRuns
 
 FILE_LIMIT = 64 << 20
 FRAME_LIMIT = 1 << 20
@@ -154,32 +154,31 @@ class Journal:
 
     # -- gathering
 
-    def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
-        """A run without holes was published to `queue`; its contents are stubs if the bodies are in the message store."""
-        self._next_numbers[queue] = run.end
-        return self._append(record(Type.PUBLISH, queue, encode_run(run, is_stored)))
-
-    def ack(self, queue: int, spans: Sequence[range]) -> int:
-        """Messages left `queue` for good. `spans` as `run.spans` makes them."""
-        return self._append(record(Type.ACK, queue, [encode_spans(spans)]))
-
-    def delete(self, queue: int) -> int:
-        """The queue is gone, and nothing said of it before counts."""
-        self._next_numbers.pop(queue, None)
-        return self._append(record(Type.DELETE, queue, []))
+    def append(self, queue: int, parts: Sequence[bytes], records: int, next_number: int | None) -> int:
+        """Records of one queue, as `LogWriter` made them; `next_number` is where its numbering stands then, None if the queue is gone."""
+        if next_number is None:
+            self._next_numbers.pop(queue, None)
+        else:
+            self._next_numbers[queue] = max(next_number, self._next_numbers.get(queue, 0))
+        return self._append(parts, records)
 
     def retire(self, file: int) -> int:
         """All that lives in files before `file` was folded and synced by its queues."""
-        assert self._retires <= file <= self.current
+        assert self._retires <= file <= self.current + 1
         self._retires = file
-        return self._append(record(Type.RETIRE, file, []))
+        return self._append(record(Type.RETIRE, file, []), 1)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Those that have said anything and were not deleted."""
+        return list(self._next_numbers)
 
     @property
     def closed_files(self) -> int:
         """Files before the current one that nobody has retired."""
         return max(0, self.current - max(self.oldest, self._retires))
 
-    def _append(self, parts: list[bytes]) -> int:
+    def _append(self, parts: Sequence[bytes], count: int) -> int:
         if self._broken:
             raise JournalBroken('a sync of the journal has failed')
         if not self._payloads or self._open_frame >= self._frame_limit:
@@ -189,10 +188,20 @@ class Journal:
         size = sum(map(len, parts))
         self._open_frame += size
         self._gathered += size
-        self.position += 1
+        self.position += count
         return self.position
 
     # -- writing
+
+    def rotate(self) -> int:
+        """Have the next batch begin a new file; returns its number."""
+        self._size = self._file_limit
+        return self.current + 1
+
+    @property
+    def current_bytes(self) -> int:
+        """In the file that batches go to."""
+        return self._size
 
     @property
     def gathered_bytes(self) -> int:
@@ -277,7 +286,7 @@ class Journal:
         self.write_all()
         self._size = self._file_limit
         self._retires = self.current + 1
-        self._append(record(Type.RETIRE, self.current + 1, []))
+        self._append(record(Type.RETIRE, self.current + 1, []), 1)
         batch = self.take_batch()
         assert batch is not None
         self.commit(batch)

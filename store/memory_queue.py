@@ -162,6 +162,15 @@ class MemoryQueue(BackingQueue):
     def purge_acks(self) -> None:
         self._pending.clear()
 
+    def available(self, limit: int) -> int:
+        return min(self._ready.count, limit)
+
+    def prepare(self) -> None:
+        """Everything is in memory."""
+
+    def prepare_pending(self, tags: Sequence[int]) -> None:
+        """See `prepare`."""
+
     # -- looking
 
     def __len__(self) -> int:

@@ -17,7 +17,9 @@ from operator import itemgetter
 from struct import unpack
 from typing import NamedTuple, Union
 
-_SIZE_FIELD = itemgetter(slice(11, 19))
+BODY_SIZE_END = 19
+"""No more of a content, or of a stub, is needed to tell the size of its body."""
+_SIZE_FIELD = itemgetter(slice(11, BODY_SIZE_END))
 
 Sizes = Union[int, 'tuple[int, ...]']
 """Body sizes of a run: one number when all are equal, else one number each."""

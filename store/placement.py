@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .message import Sizes
 from .queue_index import QueueIndex
@@ -28,8 +28,15 @@ TO_STORE, IN_STORE, INDEXED, ABSENT = 1, 2, 4, 8
 EMBED_BELOW = 4096
 
 
+class Wanted(NamedTuple):
+    """Ids of bodies in the persistent and in the transient store."""
+
+    persistent: list[bytes]
+    transient: list[bytes]
+
+
 class Bodies(Protocol):
-    """The part of a message store (`bodies.StoreBodies`) that a queue uses."""
+    """The part of a message store (`store_client.StoreClient`, or `bodies.StoreBodies` in one thread) that a queue uses."""
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int: ...
 
@@ -44,7 +51,7 @@ class Placement:
     """Moves the messages of one queue between memory, index and stores. `store_position` is the persistent store's after the last write."""
 
     def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, embed_below: int = EMBED_BELOW) -> None:
-        self._prefix = queue.to_bytes(8, 'big')
+        self.prefix = queue.to_bytes(8, 'big')
         self.index = index
         self._persistent = persistent
         self._transient = transient
@@ -52,6 +59,7 @@ class Placement:
         self.store_position = 0
         self.has_bodies = False
         """Some message may have a body in a store."""
+        self._loaded: dict[bytes, bytes | None] = {}
         self.reads = self.writes = 0
 
     def split(self, run: Run) -> Iterator[Run]:
@@ -80,11 +88,11 @@ class Placement:
     def _ids(self, run: Run) -> list[bytes]:
         if run.kind & ABSENT:
             return [stub_id(stub) for stub in run.contents if stub is not None]
-        return [self._prefix + (run.first + index).to_bytes(8, 'big') for index, slot in enumerate(run.contents) if slot is not None]
+        return [self.prefix + (run.first + index).to_bytes(8, 'big') for index, slot in enumerate(run.contents) if slot is not None]
 
     def _stubs(self, run: Run) -> list[bytes | None]:
         sizes: Sizes = run.measured() if run.live == len(run.contents) else run.sizes  # type: ignore[assignment]
-        prefix = self._prefix
+        prefix = self.prefix
         return [None if slot is None else make_stub(prefix + (run.first + index).to_bytes(8, 'big'), sizes if isinstance(sizes, int) else sizes[index])
                 for index, slot in enumerate(run.contents)]
 
@@ -128,16 +136,46 @@ class Placement:
         """The contents of a run without holes; None for a body that is lost."""
         if not run.kind & ABSENT:
             return run.contents
-        self.reads += len(run.contents)
-        return self._store(run).read(self._ids(run))
+        ids = self._ids(run)
+        self.reads += len(ids)
+        loaded = self._loaded
+        if all(message_id in loaded for message_id in ids):
+            return [loaded[message_id] for message_id in ids]
+        return self._store(run).read(ids)
 
-    def load(self, run: Run) -> None:
-        """Bring the bodies of a run into memory; a lost one stays a stub's worth of nothing, and is dropped when handed out."""
-        if run.kind & ABSENT:
-            contents = self.read(run)
-            if None not in contents:
-                run.contents = contents
-                run.kind &= ~ABSENT
+    def readable(self, run: Run) -> int:
+        """How many messages at the start of a run can be read without the disk."""
+        if not run.kind & ABSENT:
+            return len(run.contents)
+        if not self._loaded:
+            return 0
+        for index, message_id in enumerate(self._ids(run)):
+            if message_id not in self._loaded:
+                return index
+        return len(run.contents)
+
+    def wanted(self, runs: Iterable[Run], most_bytes: int) -> Wanted:
+        """The ids of bodies of `runs` that must be read from a store, up to `most_bytes` together, but for one."""
+        wanted = Wanted([], [])
+        total = 0
+        for run in runs:
+            if total >= most_bytes:
+                break
+            total += run.body_bytes if run.kind & ABSENT else 0
+            if run.kind & ABSENT:
+                ids = wanted.persistent if run.origin.persistent else wanted.transient
+                each = max(1, run.body_bytes // max(1, run.live))
+                left = max(1, 1 + (most_bytes - total + run.body_bytes) // each)
+                ids += self._ids(run)[:left]
+        return wanted
+
+    def loaded(self, wanted: Wanted, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]) -> None:
+        """The bodies of `wanted` were read, None for those that are lost. They are kept until the next are."""
+        self._loaded = dict(zip([*wanted.persistent, *wanted.transient], [*persistent, *transient], strict=True))
+
+    def drop_loaded(self) -> None:
+        """Those that were not asked for by now will not be."""
+        self._loaded = {}
 
     def forget(self, runs: Iterable[Run]) -> None:
         """Messages left the queue: out of the index and the stores. Runs without holes."""

@@ -45,6 +45,11 @@ class PriorityQueue(BackingQueue):
             for priority in range(self._max + 1):
                 self._open(priority, recover)
 
+    def adopt(self, levels: dict[int, BackingQueue]) -> None:
+        """Instead of `init`: levels that `make_level` has made, and that are initialised."""
+        self._by_priority = levels
+        self._levels = sorted(levels.items(), reverse=True)
+
     def _open(self, priority: int, recover: Recover | dict[str, Any]) -> BackingQueue:
         level = self._make_level(priority)
         level.init(recover)
@@ -104,6 +109,8 @@ class PriorityQueue(BackingQueue):
             for delivery in level.fetch(count, ack_required):
                 count -= len(delivery.contents)
                 deliveries.append(delivery._replace(tags=_outer_tags(priority, delivery.tags)) if priority else delivery)
+            if not level.is_empty():
+                break  # what is left of it comes before anything lower, even if it must be read first
         return deliveries
 
     def drop(self, count: int, ack_required: bool) -> Dropped:
@@ -116,6 +123,8 @@ class PriorityQueue(BackingQueue):
             dropped += part.count
             dropped_bytes += part.body_bytes
             tags += _outer_tags(priority, part.tags)
+            if not level.is_empty():
+                break
         return Dropped(dropped, dropped_bytes, tags)
 
     def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
@@ -170,6 +179,31 @@ class PriorityQueue(BackingQueue):
     def purge_acks(self) -> None:
         for _, level in self._levels:
             level.purge_acks()
+
+    def available(self, limit: int) -> int:
+        count = 0
+        for _, level in self._levels:
+            wanted = min(len(level), limit - count)
+            here = level.available(wanted)
+            count += here
+            if here < wanted or count == limit:
+                break
+        return count
+
+    def prepare(self) -> Any:
+        for _, level in self._levels:
+            load = level.prepare()
+            if load is not None:
+                return load
+        return None
+
+    def prepare_pending(self, tags: Sequence[int]) -> Any:
+        """Of the first level that needs one: call it again after that was done."""
+        for _, level, inner in self._partition(tags):
+            load = level.prepare_pending(inner)
+            if load is not None:
+                return load
+        return None
 
     # -- looking
 

@@ -6,8 +6,13 @@ What is published is said to the journal and remembered here as **unfolded**. An
 consumed early never reaches a file of the index. `flush` folds what is left into **segments**, files `<n>.idx` for the numbers `n
 * E .. (n + 1) * E - 1`; only then may the journal give up its old files. A segment whose entries are all acked is deleted.
 
-`flush` writes, which goes to the page cache, and returns what must be synced before the journal retires anything, for another
-thread to do (QS-21).
+Nothing here waits for a disk but what says so. What does is a **job**, taken by the owner, run in another thread, and handed back:
+
+    flush = index.take_flush();              flush.run();   index.flushed(flush)      one at a time; publishes and acks go on meanwhile
+    read = index.take_read(start, stop);     read.run();    index.loaded(read)        then `read(start, stop)` finds everything in memory
+
+A flush that is synced makes durable all that was flushed so far; the journal may retire a file only after one that was taken after the file was closed (QS-21).
+A job may be run again after an OSError, and must be run before the next one is taken.
 
 A segment's file is a sequence of blocks of entries and of acks (see `segment_file`). The state of a number is the union of what
 segments and journal say: published in either, acked in either (QS-25). Records of one number may therefore be repeated, after a
@@ -27,17 +32,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from .disk import Disk, File
+from .disk import Disk
 from .journal import Replayed
-from .records import FRAME, Damaged, Kind, decode_runs, decode_spans, frames, read_frame, stub_id
+from .records import Damaged
 from .run import PendingRuns, Run, spans
-from .segment_file import BLOCK, Block, Entries, Table, cut, encode, mark
+from .segment_file import SUFFIX, Block, Entries, Table, cut, encode, mark, read_block, read_table, segment_path
+from .segment_scan import scan_segment
 
 SEGMENT_ENTRIES = 16384
 MAPS_KEPT = 2
-SUFFIX = '.idx'
 _LIVE = re.compile(b'\0+')
-_GONE = re.compile(b'\1+')
 
 
 class Log(Protocol):
@@ -58,29 +62,113 @@ class Recovered(NamedTuple):
     next_number: int
 
 
-class _Segment:
-    """`unacked` counts the entries in the file that are not acked; `size` is that of the file, 0 = none."""
+class Scan(NamedTuple):
+    """`Recovered`, before anybody has asked for the bodies of those in `stored`: un-acked, persistent, and in the message store."""
 
-    __slots__ = ('unacked', 'size', 'acks')
+    messages: int
+    body_bytes: int
+    next_number: int
+    stored: list[range]
+
+
+class _Segment:
+    """`unacked` counts the entries that are not acked, in the file or on their way there; `size` is that of the file, 0 = none."""
+
+    __slots__ = ('unacked', 'size', 'acks', 'acks_on_their_way')
 
     def __init__(self) -> None:
         self.unacked = 0
         self.size = 0
-        self.acks: list[range] = []  # not yet in the file
+        self.acks: list[range] = []  # not yet in the file, nor on their way
+        self.acks_on_their_way: list[range] = []
 
 
-class Unsynced(NamedTuple):
-    """What a flush wrote; `sync` may run in another thread, once."""
+class _Part(NamedTuple):
+    """What a flush appends to the file of one segment, which is `offset` bytes long by then."""
 
-    disk: Disk
-    files: list[File]
-    directory: str
+    number: int
+    pieces: list[Entries]
+    acks: list[range]
+    offset: int
 
-    def sync(self) -> None:
-        for file in self.files:
-            file.sync()
+
+class Flush:
+    """What goes to the segments, in another thread. After an OSError it may be run again: what the first attempt wrote is cut off."""
+
+    def __init__(self, disk: Disk, directory: str, parts: list[_Part], emptied: list[int], unsynced: set[int], is_synced: bool) -> None:
+        self.parts = parts
+        self.emptied = emptied
+        self.is_synced = is_synced
+        self.results: list[tuple[list[Block], int]] = []
+        """For each part, the blocks it made and the size of its file."""
+        self._disk = disk
+        self._directory = directory
+        self._unsynced = unsynced
+
+    def run(self) -> None:
+        self.results = []
+        if self.parts:
+            self._disk.make_dir(self._directory)
+        for number, pieces, acks, offset in self.parts:
+            pieces.sort(key=lambda entries: entries.run.first)
+            buffers, added, size = encode(pieces, acks, offset)
+            file = self._disk.open(segment_path(self._directory, number), create=True)
+            try:
+                if file.size() != offset:
+                    file.truncate(offset)
+                file.append(buffers)
+                if self.is_synced:
+                    file.sync()
+            finally:
+                file.close()
+            self.results.append((added, size))
+        for number in self.emptied:
+            path = segment_path(self._directory, number)
+            if self._disk.exists(path):
+                self._disk.delete(path)  # QS-22
+        if self.is_synced:
+            for number in sorted(self._unsynced - {part.number for part in self.parts} - set(self.emptied)):
+                file = self._disk.open(segment_path(self._directory, number))
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+            self._disk.sync_dir(self._directory)
+
+
+class Read:
+    """Blocks of a segment, read and decoded in another thread. `table` is None if the segment had gone by then."""
+
+    def __init__(self, disk: Disk, path: str, start: int, stop: int, segment: _Segment, number: int, entries: int, table: Table | None) -> None:
+        self.number = number
+        self.segment = segment
+        self.size = segment.size
+        self.table = table
+        self.blocks: dict[int, list[Entries]] = {}
+        """By offset."""
+        self.is_damaged = False
+        self._disk = disk
+        self._path = path
+        self._bounds = start, stop
+        self._entries = entries
+
+    def run(self) -> None:
+        start, stop = self._bounds
+        try:
+            file = self._disk.open(self._path)
+        except FileNotFoundError:
+            self.table = None
+            return
+        try:
+            if self.table is None:
+                self.table = read_table(file, self.size, self.number * self._entries, self._entries)
+            for block in list(self.table.blocks):
+                if block.first < stop and block.last >= start:
+                    self.blocks[block.offset] = read_block(file, block.offset)
+        except Damaged:
+            self.is_damaged = True
+        finally:
             file.close()
-        self.disk.sync_dir(self.directory)
 
 
 class QueueIndex:
@@ -94,20 +182,32 @@ class QueueIndex:
         self._entries = segment_entries
         self._embedded = PendingRuns()
         self._stored = PendingRuns()
+        self._folding: tuple[PendingRuns, PendingRuns] = (PendingRuns(), PendingRuns())  # embedded and stored, in the flush under way
+        self._flush: Flush | None = None
         self._segments: dict[int, _Segment] = {}
         self._maps: OrderedDict[int, Table] = OrderedDict()
-        self._unsynced: set[int] = set()  # segments written since the last flush that returned
+        self._loaded: dict[tuple[int, int], list[Entries]] = {}  # segment and offset: blocks that the last `Read` brought
+        self._emptied: set[int] = set()  # segments with a file that became worthless since the last flush
+        self._unsynced: set[int] = set()  # segments written and not synced
         self._are_names_unsynced = False
 
     # -- recovery
 
     def recover(self, replayed: Replayed | None, clean: dict[int, int] | None,
                 contains: Callable[[bytes], bool] = lambda message_id: True) -> Recovered | None:
-        """Find what is there. `clean` is what `terminate` returned, if nothing happened since; then None is returned and nothing
+        """Find what is there; waits for the disk. `clean` is what `terminate` returned, if nothing happened since; then None is returned and nothing
         is read. Otherwise every segment is read, its torn tail cut, and united with what the journal replayed; `contains(message id)` tells whether the
         message store has a body. What is transient, or has no body, is acked away. The caller flushes and syncs (section 5.5).
         """
-        self._disk.make_dir(self._directory)
+        found = self.scan(replayed, clean)
+        if found is None:
+            return None
+        prefix = self._queue.to_bytes(8, 'big')
+        missing = [number for span in found.stored for number in span if not contains(prefix + number.to_bytes(8, 'big'))]
+        return self.without(found, missing)
+
+    def scan(self, replayed: Replayed | None, clean: dict[int, int] | None) -> Scan | None:
+        """The first half of `recover`, for whoever must ask somebody else which bodies there are: `stored` tells whose are wanted."""
         if clean is not None and (replayed is None or replayed.is_empty):
             sizes = {number: self._file_size(number) for number in clean}
             if all(sizes.values()):
@@ -119,86 +219,36 @@ class QueueIndex:
         replayed = replayed or Replayed()
         count = body_bytes = 0
         next_number = replayed.next_number
-        for number in self._on_disk():
-            kept, kept_bytes, highest = self._recover_segment(number, replayed, contains)
-            count += kept
-            body_bytes += kept_bytes
-            next_number = max(next_number, highest)
-        self._disk.sync_dir(self._directory)
-        lost = [run.first + index for run, index in replayed.stored.slots() if not contains(stub_id(run.contents[index]))]
-        replayed.stored.discard(lost)
+        stored: list[range] = []
+        on_disk = self._on_disk()
+        for number in on_disk:
+            found = scan_segment(self._disk, self._path(number), number * self._entries, self._entries, replayed)
+            segment = self._segments[number] = _Segment()
+            segment.size, segment.unacked, segment.acks = found.size, found.unacked, found.acks
+            count += found.unacked
+            body_bytes += found.body_bytes
+            next_number = max(next_number, found.next_number)
+            stored += found.stored
+        if on_disk:
+            self._disk.sync_dir(self._directory)
         self._embedded, self._stored = replayed.embedded, replayed.stored
-        return Recovered(count + self._embedded.count + self._stored.count,
-                         body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number)
+        for run in self._stored.runs:
+            stored += [range(piece.first, piece.end) for piece in run.without_holes()]
+        return Scan(count + self._embedded.count + self._stored.count,
+                    body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number, stored)
 
-    def stored_ids(self, replayed: Replayed | None) -> Iterator[bytes]:
-        """Ids of the persistent, un-acked bodies that this queue has in the store, to recount references (section 11.4). Before `recover`; writes nothing."""
-        replayed = replayed or Replayed()
-        seen: set[int] = set()
-        for number in self._on_disk():
-            base = number * self._entries
-            acked = bytearray(self._entries)
-            mark(acked, replayed.acked, base)
-            stubs: dict[int, bytes] = {}
-            file = self._disk.open(self._path(number))
-            for kind, payload, _, _ in frames(file):
-                if kind == Kind.ACKS:
-                    mark(acked, decode_spans(payload), base)
-                    continue
-                for run, is_stored in decode_runs(payload[BLOCK.size:]):
-                    if is_stored and run.origin.persistent:
-                        stubs.update(zip(range(run.first, run.end), run.contents, strict=True))
-            file.close()
-            seen.update(stubs)
-            yield from (stub_id(stub) for tag, stub in stubs.items() if not acked[tag - base])
-        for run, index in replayed.stored.slots():
-            if run.first + index not in seen:
-                yield stub_id(run.contents[index])
+    def without(self, found: Scan, missing: Sequence[int]) -> Recovered:
+        """The second half of `recover`: those whose bodies are missing are acked away (C-3)."""
+        count, body_bytes = found.messages, found.body_bytes
+        for number in missing:
+            for run, _ in self.read(number, number + 1):
+                count -= 1
+                body_bytes -= run.body_bytes
+                self.ack(range(number, number + 1))
+        return Recovered(count, body_bytes, found.next_number)
 
     def _on_disk(self) -> list[int]:
         return sorted(int(name[:-len(SUFFIX)]) for name in self._disk.list(self._directory) if name.endswith(SUFFIX))
-
-    def _recover_segment(self, number: int, replayed: Replayed, contains: Callable[[bytes], bool]) -> tuple[int, int, int]:
-        """(kept entries, their body bytes, the number after the highest)."""
-        base = number * self._entries
-        acked = bytearray(self._entries)
-        found: list[Entries] = []
-        file = self._disk.open(self._path(number))
-        segment = self._segments[number] = _Segment()
-        for kind, payload, _, end in frames(file):
-            segment.size = end
-            if kind == Kind.ENTRIES:
-                found += [Entries(run, is_stored) for run, is_stored in decode_runs(payload[BLOCK.size:])]
-            else:
-                mark(acked, decode_spans(payload), base)
-        if file.size() != segment.size:
-            file.truncate(segment.size)  # D-9
-        # A killed process leaves bytes and names that nobody synced; the journal that still has them may be retired after this.
-        file.sync()
-        file.close()
-        acked_before = acked[:]
-        mark(acked, replayed.acked, base)
-        seen = bytearray(self._entries)
-        kept = kept_bytes = highest = 0
-        for run, is_stored in found:
-            highest = max(highest, run.end)
-            for index, content in enumerate(run.contents):
-                at = run.first + index - base
-                if seen[at]:
-                    continue
-                seen[at] = 1
-                if not run.origin.persistent or is_stored and not contains(stub_id(content)):
-                    acked[at] = 1
-                if not acked[at]:
-                    kept += 1
-                    kept_bytes += run.size_at(index)
-            # What the segment has need not be folded again.
-            replayed.embedded.discard(range(run.first, run.end))
-            replayed.stored.discard(range(run.first, run.end))
-        newly = bytes(now and is_here and not before for now, is_here, before in zip(acked, seen, acked_before, strict=True))
-        segment.acks = [range(base + gone.start(), base + gone.end()) for gone in _GONE.finditer(newly)]
-        segment.unacked = kept
-        return kept, kept_bytes, highest
 
     # -- the hot path
 
@@ -228,6 +278,9 @@ class QueueIndex:
                 for part in missing:
                     self._ack(part)
                 return
+        for folding in self._folding:
+            if folding.count:
+                folding.discard(span)  # the segment is about to have them, so it must have the acks too
         for number in range(span[0] // self._entries, span[-1] // self._entries + 1):
             part = cut(span, number * self._entries, (number + 1) * self._entries)
             if not part:
@@ -235,6 +288,8 @@ class QueueIndex:
             segment = self._segments[number]
             segment.unacked -= len(part)
             assert segment.unacked >= 0, 'an entry was acked twice'
+            if not segment.unacked and segment.size:
+                self._emptied.add(number)
             last = segment.acks[-1] if segment.acks else None
             if last is not None and last.step == part.step == 1 and last.stop == part.start:
                 segment.acks[-1] = range(last.start, part.stop)
@@ -254,9 +309,11 @@ class QueueIndex:
             if (segment is None or not segment.unacked) and not self._embedded.known(span) and not self._stored.known(span):
                 continue
             if len(span) == self._entries and bisect_left(kept, high) == bisect_left(kept, low):
-                self._embedded.discard(span)
-                self._stored.discard(span)
+                for unfolded in (self._embedded, self._stored, *self._folding):
+                    unfolded.discard(span)
                 if segment is not None:
+                    if segment.size:
+                        self._emptied.add(number)
                     segment.unacked = 0
                     segment.acks = []
                     self._maps.pop(number, None)
@@ -283,58 +340,72 @@ class QueueIndex:
         """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; within one segment. Raises Damaged."""
         number = start // self._entries
         assert start < stop <= (number + 1) * self._entries, 'a read within one segment'
-        found = [Entries(piece, is_stored) for unfolded, is_stored in ((self._embedded, False), (self._stored, True))
-                 for piece in unfolded.between(start, stop)]
+        found = [Entries(piece, is_stored) for embedded, stored in ((self._embedded, self._stored), self._folding)
+                 for unfolded, is_stored in ((embedded, False), (stored, True)) for piece in unfolded.between(start, stop)]
         segment = self._segments.get(number)
-        if segment is not None and segment.unacked:
+        if segment is not None and segment.unacked and segment.size:
             found += self._read_segment(number, start, stop)
         found.sort(key=lambda entries: entries.run.first)
         return found
 
+    def take_read(self, start: int, stop: int) -> Read | None:
+        """The job that brings into memory what `read` of the same range wants; None if it needs no disk."""
+        number = start // self._entries
+        segment = self._segments.get(number)
+        if segment is None or not segment.unacked or not segment.size:
+            return None
+        table = self._maps.get(number)
+        if table is not None and all((number, block.offset) in self._loaded for block in table.blocks if block.first < stop and block.last >= start):
+            return None
+        return Read(self._disk, self._path(number), start, stop, segment, number, self._entries, table)
+
+    def loaded(self, job: Read) -> None:
+        """The job was run. What it brought is kept until the next one is handed in."""
+        self._loaded = {}
+        if job.table is None or job.is_damaged or self._segments.get(job.number) is not job.segment:
+            return
+        if job.number not in self._maps:
+            if job.segment.size != job.size:
+                return  # a flush came between: the table knows nothing of what it added
+            self._keep_table(job.number, job.table)
+        self._loaded = {(job.number, offset): entries for offset, entries in job.blocks.items()}
+
     def _read_segment(self, number: int, start: int, stop: int) -> Iterator[Entries]:
-        file = self._disk.open(self._path(number))
+        table = self._maps.get(number)
+        file = None
         try:
-            table = self._map(number, file)
+            if table is None:
+                file = self._disk.open(self._path(number))
+                table = read_table(file, self._segments[number].size, number * self._entries, self._entries)
+                self._keep_table(number, table)
+            self._maps.move_to_end(number)
             base = number * self._entries
             unread = bytearray(table.acked)  # a number may stand in two blocks after a crash: take it once
             for block in table.blocks:
                 if block.first >= stop or block.last < start:
                     continue
-                _, payload, _ = read_frame(file, block.offset)
-                for run, is_stored in decode_runs(payload[BLOCK.size:]):
+                entries = self._loaded.get((number, block.offset))
+                if entries is None:
+                    if file is None:
+                        file = self._disk.open(self._path(number))
+                    entries = read_block(file, block.offset)
+                for run, is_stored in entries:
                     low, high = max(start, run.first) - base, min(stop, run.end) - base
                     if low < high:
                         for live in _LIVE.finditer(unread, low, high):
                             yield Entries(run.part(live.start() + base - run.first, live.end() + base - run.first), is_stored)
                         unread[low:high] = b'\1' * (high - low)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
 
-    def _map(self, number: int, file: File) -> Table:
-        table = self._maps.get(number)
-        if table is None:
-            table = Table(self._entries)
-            base = number * self._entries
-            offset = 0
-            segment = self._segments[number]
-            while offset < segment.size:
-                head = file.read(offset, FRAME.size + BLOCK.size)
-                _, _, kind, size, _ = FRAME.unpack_from(head)
-                if kind == Kind.ENTRIES:
-                    first, last, _ = BLOCK.unpack_from(head, FRAME.size)
-                    table.blocks.append(Block(first, last, offset))
-                elif kind == Kind.ACKS:
-                    mark(table.acked, decode_spans(read_frame(file, offset)[1]), base)
-                else:
-                    raise Damaged(f'{self._path(number)}: a frame of kind {kind} at {offset}')
-                offset += FRAME.size + size
-            mark(table.acked, segment.acks, base)
-            self._maps[number] = table
-            if len(self._maps) > MAPS_KEPT:
-                self._maps.popitem(last=False)
-        else:
-            self._maps.move_to_end(number)
-        return table
+    def _keep_table(self, number: int, table: Table) -> None:
+        segment = self._segments[number]
+        mark(table.acked, segment.acks_on_their_way, number * self._entries)
+        mark(table.acked, segment.acks, number * self._entries)
+        self._maps[number] = table
+        if len(self._maps) > MAPS_KEPT:
+            self._maps.popitem(last=False)
 
     # -- folding
 
@@ -347,53 +418,86 @@ class QueueIndex:
     def has_unfolded(self) -> bool:
         return bool(self._embedded.count or self._stored.count)
 
-    def flush(self) -> Unsynced | None:
-        """Fold everything into segments; None if there was nothing to do.
+    @property
+    def has_emptied(self) -> bool:
+        """Whether there is a file of which nothing is wanted."""
+        return bool(self._emptied)
 
-        After an OSError some segments are done and the rest is as it was: a later flush goes on from there.
-        """
+    def take_removal(self) -> Flush | None:
+        """A flush that removes emptied files and writes nothing."""
+        assert self._flush is None, 'one flush at a time'
+        emptied = [number for number in sorted(self._emptied) if number in self._segments and not self._segments[number].unacked]
+        self._emptied = set()
+        if not emptied:
+            return None
+        self._flush = Flush(self._disk, self._directory, [], emptied, set(), False)
+        return self._flush
+
+    def take_flush(self, is_synced: bool = False) -> Flush | None:
+        """Fold everything into segments; None if there is nothing to do. The one before must have been `flushed`."""
+        assert self._flush is None, 'one flush at a time'
+        self._emptied = set()
         pieces: dict[int, list[Entries]] = {}
         for unfolded, is_stored in ((self._embedded, False), (self._stored, True)):
             for run in unfolded.runs:
                 for piece in run.without_holes():
                     for part in self._at_boundaries(piece):
                         pieces.setdefault(part.first // self._entries, []).append(Entries(part, is_stored))
+        parts, emptied = [], []
         for number in sorted(pieces.keys() | {n for n, segment in self._segments.items() if segment.acks or not segment.unacked}):
             segment = self._segments.setdefault(number, _Segment())
             if number in pieces or segment.unacked:
-                self._append(number, segment, pieces.get(number, []))
+                mine = pieces.get(number, [])
+                segment.unacked += sum(len(piece.run.contents) for piece in mine)
+                parts.append(_Part(number, mine, segment.acks, segment.size))
+                segment.acks_on_their_way, segment.acks = segment.acks, []
             else:
-                if segment.size:
-                    self._disk.delete(self._path(number))  # QS-22
-                    self._are_names_unsynced = True
-                del self._segments[number]
-                self._maps.pop(number, None)
-        if not self._unsynced and not self._are_names_unsynced:
+                emptied.append(number)
+        if not (parts or emptied or is_synced and (self._unsynced or self._are_names_unsynced)):
             return None
-        unsynced = Unsynced(self._disk, [self._disk.open(self._path(number)) for number in self._unsynced & self._segments.keys()],
-                            self._directory)
-        self._unsynced = set()
-        self._are_names_unsynced = False
-        return unsynced
+        self._folding = self._embedded, self._stored
+        self._embedded, self._stored = PendingRuns(), PendingRuns()
+        self._flush = Flush(self._disk, self._directory, parts, [number for number in emptied if self._segments[number].size], set(self._unsynced), is_synced)
+        for number in emptied:
+            if not self._segments[number].size:
+                del self._segments[number]
+        return self._flush
 
-    def _append(self, number: int, segment: _Segment, pieces: list[Entries]) -> None:
-        pieces.sort(key=lambda entries: entries.run.first)
-        buffers, added, size = encode(pieces, segment.acks, segment.size)
-        file = self._disk.open(self._path(number), create=True)
-        try:
-            if file.size() != segment.size:
-                file.truncate(segment.size)  # what a flush that failed has left
-            file.append(buffers)
-        finally:
-            file.close()
-        self._unsynced.add(number)
-        segment.size = size
-        segment.acks = []
-        for run, is_stored in pieces:
-            segment.unacked += len(run.contents)
-            (self._stored if is_stored else self._embedded).discard(range(run.first, run.end))
-        if number in self._maps:
-            self._maps[number].blocks += added
+    def flushed(self, flush: Flush) -> None:
+        """The flush was run."""
+        assert flush is self._flush
+        self._flush = None
+        self._folding = PendingRuns(), PendingRuns()
+        for part, (added, size) in zip(flush.parts, flush.results, strict=True):
+            segment = self._segments[part.number]
+            segment.size = size
+            segment.acks_on_their_way = []
+            if part.number in self._maps:
+                self._maps[part.number].blocks += added
+            self._unsynced.add(part.number)
+            self._are_names_unsynced = self._are_names_unsynced or not part.offset
+        for number in flush.emptied:
+            del self._segments[number]
+            self._maps.pop(number, None)
+            self._unsynced.discard(number)
+            self._are_names_unsynced = True
+        if flush.is_synced:
+            self._unsynced = set()
+            self._are_names_unsynced = False
+
+    @property
+    def is_flushing(self) -> bool:
+        """A flush was taken and not handed back."""
+        return self._flush is not None
+
+    def flush(self, is_synced: bool = False) -> None:
+        """A flush, here and now. After an OSError the next call goes on with it."""
+        flush = self._flush or self.take_flush(is_synced)
+        if flush is not None:
+            flush.run()
+            self.flushed(flush)
+            if is_synced and not flush.is_synced:
+                self.flush(True)
 
     def _at_boundaries(self, run: Run) -> Iterator[Run]:
         start = 0
@@ -405,24 +509,25 @@ class QueueIndex:
     # -- the end
 
     def terminate(self) -> dict[int, int]:
-        """Flush and sync; returns un-acked entries per segment, for the next start's `clean`."""
-        unsynced = self.flush()
-        if unsynced is not None:
-            unsynced.sync()
+        """Flush and sync, waiting for the disk; returns un-acked entries per segment, for the next start's `clean`."""
+        self.flush(True)
         return {number: segment.unacked for number, segment in self._segments.items()}
 
-    def delete(self) -> int:
-        """Remove the queue's directory, all or nothing (QS-23), and tell the journal."""
-        position = self._log.delete(self._queue)
-        self._disk.delete_tree(self._directory)
+    def forget(self) -> int:
+        """The queue is deleted: tell the journal, and know nothing any more. The files are left to `delete_files`."""
         self._segments.clear()
         self._maps.clear()
+        self._loaded.clear()
         self._embedded.clear()
         self._stored.clear()
-        return position
+        return self._log.delete(self._queue)
+
+    def delete_files(self) -> None:
+        """Remove the queue's directory, all or nothing (QS-23); waits for the disk. No flush may be under way."""
+        self._disk.delete_tree(self._directory)
 
     def _path(self, number: int) -> str:
-        return f'{self._directory}/{number}{SUFFIX}'
+        return segment_path(self._directory, number)
 
     def _file_size(self, number: int) -> int:
         try:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from struct import Struct, pack, unpack
 from typing import NamedTuple
 from zlib import crc32
@@ -40,7 +41,7 @@ from zlib import crc32
 import msgpack  # type: ignore[import-untyped]
 
 from .disk import File
-from .message import Origin
+from .message import BODY_SIZE_END, Origin, Sizes, body_sizes
 from .run import Run
 
 MAGIC = 0x57
@@ -172,6 +173,34 @@ def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
         sizes_of = run.measured()
         run.body_bytes = sizes_of * count if isinstance(sizes_of, int) else sum(sizes_of)
         yield run, bool(flags & _STORED)
+
+
+class RunHead(NamedTuple):
+    """A run without its contents."""
+
+    first: int
+    count: int
+    origin: Origin
+    is_stored: bool
+    body_sizes: Sizes
+
+
+def skim_runs(data: bytes) -> Iterator[RunHead]:
+    """The heads of the runs in `data`: what recovery wants to know of a backlog without making an object of every message."""
+    offset = 0
+    while offset < len(data):
+        first, count, flags, _, origin_size = RUN.unpack_from(data, offset)
+        offset += RUN.size
+        origin = decode_origin(data[offset:offset + origin_size])
+        offset += origin_size
+        if flags & _UNIFORM:
+            size = int.from_bytes(data[offset:offset + 4], 'big')
+            starts: Sequence[int] = range(offset + 4, offset + 4 + count * size, size) if size else [offset + 4] * count
+            offset += 4 + count * size
+        else:
+            ends = list(accumulate(unpack(f'>{count}I', data[offset:offset + 4 * count]), initial=offset + 4 * count))
+            starts, offset = ends[:-1], ends[-1]
+        yield RunHead(first, count, origin, bool(flags & _STORED), body_sizes([data[at:at + BODY_SIZE_END] for at in starts]))
 
 
 def record(type_: Type, queue: int, parts: list[bytes]) -> list[bytes]:

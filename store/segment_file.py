@@ -12,8 +12,11 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from .records import FRAME, Kind, encode_run, encode_spans, frame
+from .disk import File
+from .records import FRAME, Damaged, Kind, decode_runs, decode_spans, encode_run, encode_spans, frame, read_frame
 from .run import Run
+
+SUFFIX = '.idx'
 
 BLOCK_MESSAGES = 512
 BLOCK_BYTES = 256 << 10
@@ -41,6 +44,36 @@ class Table:
     def __init__(self, entries: int) -> None:
         self.blocks: list[Block] = []
         self.acked = bytearray(entries)
+
+
+def segment_path(directory: str, number: int) -> str:
+    return f'{directory}/{number}{SUFFIX}'
+
+
+def read_table(file: File, size: int, base: int, entries: int) -> Table:
+    """The table of the first `size` bytes of a segment's file, whose lowest number is `base`; the blocks themselves are not read. Raises Damaged."""
+    table = Table(entries)
+    offset = 0
+    while offset < size:
+        head = file.read(offset, FRAME.size + BLOCK.size)
+        if len(head) < FRAME.size:
+            raise Damaged('the file is shorter than it was')
+        _, _, kind, length, _ = FRAME.unpack_from(head)
+        if kind == Kind.ENTRIES:
+            first, last, _ = BLOCK.unpack_from(head, FRAME.size)
+            table.blocks.append(Block(first, last, offset))
+        elif kind == Kind.ACKS:
+            mark(table.acked, decode_spans(read_frame(file, offset)[1]), base)
+        else:
+            raise Damaged(f'a frame of kind {kind} at {offset}')
+        offset += FRAME.size + length
+    return table
+
+
+def read_block(file: File, offset: int) -> list[Entries]:
+    """The entries of the block at `offset`, acked or not. Raises Damaged."""
+    _, payload, _ = read_frame(file, offset)
+    return [Entries(run, is_stored) for run, is_stored in decode_runs(payload[BLOCK.size:])]
 
 
 def cut(span: range, start: int, stop: int) -> range:

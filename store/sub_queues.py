@@ -3,7 +3,8 @@
     q1 --> q2 --> delta --> q3 --> q4 -->          mostly a message skips most of it
     alpha  beta   disk      beta   alpha           (gamma where beta is said, if it has an index entry)
 
-- q1 and q4 hold messages whole. q2 and q3 hold them without bodies, as far as the bodies are in a message store. Delta is a range of numbers: all else is on disk.
+- q1 and q4 hold messages whole. q2 and q3 hold them without bodies, as far as the bodies are in a message store. A requeued message whose body had been paged out
+  goes back to q4 without it, for reading it here would wait for the disk: the one exception from QS-2. Delta is a range of numbers: all else is on disk.
 - q4 and q3 both empty means the queue is empty (QS-6): the step that takes the last of q3 refills it from delta, with q2 behind, or makes q1 the new q4.
 - A lazy queue uses delta and q3 alone; q3 is filled when the head is wanted (QS-7).
 
@@ -72,6 +73,8 @@ class SubQueues:
         """Transient messages below this number are left over from an earlier run, and gone."""
         self.lost = 0
         """Messages that could not be read back from the index."""
+        self.reads_ahead = False
+        """The owner has the disk read in time (`slice_wanted`): nothing here waits for it."""
 
     def __len__(self) -> int:
         return self.q4.count + self.q3.count + self.delta.count + self.q2.count + self.q1.count
@@ -83,13 +86,11 @@ class SubQueues:
     @property
     def ram_count(self) -> int:
         """Messages whose bodies are in memory."""
-        return self.q4.count + self.q1.count + sum(len(run.contents) for queue in (self.q3, self.q2) for run in queue.runs
-                                                   if not run.kind & ABSENT)
+        return self.q1.count + sum(len(run.contents) for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT)
 
     @property
     def ram_bytes(self) -> int:
-        return self.q4.body_bytes + self.q1.body_bytes + sum(run.body_bytes for queue in (self.q3, self.q2) for run in queue.runs
-                                                             if not run.kind & ABSENT)
+        return self.q1.body_bytes + sum(run.body_bytes for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT)
 
     # -- in and out
 
@@ -103,8 +104,8 @@ class SubQueues:
             self.q4.push(run)  # everything behind q3 is empty as well
 
     def head(self) -> Run | None:
-        """The run at the head, left there."""
-        if self.is_lazy and not self.q3.count and self.delta.count:
+        """The run at the head, left there; None if there is none, or it is on disk and the owner reads ahead."""
+        if self.is_lazy and not self.q3.count and self.delta.count and not self.reads_ahead:
             self.load_from_delta()
         source = self.q4 if self.q4.count else self.q3
         return source.runs[0] if source.count else None
@@ -129,11 +130,40 @@ class SubQueues:
             assert not self.q2.count and not self.q4.count
             self.q4, self.q1 = self.q1, self.q4  # q1 becomes the fast path
 
-    def load_from_delta(self) -> None:
-        """Move the first messages of delta to q3; all of q2 behind them if that was the end of delta."""
+    def available(self, limit: int) -> int:
+        """How many messages at the head, up to `limit`, can be taken without reading the disk. The last of q3 stays there while delta has more (QS-5)."""
+        count = 0
+        for queue in (self.q4, self.q3):
+            for run in queue.runs:
+                readable = self._place.readable(run)
+                count += readable
+                if readable < len(run.contents) or count > limit:
+                    return min(count, limit)
+        return count - 1 if self.delta.count and self.q3.count and not self.is_lazy and count else count
+
+    def unread(self) -> Iterator[Run]:
+        """The runs at the head, as far as they are read before anything of delta."""
+        return iter([*self.q4.runs, *self.q3.runs])
+
+    def slice_wanted(self) -> range | None:
+        """The numbers of delta that should be read now; None if enough is in memory."""
+        delta = self.delta
+        if not delta.count or self.q4.count + self.q3.count >= DELTA_READ:
+            return None
+        return self._first_slice()
+
+    def _first_slice(self) -> range:
+        delta = self.delta
+        return range(delta.start, min(self._index.boundary_after(delta.start), delta.start + DELTA_READ, delta.end))
+
+    def load_from_delta(self, slices: int | None = None) -> None:
+        """Move the first messages of delta to q3; all of q2 behind them if that was the end of delta. Looks at no more than so many slices."""
         delta = self.delta
         while not delta.is_blank:
-            stop = min(self._index.boundary_after(delta.start), delta.start + DELTA_READ, delta.end)
+            if slices == 0:
+                return
+            slices = None if slices is None else slices - 1
+            stop = self._first_slice().stop
             kept = self._live(delta.start, stop)
             delta.start = stop
             for run in kept:
@@ -179,7 +209,6 @@ class SubQueues:
         limit = None if self.is_lazy else self.q3.runs[0].first if self.q3.count else float('inf')
         for run in runs:
             if limit is not None and run.first < limit:
-                self._place.load(run)
                 whole.append(run)
                 continue
             size = len(run.contents)
@@ -235,16 +264,25 @@ class SubQueues:
             quota -= len(run.contents)
             self.to_delta(run)
 
-    def become_lazy(self) -> None:
-        """Everything to q3 and delta, whatever it takes (section 7.2)."""
-        self.alphas_to_betas(self.q1.count + self.q4.count)
-        self.betas_to_deltas(self.q3.count + self.q2.count)
-        self.is_lazy = True
+    def become_lazy(self, quota: int) -> bool:
+        """Move up to `quota` messages of each kind towards q3 and delta (section 7.2); True once the queue is lazy."""
+        self.alphas_to_betas(quota)
+        self.is_lazy = not self.q1.count and not self.q4.count and self.q2.count <= quota
+        if self.is_lazy:
+            while self.q2.count:
+                self.betas_to_deltas(self.q2.count + self.q3.count)
+        else:
+            self.betas_to_deltas(quota)
+        return self.is_lazy
 
-    def become_default(self) -> None:
-        self.is_lazy = False
+    def become_default(self) -> bool:
+        """True once the queue is of the default mode: something of delta must be in q3 (QS-5)."""
         if not self.q3.count and self.delta.count:
+            if self.reads_ahead:
+                return False
             self.load_from_delta()
+        self.is_lazy = False
+        return True
 
     # -- looking
 
@@ -289,7 +327,7 @@ class SubQueues:
                 at = run.end
                 assert not run.kind & ABSENT or run.kind & IN_STORE, 'QS-10'
                 assert not run.origin.persistent or run.kind & INDEXED, 'QS-10'
-                assert not run.kind & ABSENT or part is q2 or part is q3, 'QS-2'
+                assert not run.kind & ABSENT or part is not q1, 'QS-2'
                 assert not run.kind & TO_STORE or run.kind & ABSENT or part is q1 or part is q4, 'QS-2'
         if self.is_lazy:
             assert not q1.count and not q2.count and not q4.count, 'QS-7'

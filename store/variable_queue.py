@@ -10,8 +10,17 @@ Durability comes back as positions: whoever writes the journal and the persisten
 `invoke('store', position)` when everything up to there is durable. A publish is confirmed when the entry is, and the body if it
 is in the store (QS-17). What is consumed and acked meanwhile is confirmed by the same positions, so each number once (QS-18).
 
-Paging happens in `set_ram_duration_target` and `handle_info` alone (QS-15). It may flush the index: `take_unsynced` gives what
-must be synced before the journal gives up a file.
+Paging happens in `set_ram_duration_target` and `handle_info` alone (QS-15).
+
+Who waits for the disk
+----------------------
+Alone, a variable queue reads and writes segments when it has to. With `reads_ahead` it never does; its owner runs jobs in another thread instead:
+
+    load = queue.prepare();                  load.run(), and read the bodies of load.wanted;     queue.prepared(load, bodies)
+    flush = queue.take_flush(is_synced);     flush.run();                                        queue.flushed(flush)
+
+`available` tells what can be taken from the head as it is, and everything that takes from the head takes no more than that.
+`wants_flush` tells that a flush would free memory; one that is synced must be made before the journal gives up a file.
 """
 
 from __future__ import annotations
@@ -19,21 +28,39 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from typing import Any
 
 from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
 from .journal import Replayed
 from .message import Delivery, Message, Origin
-from .paging import IO_BATCH_SIZE, Paging
-from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
-from .queue_index import SEGMENT_ENTRIES, QueueIndex, Unsynced
+from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
+from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted
+from .queue_index import SEGMENT_ENTRIES, Flush, QueueIndex, Read, Scan
 from .rates import Rates
 from .run import PendingRuns, Run, spans
 from .sub_queues import Delta, SubQueues
 
 LAZY_UNFOLDED_BYTES = 512 << 10
 """A lazy queue keeps no more than this in memory between two flushes (D-12)."""
+READ_BYTES = 4 << 20
+"""Bodies that one load brings into memory."""
+UNBOUNDED = 1 << 62
+
+
+@dataclass
+class Load:
+    """What must be read so that the head of `queue` is in memory. `wanted` are ids of bodies in the stores."""
+
+    queue: VariableQueue
+    read: Read | None
+    wanted: Wanted
+
+    def run(self) -> None:
+        """The part that concerns the index; in another thread."""
+        if self.read is not None:
+            self.read.run()
 
 
 class VariableQueue(BackingQueue):
@@ -44,7 +71,7 @@ class VariableQueue(BackingQueue):
 
     def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, replayed: Replayed | None = None,
                  sync: Callable[[], None] = lambda: None, embed_below: int = EMBED_BELOW, io_batch_size: int = IO_BATCH_SIZE,
-                 segment_entries: int = SEGMENT_ENTRIES, clock: Callable[[], float] = time.monotonic) -> None:
+                 segment_entries: int = SEGMENT_ENTRIES, clock: Callable[[], float] = time.monotonic, reads_ahead: bool = False) -> None:
         self._index = index
         self._persistent = persistent
         self._replayed = replayed
@@ -52,35 +79,51 @@ class VariableQueue(BackingQueue):
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
         self.sub_queues = SubQueues(self._place, self._pending)
+        self.sub_queues.reads_ahead = reads_ahead
+        self._reads_ahead = reads_ahead
+        self._scan: Scan | None = None
+        self._mode = 'default'
         self._next = 0
         self._watermark = 0  # everything below was at the head once (D-5)
         self._rates = Rates(clock)
         self._unconfirmed: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
         self._confirmed: list[tuple[int, int]] = []
         self._journal_position = self._journal_durable = self._store_durable = 0
-        self._unsynced: list[Unsynced] = []
-        self.disk_error: OSError | None = None
-        """Why the last flush of the index failed, if it did."""
+        self.wants_flush = False
+        """A flush would free memory, or remove files."""
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
         """`paging.is_due`: the last round had more to do; call `handle_info`."""
 
     # -- life
 
-    def init(self, recover: Recover | dict[str, Any]) -> None:
-        replayed, self._replayed = self._replayed, None
+    def scan(self, recover: Recover | dict[str, Any]) -> list[range]:
+        """The first half of `init`, for an owner who must ask elsewhere which bodies there are: numbers of those that are wanted. Waits for the disk."""
         if recover is Recover.NEW:
-            self._index.recover(None, {})
+            return []
+        replayed, self._replayed = self._replayed, None
+        self._scan = self._index.scan(replayed, recover.get('segments') if isinstance(recover, dict) else None)
+        return [] if self._scan is None else self._scan.stored
+
+    def init(self, recover: Recover | dict[str, Any]) -> None:
+        prefix = self._place.prefix
+        self.init_without(recover, [number for span in self.scan(recover) for number in span
+                                    if not self._persistent.contains(prefix + number.to_bytes(8, 'big'))])
+
+    def init_without(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> None:
+        """The second half: all bodies are there but those of the numbers `missing`. Waits for the disk."""
+        if recover is Recover.NEW:
             return
         terms = recover if isinstance(recover, dict) else {}
-        found = self._index.recover(replayed, terms.get('segments'), self._persistent.contains)
-        if found is None:
+        if self._scan is None:
             count, body_bytes = terms['persistent_count'], terms['persistent_bytes']
             self._next, self._watermark = terms['next_seq_id'], terms['next_deliver_seq_id']
         else:
             # Whatever the terms say, a count made by looking overrides it (D-7); all may have been delivered before (C-5, C-7).
+            found = self._index.without(self._scan, missing)
+            self._scan = None
             count, body_bytes = found.messages, found.body_bytes
             self._next = self._watermark = max(found.next_number, terms.get('next_seq_id', 0))
-            self.flush_index()
+            self.flush_index(True)
         self.sub_queues.transient_threshold = self._next
         if count:
             self._place.has_bodies = True
@@ -88,10 +131,8 @@ class VariableQueue(BackingQueue):
             self.sub_queues.load_from_delta()
 
     def terminate(self) -> dict[str, Any]:
-        """Pending persistent messages are ready after the restart, and counted."""
+        """Waits for the disk. Pending persistent messages are ready after the restart, and counted."""
         count, body_bytes = self._persistent_counts()
-        for unsynced in self.take_unsynced():
-            unsynced.sync()
         return {'next_seq_id': self._next, 'next_deliver_seq_id': self._watermark, 'persistent_count': count, 'persistent_bytes': body_bytes,
                 'segments': self._index.terminate()}
 
@@ -100,29 +141,89 @@ class VariableQueue(BackingQueue):
         return sub.q4, sub.q3, sub.q2, sub.q1
 
     def delete_and_terminate(self) -> None:
-        self.purge()
-        self.purge_acks()
-        self._index.delete()
+        """With `reads_ahead` the files stay for `delete_files`."""
+        if self._place.has_bodies:
+            self.purge()
+            self.purge_acks()
+        self._index.forget()
+        self.sub_queues.clear()
+        self._pending.clear()
+        if not self._reads_ahead:
+            self.delete_files()
 
-    def take_unsynced(self) -> list[Unsynced]:
-        """What was flushed since the last call. The journal may retire files only after these are synced (QS-21)."""
-        unsynced, self._unsynced = self._unsynced, []
-        return unsynced
+    def delete_files(self) -> None:
+        """Waits for the disk; after `delete_and_terminate`, and when no job is under way."""
+        self._index.delete_files()
 
-    def flush_index(self) -> bool:
-        """Fold what the journal alone has into segments: the journal is about to give up files, or memory is wanted.
+    # -- the disk
 
-        False if the disk refused: nothing is lost, as the journal still has it all, and a later flush goes on; `disk_error` says why (QS-35).
-        """
-        try:
-            unsynced = self._index.flush()
-        except OSError as error:
-            self.disk_error = error
-            return False
-        self.disk_error = None
-        if unsynced is not None:
-            self._unsynced.append(unsynced)
-        return True
+    def flush_index(self, is_synced: bool = False) -> None:
+        """Fold what the journal alone has into segments, here and now. After an OSError nothing is lost, and the next flush goes on with it."""
+        self.wants_flush = False
+        self._index.flush(is_synced)
+
+    def take_flush(self, is_synced: bool = False) -> Flush | None:
+        """The job that folds what the journal alone has into segments; None if there is nothing. One at a time."""
+        self.wants_flush = False
+        return self._index.take_flush(is_synced)
+
+    @property
+    def wants_removal(self) -> bool:
+        """There are files of which nothing is wanted."""
+        return self._index.has_emptied
+
+    def take_removal(self) -> Flush | None:
+        """The job that removes them; as a flush, and not beside one."""
+        return self._index.take_removal()
+
+    def flushed(self, flush: Flush) -> None:
+        self._index.flushed(flush)
+
+    @property
+    def is_flushing(self) -> bool:
+        return self._index.is_flushing
+
+    def _request_flush(self) -> None:
+        if self._reads_ahead:
+            self.wants_flush = True
+        else:
+            self.flush_index()
+
+    def available(self, limit: int) -> int:
+        return self.sub_queues.available(limit)
+
+    def prepare_pending(self, tags: Sequence[int]) -> Load | None:
+        """The job after which `ackfold` of the pending messages `tags` reads nothing, if it is called at once; None if none is needed."""
+        found: list[Run] = []
+        for run, index in self._pending.find(tags):
+            if run.kind & ABSENT:
+                found.append(self._slot(run, index))
+        wanted = self._place.wanted(found, UNBOUNDED)
+        return Load(self, None, wanted) if wanted.persistent or wanted.transient else None
+
+    def prepare(self) -> Load | None:
+        """What is at hand without the disk is done at once; the job that reads the rest, None if there is nothing to read. One at a time."""
+        sub = self.sub_queues
+        read = None
+        while (span := sub.slice_wanted()) is not None:
+            read = self._index.take_read(span.start, span.stop)
+            if read is not None:
+                break
+            sub.load_from_delta(1)
+        if self._mode == 'default' and sub.is_lazy:
+            sub.become_default()
+        wanted = Wanted([], []) if sub.available(1) else self._place.wanted(sub.unread(), READ_BYTES)
+        return Load(self, read, wanted) if read is not None or wanted.persistent or wanted.transient else None
+
+    def prepared(self, load: Load, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]) -> None:
+        """The job was run, and the bodies of `load.wanted` were read, in that order."""
+        if load.wanted.persistent or load.wanted.transient:
+            self._place.loaded(load.wanted, persistent, transient)
+        if load.read is not None:
+            self._index.loaded(load.read)
+            span = self.sub_queues.slice_wanted()
+            if span is not None and (self._index.take_read(span.start, span.stop) is None or load.read.is_damaged):
+                self.sub_queues.load_from_delta(1)
 
     # -- in
 
@@ -135,7 +236,7 @@ class VariableQueue(BackingQueue):
             self._write(run, confirm)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unfolded_bytes > LAZY_UNFOLDED_BYTES:
-            self.flush_index()
+            self._request_flush()
         return range(first, end)
 
     def publish_delivered(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
@@ -193,6 +294,8 @@ class VariableQueue(BackingQueue):
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
         deliveries: list[Delivery] = []
+        if self._reads_ahead:
+            count = self.available(count)
         for run in self._take(count):
             for whole, contents in self._readable(run):
                 last = deliveries[-1] if deliveries else None
@@ -242,6 +345,8 @@ class VariableQueue(BackingQueue):
     def drop(self, count: int, ack_required: bool) -> Dropped:
         dropped = dropped_bytes = 0
         tags: list[int] = []
+        if self._reads_ahead:
+            count = self.available(count)
         for run in self._take(count):
             dropped += len(run.contents)
             dropped_bytes += run.body_bytes
@@ -273,6 +378,8 @@ class VariableQueue(BackingQueue):
         """Take from the head while `pred` holds. The next head is looked at where it is, so nothing needs putting back."""
         taken: list[Run] = []
         count = swept_bytes = 0
+        if self._reads_ahead:
+            limit = self.available(limit)
         while (head := self.sub_queues.head()) is not None:
             passing = 0
             most = min(len(head.contents), limit - count)
@@ -286,7 +393,7 @@ class VariableQueue(BackingQueue):
                 taken.append(run)
             if is_done:
                 return Swept(count, swept_bytes, expiry, False, passing == most), taken
-        return Swept(count, swept_bytes, None, True, False), taken
+        return Swept(count, swept_bytes, None, not len(self), bool(len(self))), taken
 
     def ack(self, tags: Sequence[int]) -> int:
         pending = self._pending
@@ -357,10 +464,12 @@ class VariableQueue(BackingQueue):
         return self._pending.body_bytes
 
     def head(self) -> Message | None:
+        """With an empty content if the body is on disk and the owner reads ahead."""
         run = self.sub_queues.head()
         if run is None:
             return None
-        content, = self._place.read(run.part(0, 1))
+        first = run.part(0, 1)
+        content = self._place.read(first)[0] if not self._reads_ahead or self._place.readable(first) else b''
         return Message(run.first, content or b'', run.origin, run.expiry, run.redelivered or run.first < self._watermark)
 
     def head_expiry(self) -> int | None:
@@ -398,10 +507,12 @@ class VariableQueue(BackingQueue):
 
     def _content(self, run: Run, index: int) -> bytes | None:
         if run.kind & ABSENT:
-            stub = Run(run.first + index, [run.contents[index]], run.origin, run.expiry, run.redelivered, 0, 0, run.kind)
-            return self._place.read(stub)[0]
+            return self._place.read(self._slot(run, index))[0]
         content: bytes = run.contents[index]
         return content
+
+    def _slot(self, run: Run, index: int) -> Run:
+        return Run(run.first + index, [run.contents[index]], run.origin, run.expiry, run.redelivered, 0, 0, run.kind)
 
     def info(self, key: str) -> Any:
         sub = self.sub_queues
@@ -440,13 +551,18 @@ class VariableQueue(BackingQueue):
     # -- memory
 
     def set_queue_mode(self, mode: str) -> None:
-        if (mode == 'lazy') == self.sub_queues.is_lazy:
-            return
+        self._mode = mode
         if mode == 'lazy':
-            self.sub_queues.become_lazy()
-            self.flush_index()
-        else:
-            self.sub_queues.become_default()
+            self._convert()
+        elif self.sub_queues.is_lazy:
+            self.sub_queues.become_default()  # if the disk must be read first, `prepare` goes on with it
+
+    def _convert(self) -> None:
+        """Go on becoming lazy; an owner who reads ahead sees to it that this goes in steps."""
+        if self._mode == 'lazy' and not self.sub_queues.is_lazy:
+            is_done = self.sub_queues.become_lazy(PAGING_QUOTA if self._reads_ahead else UNBOUNDED)
+            self._request_flush()
+            self.paging.is_due = self.paging.is_due or not is_done
 
     def set_ram_duration_target(self, seconds: float) -> None:
         self.paging.set_duration(seconds)
@@ -457,7 +573,8 @@ class VariableQueue(BackingQueue):
 
     def _page(self) -> None:
         if self.paging.round():
-            self.flush_index()
+            self._request_flush()
+        self._convert()
 
     # -- events
 
@@ -470,7 +587,7 @@ class VariableQueue(BackingQueue):
         self._sync()
 
     def handle_pre_hibernate(self) -> None:
-        self.flush_index()
+        self._request_flush()
 
     def resume(self) -> None:
         self._page()

@@ -1,33 +1,21 @@
-"""What a virtual host has on disk, opened, kept and closed in the right order (section 10.1). No actors: whoever owns it lends it a thread.
+"""The store of a virtual host as a whole, in one thread and without actors: for programs that want the engines alone, and for looking at how they play together.
 
-    vhosts/<id>/config                    u16 segment entries: fixed at first use (D-2)
-    vhosts/<id>/journal/<n>.wal           see `journal`
-    vhosts/<id>/queues/<number>/<n>.idx   see `queue_index`; number is hexadecimal
-    vhosts/<id>/persistent/<n>.rdq        see `rdq_file`, as for transient/
-    vhosts/<id>/recovery, …-index         LMDB: see `recovery_terms`, `location_index`
-
-A queue of priorities is several queues to everything below: its levels' **number** is `queue id << 8 | priority`.
-
-Start: terms are read and durably cleared, so that a crash from then on is an unclean end; the journal is replayed; the persistent
-store believes its index only if every queue has terms and the journal is empty, and else recounts its references from the queues'
-indexes. Then `open_queue` recovers one queue after the other.
-
-Work: everything that waits for the disk is in `Work`, to be run in another thread, one at a time:
+A node has processes instead (`actors.vhost`, `actors.journal`, `actors.message_store`, `actors.queue.durability`), on the same engines and in the same order; see
+`vhost_dir` for what is where. Here everything that waits for the disk is in `Work`, to be run in another thread, one at a time:
 
     work = store.take_work()     # None if nothing waits
     work.run()                   # in another thread: bodies first, then segments, then the journal
     store.done(work)             # queues hear what is durable; drain their confirms
 
-When the journal has closed files, `done` lets every queue fold; the segments are synced with the next work, and only then are the
-files retired. That waits until every queue is open: what only the journal has of one that is not must not be given up.
-
-Stop: queues, journal, stores, and the terms last of all: a crash anywhere in between leaves an unclean end (C-21).
+When the journal has closed files every queue is folded with the next work, and only then are the files retired. That waits until every queue is open: what only the
+journal has of one that is not must not be given up. Reading is done where it is asked for.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +24,40 @@ from .bodies import StoreBodies, StoreWork
 from .disk import Disk
 from .journal import Batch as JournalBatch
 from .journal import Journal, Replayed
+from .log_writer import LogWriter
 from .placement import EMBED_BELOW
 from .priority_queue import PriorityQueue
-from .queue_index import SEGMENT_ENTRIES, QueueIndex, Unsynced
-from .recovery_terms import RecoveryTerms
+from .queue_index import SEGMENT_ENTRIES, Flush, QueueIndex
+from .run import Run
 from .store_engine import FILE_LIMIT
 from .variable_queue import VariableQueue
+from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, QUEUES, TRANSIENT, leave_vhost, open_vhost, queue_directory
 
-LEVEL_BITS = 8
+
+class DirectLog:
+    """The `queue_index.Log` of queues that share a thread with their journal: positions are the journal's."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._writer = LogWriter()
+
+    def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
+        self._writer.publish(queue, run, is_stored)
+        return self._passed_on()
+
+    def ack(self, queue: int, spans: Sequence[range]) -> int:
+        self._writer.ack(queue, spans)
+        return self._passed_on()
+
+    def delete(self, queue: int) -> int:
+        self._writer.knows(queue, 0)
+        self._writer.delete(queue)
+        return self._passed_on()
+
+    def _passed_on(self) -> int:
+        for part in self._writer.take():
+            self._journal.append(part.queue, part.parts, part.records, part.next_number)
+        return self._journal.position
 
 
 @dataclass
@@ -53,7 +67,7 @@ class Work:
     journal: Journal
     journal_batch: JournalBatch | None
     stores: list[tuple[StoreBodies, StoreWork]]
-    unsynced: list[Unsynced]
+    flushes: list[tuple[VariableQueue, Flush]]
     folds: int
     """The journal's file below which all is folded once this is done; 0 = no fold."""
 
@@ -61,9 +75,8 @@ class Work:
         # A body before its index entry: an entry whose body is missing is dropped at recovery (C-3), which is only work wasted.
         for _, work in self.stores:
             work.write()
-        while self.unsynced:
-            self.unsynced[-1].sync()
-            self.unsynced.pop()
+        for _, flush in self.flushes:
+            flush.run()
         if self.journal_batch is not None:
             self.journal.commit(self.journal_batch)
             self.journal.unlink_retired(self.journal_batch)
@@ -72,23 +85,21 @@ class Work:
 
 
 class VhostStore:
-    """See the module. `index_root` is a directory of the operating system for the LMDB environments; `path` is on `disk`; `boot_id` as of `StoreEngine`."""
+    """See the module. `disk` is the vhost's directory, `root` one of the operating system for the LMDB environments; `boot_id` as of `StoreEngine`."""
 
-    def __init__(self, disk: Disk, path: str, index_root: str, segment_entries: int = SEGMENT_ENTRIES, embed_below: int = EMBED_BELOW,
+    def __init__(self, disk: Disk, root: str, segment_entries: int = SEGMENT_ENTRIES, embed_below: int = EMBED_BELOW,
                  clock: Callable[[], float] = time.monotonic, journal_file_limit: int | None = None, store_file_limit: int = FILE_LIMIT,
                  boot_id: str | None = None) -> None:
         self._disk = disk
-        self._path = path
+        self._root = root
         self._embed_below = embed_below
         self._clock = clock
-        for name in ('journal', 'queues'):
-            disk.make_dir(f'{path}/{name}')
-        self._segment_entries = self._configured(segment_entries)
-        self._terms = RecoveryTerms(f'{index_root}/recovery')
+        self._segment_entries = segment_entries
         limits = {} if journal_file_limit is None else {'file_limit': journal_file_limit}
-        self.journal = Journal(disk, f'{path}/journal', **limits)
-        self.persistent = StoreBodies(disk, f'{path}/persistent', f'{index_root}/persistent-index', True, store_file_limit, boot_id)
-        self.transient = StoreBodies(disk, f'{path}/transient', f'{index_root}/transient-index', False, store_file_limit)
+        self.journal = Journal(disk, JOURNAL, **limits)
+        self._log = DirectLog(self.journal)
+        self.persistent = StoreBodies(disk, PERSISTENT, f'{root}/{PERSISTENT}/index', True, store_file_limit, boot_id)
+        self.transient = StoreBodies(disk, TRANSIENT, f'{root}/{TRANSIENT}/index', False, store_file_limit)
         self._replayed: dict[int, Replayed] = {}
         self._known_terms: dict[int, dict[str, Any]] = {}
         self._queues: dict[int, BackingQueue] = {}
@@ -96,51 +107,32 @@ class VhostStore:
         self._fold = 0
         self._is_working = False
 
-    def _configured(self, segment_entries: int) -> int:
-        path = f'{self._path}/config'
-        file = self._disk.open(path, create=True)
-        try:
-            if file.size() < 2:
-                file.truncate(0)
-                file.append([segment_entries.to_bytes(2, 'big')])
-                file.sync()
-                self._disk.sync_dir(self._path)
-            return int.from_bytes(file.read(0, 2), 'big')
-        finally:
-            file.close()
-
     # -- start and stop
 
     def recover(self, durable_queues: set[int]) -> None:
         """Find what is there of the queues named, by id; what belongs to no other queue is deleted (C-17)."""
-        terms = self._terms.take_all()
-        self._known_terms = {queue: terms[queue] for queue in terms.keys() & durable_queues}
-        root = f'{self._path}/queues'
-        self._disk.sweep_tombstones(root)
-        numbers = {int(name, 16) for name in self._disk.list(root)}
-        for number in numbers:
-            if number >> LEVEL_BITS not in durable_queues:
-                self._disk.delete_tree(f'{root}/{number:x}')
-        self._replayed = {number: replayed for number, replayed in self.journal.recover().items()
-                          if number >> LEVEL_BITS in durable_queues}
+        found = open_vhost(self._disk, self._root, durable_queues, self._segment_entries)
+        self._segment_entries = found.segment_entries
+        self._replayed = {number: replayed for number, replayed in self.journal.recover().items() if number >> LEVEL_BITS in durable_queues}
         self.transient.recover(may_trust=False)
-        is_clean = all(queue in self._known_terms for queue in {number >> LEVEL_BITS for number in numbers | self._replayed.keys()}
-                       & durable_queues) and all(replayed.is_empty for replayed in self._replayed.values())
-        if not is_clean:
-            self._known_terms = {}  # counts in terms are believed only if everything ended cleanly (D-7)
+        is_clean = found.is_clean([number for number, replayed in self._replayed.items() if not replayed.is_empty])
+        kept = sorted(found.numbers | self._replayed.keys())
         # Of a queue that is no more the store would keep the bodies for ever.
-        is_complete = terms.keys() | {number >> LEVEL_BITS for number in numbers} <= durable_queues
-        kept = sorted(number for number in numbers | self._replayed.keys() if number >> LEVEL_BITS in durable_queues)
-        self.persistent.recover(is_clean and is_complete, lambda: self._references(kept))
+        is_trusted = self.persistent.recover(is_clean and found.is_complete, lambda: self._references(kept))
+        # Counts in terms are believed only if everything ended cleanly (D-7).
+        self._known_terms = dict(found.terms) if is_clean and is_trusted else {}
 
     def _references(self, numbers: list[int]) -> Iterator[list[bytes]]:
         for number in numbers:
-            yield list(self._index(number).stored_ids(self._replayed.get(number)))
+            # What is looked at here is looked at again by the queue, so it must be left as it was.
+            found = self._index(number).scan(copy.deepcopy(self._replayed.get(number)), None)
+            prefix = number.to_bytes(8, 'big')
+            yield [prefix + message.to_bytes(8, 'big') for span in (found.stored if found is not None else []) for message in span]
 
     def open_queue(self, queue: int, max_priority: int | None = None) -> BackingQueue:
         """A queue, recovered with whatever there is of it; new if there is nothing."""
         terms = self._known_terms.pop(queue, None)
-        numbers = {int(name, 16) for name in self._disk.list(f'{self._path}/queues')} | self._replayed.keys()
+        numbers = {int(name, 16) for name in self._disk.list(QUEUES)} | self._replayed.keys()
         recover = terms or (Recover.NON_CLEAN if any(number >> LEVEL_BITS == queue for number in numbers) else Recover.NEW)
         if max_priority is None:
             opened: BackingQueue = self._make(queue << LEVEL_BITS)
@@ -157,14 +149,13 @@ class VhostStore:
         return made
 
     def _index(self, number: int) -> QueueIndex:
-        return QueueIndex(self._disk, f'{self._path}/queues/{number:x}', number, self.journal, self._segment_entries)
+        return QueueIndex(self._disk, queue_directory(number), number, self._log, self._segment_entries)
 
     def reopen_queue(self, queue: int, max_priority: int | None = None) -> BackingQueue:
         """A queue whose process failed, alone, from what is on disk (section 10.1)."""
         del self._queues[queue]
         for number in [number for number in self._variable if number >> LEVEL_BITS == queue]:
-            for unsynced in self._variable.pop(number).take_unsynced():
-                unsynced.sync()
+            del self._variable[number]
         self.write_all()
         for number, replayed in self.journal.replay().items():
             if number >> LEVEL_BITS == queue:
@@ -184,8 +175,7 @@ class VhostStore:
         self.journal.close_folded()
         self.persistent.close()
         self.transient.close()
-        self._terms.put_all(terms)
-        self._terms.close()
+        leave_vhost(self._root, terms)
 
     # -- work
 
@@ -194,19 +184,21 @@ class VhostStore:
         if self._is_working:
             return None
         stores = [(store, work) for store in (self.persistent, self.transient) if (work := store.take_work()) is not None]
-        unsynced = [entry for queue in self._variable.values() for entry in queue.take_unsynced()]
+        folds, self._fold = self._fold, 0
+        flushes = [(queue, flush) for queue in self._variable.values() if (flush := queue.take_flush(True)) is not None] if folds else []
         journal_batch = self.journal.take_batch()
-        if not (stores or unsynced or journal_batch or self._fold):
+        if not (stores or flushes or journal_batch or folds):
             return None
         self._is_working = True
-        folds, self._fold = self._fold, 0
-        return Work(self.journal, journal_batch, stores, unsynced, folds)
+        return Work(self.journal, journal_batch, stores, flushes, folds)
 
     def done(self, work: Work) -> None:
         """The work has run: tell the queues what is durable, and go on with giving up journal files."""
         self._is_working = False
         for store, store_work in work.stores:
             store.done(store_work)
+        for queue, flush in work.flushes:
+            queue.flushed(flush)
         if work.journal_batch is not None:
             self.journal.committed(work.journal_batch)
         for queue in self._variable.values():
@@ -215,9 +207,7 @@ class VhostStore:
         if work.folds:
             self.journal.retire(work.folds)
         elif self.journal.closed_files and all(replayed.is_empty for replayed in self._replayed.values()):
-            current = self.journal.current
-            if all([queue.flush_index() for queue in self._variable.values()]):
-                self._fold = current
+            self._fold = self.journal.current
 
     def write_all(self) -> None:
         """All work, here and now."""

@@ -1,4 +1,4 @@
-"""Which backing queue a queue gets: one in memory, or one for each priority level."""
+"""Which backing queue a queue gets on a node that keeps everything in memory; on others `Durability` opens it."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from ...store.priority_queue import PriorityQueue
 from ..arguments import QueueSettings
 
 
-def open_backing_queue(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
+def open_in_memory(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
     """A new, initialised backing queue; `clock` gives monotonic seconds."""
     backing: BackingQueue
     if settings.max_priority is not None:

@@ -35,7 +35,12 @@ class Dispatch:
         if expiry.is_needed and not expiry.expire():
             return
         while len(consumers) and len(backing):
-            shares, taken = consumers.share(1 if expiry.is_needed and expiry.is_uneven else min(len(backing), DELIVERY_BATCH))
+            ready = backing.available(1 if expiry.is_needed and expiry.is_uneven else DELIVERY_BATCH)
+            if not ready:
+                if any(consumer.capacity > 0 or consumer.awaits_slots for consumer in consumers):
+                    queue.prepare()         # the head is on disk; there is work again when it was read
+                return
+            shares, taken = consumers.share(ready)
             if not taken:
                 self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
                 self._return_all_slots()        # its consumers cannot use them now, those on other queues might
@@ -46,6 +51,7 @@ class Dispatch:
             else:
                 for consumer, start, stop, _ in shares:
                     self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
+            queue.prepare()         # what comes next may be on disk, and is read while this is sent
             if expiry.is_needed and not expiry.expire():
                 return
         if not len(backing):

@@ -57,6 +57,9 @@ class MessageExpiry:
         else:
             count = queue.backing.dropwhile(expired, EXPIRY_STEP).count
             queue.dead_letterer.count("expired", count)
+        if not count:
+            queue.prepare()         # the head is on disk
+            return False
         if count < EXPIRY_STEP:
             return True
         queue.send(queue.myAddress, ("expire_more",))
@@ -66,6 +69,8 @@ class MessageExpiry:
         """Sets the timer to the head that is there now."""
         queue = self.queue
         head = queue.backing.head_expiry()
+        if head is None and not queue.backing.is_empty() and not queue.backing.available(1):
+            queue.prepare()         # nobody knows when the head expires before it is read
         if head == self._timer_at:
             return
         if self._timer is not None:

@@ -101,6 +101,8 @@ class Intake:
     def absorb(self) -> None:
         """Works on what arrived."""
         arrivals, self.arrivals = self.arrivals, []
+        if self.queue.durability is not None:
+            self.queue.durability.grew()
         for arrival in arrivals:
             self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts)
 

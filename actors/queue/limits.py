@@ -33,6 +33,9 @@ class LengthLimit:
         """drop-head: removes from the head until within the limits (AB-100)."""
         backing, dead_letterer = self.queue.backing, self.queue.dead_letterer
         while len(backing) and self.exceeded_by(0, 0):
+            if not backing.available(1):
+                self.queue.prepare()        # and here again, when the head is in memory
+                return
             over = 1 if self.most is None else max(1, len(backing) - self.most)
             if dead_letterer.is_enabled:
                 deliveries = backing.fetch(min(over, DROP_BATCH), True)

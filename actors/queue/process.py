@@ -18,16 +18,18 @@ from typing import Any
 from ...amqp.errors import AmqpError
 from ...runtime.credit import CreditFlow
 from ...runtime.process import Process
+from ...store.backing_queue import BackingQueue
 from ...store.message import Message
 from ..arguments import QueueSettings, queue_settings
 from ..context import NodeContext
 from ..extensions import QueueDecorator, tell
 from ..resources import no_queue, queue_phrase
 from ..routing import QueueRow
-from .backing import open_backing_queue
+from .backing import open_in_memory
 from .consumers import ChannelRecord, Consumer, Consumers
 from .dead_letters import DeadLetterer
 from .dispatch import Dispatch
+from .durability import Durability, Recovery, VhostStorage
 from .expiry import Lease, MessageExpiry, collect
 from .head import head_message_timestamp
 from .intake import Intake
@@ -46,25 +48,48 @@ class Queue(Process):
         self.ending = False
         self.had_consumer = False
         self.decorators: tuple[QueueDecorator, ...] = ()
+        self.durability: Durability | None = None       # on a node with a data directory
+        self.is_open = False
 
-    def on_start(self, sender: Any, context: NodeContext, row: QueueRow, recovering: bool) -> None:
+    def on_start(self, sender: Any, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None) -> Any:
+        """Answered True; with a `recovery` by which persistent bodies are wanted, number -> spans, and then it wants to hear `open` before all else."""
         self.context = context
         self.row = row
         self.queue_id = row.queue_id
         self.settings: QueueSettings = queue_settings(row.arguments)
         self.consumers = Consumers(self.settings.single_active_consumer)
-        self.backing = open_backing_queue(self.settings, self.now)
         self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
         self.credit = CreditFlow(context.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=context.settings.flow_hold_queue / 1000)
+        if storage is None:
+            self._open(open_in_memory(self.settings, self.now))
+            return True
+        self.durability = Durability(self, storage)
+        if recovery is not None:
+            return self.durability.scan(recovery)
+        self._open(self.durability.open_new())
+        return True
+
+    async def on_open(self, sender: Any, wanted: dict[int, list[range]]) -> None:
+        """The persistent store runs: go on recovering with what `start` was answered."""
+        self._open(await self._disk.open_recovered(wanted))
+
+    def _open(self, backing: BackingQueue) -> None:
+        self.backing = backing
         self.limit = LengthLimit(self)
         self.expiry = MessageExpiry(self)
         self.lease = Lease(self)
         self.dispatch = Dispatch(self)
         self.intake = Intake(self)
         self.lease.restart()
-        self.decorators = context.extensions.queue_decorators
+        self.is_open = True
+        if not backing.is_empty():
+            self.expiry.is_needed = self.expiry.is_uneven = True     # what was recovered may expire
+            self.has_work = True
+            if self.limit.drops_head:
+                self.limit.drop_overflow()
+        self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
-            tell(decorator.started, row)
+            tell(decorator.started, self.row)
 
     def on_exit(self) -> None:
         for decorator in self.decorators:
@@ -85,8 +110,10 @@ class Queue(Process):
             self.send(record.address, ("bump", self.queue_id, amount))
 
     def on_bump(self, sender: Any, peer: str, amount: int) -> None:
+        was_blocked = self.credit.blocked
         self.credit.bump(peer, amount)
-        self.backing.resume()
+        if was_blocked and not self.credit.blocked:
+            self.backing.resume()
 
     def on_sent(self, sender: Any, channel_id: str, count: int) -> None:
         """The connection wrote `count` of this channel's deliveries to its socket (FC-32)."""
@@ -157,10 +184,67 @@ class Queue(Process):
         elif payload == "expiry":
             self.expiry.timer_fired()
             self.has_work = True
+        elif payload == "report":
+            self.spawn(self._disk.report())
+        elif payload == "flush":
+            self._disk.try_again()
         elif payload == "lease" and not self.ending and self.lease.timer_fired():
             self.spawn(self.end("expired"))
 
+    # -- the disk -----------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _disk(self) -> Durability:
+        assert self.durability is not None, "only a queue with a disk is told of it"
+        return self.durability
+
+    def prepare(self) -> None:
+        """Have more of the head read from the disk; there is work again when it was."""
+        if self.durability is not None:
+            self.durability.prepare()
+
+    def on_durable(self, sender: Any, position: int) -> None:
+        """The journal has synced what this queue wrote up to there."""
+        self._disk.durable(position)
+
+    def on_stored(self, sender: Any, kind: str, ids: list[bytes]) -> None:
+        """A message store has these bodies on disk, or need not write them any more."""
+        self._disk.stored(ids)
+
+    async def on_fold(self, sender: Any) -> bool:
+        """For the journal: have everything in segments, and these synced."""
+        return await self._disk.fold()
+
+    def on_loaded(self, sender: Any) -> None:
+        self._disk.wait_loaded(sender)
+
+    def on_flushed(self, sender: Any) -> None:
+        self._disk.wait_flushed(sender)
+
+    def on_try_again(self, sender: Any) -> None:
+        self._disk.wait_retry(sender)
+
+    def on_go_on_paging(self, sender: Any) -> None:
+        self._disk.go_on_paging()
+
+    def on_ram_duration_target(self, sender: Any, seconds: float) -> None:
+        """The memory monitor wants less in memory, or allows more."""
+        self._disk.set_target(seconds)
+
+    def on_set_queue_mode(self, sender: Any, mode: str) -> None:
+        """`default` or `lazy`, from now on; a queue with a backlog gets there in steps."""
+        self.backing.set_queue_mode(mode)
+        self.prepare()
+
+    async def on_terminate(self, sender: Any) -> dict[str, Any] | None:
+        """The node stops: keep everything, answer with the terms for its next start, and end."""
+        terms = None if self.durability is None else await self.durability.terminate()
+        self.stop()
+        return terms
+
     def after_batch(self) -> None:
+        if not self.is_open:
+            return
         intake, dispatch = self.intake, self.dispatch
         if intake.arrivals:
             intake.absorb()
@@ -177,6 +261,8 @@ class Queue(Process):
         intake.tell_publishers()
         if self.expiry.is_needed:
             self.expiry.set_timer()
+        if self.durability is not None:
+            self.durability.after_batch()
 
     # -- consuming ----------------------------------------------------------------------------------------------------------------------------
 
@@ -221,10 +307,19 @@ class Queue(Process):
         if self.row.auto_delete and not self.ending:
             self.spawn(self.end("auto-delete"))
 
-    def on_get(self, sender: Any, channel_id: str, address: Any, no_ack: bool) -> tuple:
+    def on_get(self, sender: Any, channel_id: str, address: Any, no_ack: bool) -> Any:
         """`(delivery or None, ready messages left)`."""
         self._check_alive()
         self.lease.restart()
+        if self.durability is not None and not self.backing.available(1) and len(self.backing):
+            return self._get_from_disk(channel_id, address, no_ack)
+        return self._get(channel_id, address, no_ack)
+
+    async def _get_from_disk(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
+        await self._disk.available()
+        return self._get(channel_id, address, no_ack)
+
+    def _get(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
         if self.expiry.is_needed:
             self.expiry.expire()
         deliveries = self.backing.fetch(1, not no_ack)
@@ -263,6 +358,16 @@ class Queue(Process):
             self.has_work = True
 
     def _reject(self, tags: Sequence[int]) -> None:
+        if self.dead_letterer.is_enabled and self.durability is not None and self.backing.prepare_pending(tags) is not None:
+            self.spawn(self._reject_from_disk(tags))
+        else:
+            self._rejected(tags)
+
+    async def _reject_from_disk(self, tags: Sequence[int]) -> None:
+        await self._disk.prepare_pending(tags)
+        self._rejected(tags)
+
+    def _rejected(self, tags: Sequence[int]) -> None:
         if self.dead_letterer.is_enabled:
             messages: list[Message] = []
             self.backing.ackfold(collect, messages, tags)
@@ -288,7 +393,7 @@ class Queue(Process):
         self.intake.take_late()
         return self.backing.purge()
 
-    def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> int:
+    async def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> int:
         """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table."""
         self.intake.take_late()
         resource = queue_phrase(self.row.vhost, self.row.name)
@@ -297,7 +402,7 @@ class Queue(Process):
         if if_unused and len(self.consumers):
             raise AmqpError(406, f"{resource} in use")
         count = len(self.backing)
-        self._delete("deleted")
+        await self._delete("deleted")
         return count
 
     async def end(self, reason: str) -> None:
@@ -306,11 +411,14 @@ class Queue(Process):
             return
         self.ending = True
         await self.ask(self.context.metadata, ("queue_gone", self.row.vhost, self.row.name, self.queue_id))
-        self._delete(reason)
+        await self._delete(reason)
 
-    def _delete(self, reason: str) -> None:
+    async def _delete(self, reason: str) -> None:
         self.ending = True
+        self.is_open = False
         self.backing.delete_and_terminate()
+        if self.durability is not None:
+            await self.durability.delete()
         # Channels hear of it through their monitors: they cancel their consumers and take what is unconfirmed as confirmed (AB-86).
         self.stop(reason)
 

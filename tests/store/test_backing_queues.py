@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from warren.store.message import Origin, body_size
 from warren.store.priority_queue import LEVEL_SHIFT, PriorityQueue
 from warren.store.queue_index import QueueIndex
 from warren.store.variable_queue import VariableQueue
+from warren.store.vhost_store import DirectLog
 
 MAX_PRIORITY = 3
 ORIGINS = [Origin('', ('q',), b'\x00\x00', persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
@@ -262,13 +264,18 @@ class VariableMachine(QueueMachine):
         self.disk.make_dir('journal')
         self.journal = Journal(self.disk, 'journal', file_limit=3000, frame_limit=500)
         self.replayed = self.journal.recover()
-        index = QueueIndex(self.disk, 'q', 1, self.journal, self.entries)
+        index = QueueIndex(self.disk, 'q', 1, DirectLog(self.journal), self.entries)
         self.stores = [StoreBodies(self.disk, kind, f'{self.root}/{kind}', kind == 'persistent', file_limit=2000, boot_id=str(self.boot))
                        for kind in ('persistent', 'transient')]
         # Recounted from the queue's index, as the start of a vhost does.
-        assert self.stores[0].recover(may_trust, lambda: [list(index.stored_ids(self.replayed.get(1)))]) == may_trust
+        assert self.stores[0].recover(may_trust, self.references) == may_trust
         self.stores[1].recover(may_trust=False)
         return VariableQueue(1, index, *self.stores, self.replayed.get(1), self.sync, self.embed_below, 1, self.entries)
+
+    def references(self):
+        """Found without disturbing what the queue is about to find itself."""
+        found = QueueIndex(self.disk, 'q', 1, DirectLog(self.journal), self.entries).scan(copy.deepcopy(self.replayed.get(1)), None)
+        return [[bytes(7) + b'\1' + number.to_bytes(8, 'big') for span in found.stored for number in span]]
 
     def sync(self):
         """The owner's part: write, say what is durable, fold when the journal has closed files."""
@@ -278,9 +285,7 @@ class VariableMachine(QueueMachine):
         self.queue.invoke('journal', self.journal.write_all())
         if self.journal.closed_files:
             current = self.journal.current
-            self.queue.flush_index()
-            for unsynced in self.queue.take_unsynced():
-                unsynced.sync()
+            self.queue.flush_index(True)
             self.journal.retire(current)
             batch = self.journal.take_batch()
             self.journal.commit(batch)

@@ -16,6 +16,7 @@ from warren.store.journal import Journal, JournalBroken
 from warren.store.message import Origin
 from warren.store.records import make_stub
 from warren.store.run import Run
+from warren.store.vhost_store import DirectLog
 
 ORIGIN = Origin('x', ('k',), b'\0\0', persistent=True)
 QUEUES = (1, 2)
@@ -46,6 +47,7 @@ class JournalMachine(RuleBasedStateMachine):
     def begin(self, state, numbers):
         """A new life: `state` is what the segments and the journal together hold at its beginning."""
         self.journal = Journal(self.disk, 'j', file_limit=400, frame_limit=100)
+        self.log = DirectLog(self.journal)
         self.replayed = self.journal.recover()
         self.state = state
         self.next = numbers
@@ -73,7 +75,7 @@ class JournalMachine(RuleBasedStateMachine):
         published = dict(zip(range(run.first, run.end), run.contents, strict=True))
         self.tagged.update({(queue, n): (self.journal.current, c) for n, c in published.items()})
         self.history.append((queue, published, ()))
-        assert self.journal.publish(queue, run, stored) == len(self.history)
+        assert self.log.publish(queue, run, stored) == len(self.history)
 
     @rule(queue=st.sampled_from(QUEUES), data=st.data())
     def ack(self, queue, data):
@@ -84,7 +86,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.history.append((queue, {}, [n for n in held if n in span]))
             for number in self.history[-1][2]:
                 self.tagged.pop((queue, number), None)
-            assert self.journal.ack(queue, spans) == len(self.history)
+            assert self.log.ack(queue, spans) == len(self.history)
 
     @rule(error=st.sampled_from([None, None, None, errno.ENOSPC, errno.EROFS]))
     def write(self, error):
@@ -174,7 +176,7 @@ def test_one_sync_for_everything_gathered(disk):
     """Group commit: a thousand queues, one fdatasync."""
     journal = opened(disk)
     for queue in range(1000):
-        journal.publish(queue, run_of(0, 3))
+        DirectLog(journal).publish(queue, run_of(0, 3))
     before = disk.syncs
     assert journal.write_all() == 1000
     assert disk.syncs == before + 1
@@ -183,9 +185,9 @@ def test_one_sync_for_everything_gathered(disk):
 def test_what_gathers_during_a_commit_waits_for_the_next(disk):
     """A batch in flight does not cover later records."""
     journal = opened(disk)
-    first = journal.publish(1, run_of(0, 1))
+    first = DirectLog(journal).publish(1, run_of(0, 1))
     batch = journal.take_batch()
-    second = journal.publish(1, run_of(1, 1))
+    second = DirectLog(journal).publish(1, run_of(1, 1))
     journal.commit(batch)
     assert journal.committed(batch) == first
     assert journal.write_all() == second
@@ -194,11 +196,11 @@ def test_what_gathers_during_a_commit_waits_for_the_next(disk):
 def test_numbers_survive_messages(disk):
     """A queue whose messages are all gone still knows where its numbering stood, even when their files are."""
     journal = opened(disk, file_limit=100)
-    journal.publish(1, run_of(0, 10))
-    journal.ack(1, [range(0, 10)])
+    DirectLog(journal).publish(1, run_of(0, 10))
+    DirectLog(journal).ack(1, [range(0, 10)])
     for _ in range(4):
         journal.write_all()
-        journal.publish(2, run_of(0, 9))
+        DirectLog(journal).publish(2, run_of(0, 9))
     journal.retire(journal.current)
     batch = journal.take_batch()
     journal.commit(batch)
@@ -211,8 +213,8 @@ def test_numbers_survive_messages(disk):
 def test_deleted_queue_does_not_come_back(disk):
     """Nothing said of a queue before its deletion counts."""
     journal = opened(disk)
-    journal.publish(1, run_of(0, 10))
-    journal.delete(1)
+    DirectLog(journal).publish(1, run_of(0, 10))
+    DirectLog(journal).delete(1)
     journal.write_all()
     assert 1 not in opened(disk).recover()
 
@@ -220,13 +222,13 @@ def test_deleted_queue_does_not_come_back(disk):
 def test_failed_sync_ends_the_journal(disk):
     """After a failed fdatasync the kernel may have dropped the pages; nothing more is written or confirmed."""
     journal = opened(disk)
-    journal.publish(1, run_of(0, 1))
+    DirectLog(journal).publish(1, run_of(0, 1))
     batch = journal.take_batch()
     disk.fail_after(3, OSError(errno.EIO, 'injected'))
     with pytest.raises(JournalBroken):
         journal.commit(batch)
     with pytest.raises(JournalBroken):
-        journal.publish(1, run_of(1, 1))
+        DirectLog(journal).publish(1, run_of(1, 1))
     assert journal.durable == 0
 
 
@@ -235,7 +237,7 @@ def test_full_disk_confirms_nothing_and_harms_nothing():
     disk = FaultyDisk(limit=2000)
     disk.make_dir('j')
     journal = opened(disk)
-    journal.publish(1, run_of(0, 200))
+    DirectLog(journal).publish(1, run_of(0, 200))
     batch = journal.take_batch()
     with pytest.raises(OSError, match='No space'):
         journal.commit(batch)
@@ -252,8 +254,8 @@ def test_on_a_real_disk(tmp_path):
     disk.make_dir('j')
     journal = opened(disk, file_limit=10_000)
     for first in range(0, 2000, 100):
-        journal.publish(1, run_of(first, 100))
-        journal.ack(1, [range(first, first + 90)])
+        DirectLog(journal).publish(1, run_of(first, 100))
+        DirectLog(journal).ack(1, [range(first, first + 90)])
         journal.write_all()
     journal.close()
     assert len(disk.list('j')) > 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from random import Random
 
@@ -16,6 +17,7 @@ from warren.store.message import Origin
 from warren.store.queue_index import QueueIndex
 from warren.store.records import Damaged, make_stub
 from warren.store.run import Run
+from warren.store.vhost_store import DirectLog
 
 ENTRIES = 16
 PERSISTENT = Origin('x', ('k',), b'\0\0', persistent=True)
@@ -43,7 +45,7 @@ def opened(disk, clean=None):
     disk.make_dir('j')
     journal = Journal(disk, 'j', file_limit=600, frame_limit=200)
     replayed = journal.recover()
-    index = QueueIndex(disk, 'q', 1, journal, ENTRIES)
+    index = QueueIndex(disk, 'q', 1, DirectLog(journal), ENTRIES)
     return journal, index, index.recover(replayed.get(1), clean)
 
 
@@ -62,6 +64,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.now = dict(state)
         self.transient = set()
         self.history = []
+        self.flushing = self.reading = None
 
     def note(self, published, acked, position):
         assert position == len(self.history) + 1
@@ -118,29 +121,47 @@ class IndexMachine(RuleBasedStateMachine):
     def purged_until(self, position, gone):
         return ()
 
-    @rule(error=st.sampled_from([None, None, errno.ENOSPC]), at=st.integers(1, 3), sync=st.booleans())
-    def flush(self, error, at, sync):
+    @precondition(lambda self: self.flushing is None)
+    @rule(sync=st.booleans(), only_remove=st.sampled_from([False, False, True]))
+    def take_flush(self, sync, only_remove):
+        """Publishes, acks, purges and reads go on while it is under way."""
+        self.journal.write_all()
+        flush = self.index.take_removal() if only_remove else self.index.take_flush(sync)
+        assert only_remove or not self.index.has_unfolded
+        if flush is not None:
+            self.flushing = flush, self.journal.current
+
+    @precondition(lambda self: self.flushing is not None)
+    @rule(error=st.sampled_from([None, None, errno.ENOSPC]), at=st.integers(1, 3))
+    def finish_flush(self, error, at):
+        flush, file = self.flushing
         if error is not None:
             self.disk.fail_after(at, OSError(error, 'injected'))
-            try:
-                unsynced = self.index.flush()
-            except OSError:
-                unsynced = None
+            with contextlib.suppress(OSError):
+                flush.run()
             self.disk.heal()
-            if unsynced is not None:
-                unsynced.sync()
-        self.journal.write_all()
-        file = self.journal.current
-        unsynced = self.index.flush()
-        assert not self.index.has_unfolded
-        if sync:
-            if unsynced is not None:
-                unsynced.sync()
-            self.synced_file = file
-            if file and self.journal.closed_files:
-                self.note({}, (), self.journal.retire(file))
-        elif unsynced is not None:
-            unsynced.sync()
+        flush.run()
+        self.index.flushed(flush)
+        self.flushing = None
+        if flush.is_synced and file and self.journal.closed_files:
+            self.note({}, (), self.journal.retire(file))
+
+    @precondition(lambda self: self.reading is None and self.now)
+    @rule(data=st.data())
+    def take_read(self, data):
+        start = data.draw(st.sampled_from(sorted(self.now)))
+        self.reading = self.index.take_read(start, self.index.boundary_after(start))
+        if self.reading is None:
+            self.disk.fail_after(1, AssertionError('nothing was to be read'))
+            self.index.read(start, self.index.boundary_after(start))
+            self.disk.heal()
+
+    @precondition(lambda self: self.reading is not None)
+    @rule()
+    def finish_read(self):
+        self.reading.run()
+        self.index.loaded(self.reading)
+        self.reading = None
 
     @rule()
     def write(self):
@@ -156,7 +177,12 @@ class IndexMachine(RuleBasedStateMachine):
         if at is not None:
             self.disk.fail_after(at, KeyboardInterrupt())
             try:
-                self.write() if during == 'write' else self.flush(None, 1, True)
+                if during == 'write':
+                    self.write()
+                elif self.flushing is None:
+                    self.take_flush(True, False)
+                if self.flushing is not None:
+                    self.finish_flush(None, 1)
             except KeyboardInterrupt:
                 pass
             self.disk.heal()
@@ -166,9 +192,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.disk.fail_after(again, KeyboardInterrupt())
         try:
             _, index, _ = opened(self.disk)
-            unsynced = index.flush()
-            if unsynced:
-                unsynced.sync()
+            index.flush(True)
         except KeyboardInterrupt:
             pass
         self.disk.crash(Random(seed + 1))
@@ -185,6 +209,7 @@ class IndexMachine(RuleBasedStateMachine):
         assert found.next_number > max(got, default=-1)
         self.begin(got)
 
+    @precondition(lambda self: self.flushing is None)
     @rule()
     def restart_cleanly(self):
         terms = self.index.terminate()
@@ -217,7 +242,7 @@ def test_early_acks_touch_no_segment(disk):
     index.publish(run_of(0, 100))
     index.ack(range(0, 100))
     journal.write_all()
-    assert index.flush() is None
+    assert index.take_flush() is None
     assert disk.list('q') == []
 
 
@@ -225,14 +250,14 @@ def test_segments_disappear_when_acked(disk):
     """Fully acked segments are deleted by the next flush, others stay (QS-22); holes do not matter."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 3 * ENTRIES))
-    index.flush().sync()
+    index.flush(True)
     index.ack(range(0, ENTRIES, 2))
     index.ack(range(2 * ENTRIES, 3 * ENTRIES))
-    index.flush().sync()
+    index.flush(True)
     assert disk.list('q') == ['0.idx', '1.idx']
     index.ack(range(1, ENTRIES, 2))
     index.ack(range(ENTRIES, 2 * ENTRIES))
-    index.flush().sync()
+    index.flush(True)
     assert (disk.list('q'), index.bounds()) == ([], (0, 0))
 
 
@@ -253,8 +278,8 @@ def test_clean_start_reads_nothing(disk):
     index.publish(run_of(0, 40))
     terms = index.terminate()
     assert terms == {0: 16, 1: 16, 2: 8}
-    journal.delete(2)
-    index = QueueIndex(disk, 'q', 1, journal, ENTRIES)
+    DirectLog(journal).delete(2)
+    index = QueueIndex(disk, 'q', 1, DirectLog(journal), ENTRIES)
     assert index.recover(None, terms) is None
     assert sorted(held(index, 0, 40)) == list(range(40))
 
@@ -263,16 +288,16 @@ def test_bodies_the_store_does_not_have_are_dropped(disk):
     """C-3: the index entry is durable, the body is not; in the journal and in a segment."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 4, stored=True), is_stored=True)
-    index.flush().sync()
+    index.flush(True)
     index.publish(run_of(4, 4, stored=True), is_stored=True)
     journal.write_all()
     journal = Journal(disk, 'j')
     replayed = journal.recover()
-    index = QueueIndex(disk, 'q', 1, journal, ENTRIES)
+    index = QueueIndex(disk, 'q', 1, DirectLog(journal), ENTRIES)
     found = index.recover(replayed[1], None, contains=lambda message_id: message_id[-1] % 2 == 0)
     assert found.messages == 4
     assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
-    index.flush().sync()
+    index.flush(True)
     assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
 
 
@@ -280,7 +305,7 @@ def test_damage_is_noticed_when_read(disk):
     """D-19: a flipped byte in a body is an error, never a wrong message."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 4))
-    index.flush().sync()
+    index.flush(True)
     disk._names['q/0.idx'].data[-1] ^= 1
     with pytest.raises(Damaged):
         index.read(0, ENTRIES)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from warren.store.backing_queue import INFINITE, Recover, Timeout
 from warren.store.bodies import StoreBodies
 from warren.store.faulty_disk import FaultyDisk
 from warren.store.journal import Journal
+from warren.store.log_writer import LogWriter
 from warren.store.message import Origin
 from warren.store.queue_index import QueueIndex
 from warren.store.recovery_terms import RecoveryTerms
 from warren.store.variable_queue import VariableQueue
+from warren.store.vhost_store import DirectLog
 
 SEGMENT = 64
 PERSISTENT = Origin('', ('q',), b'\x10\x00\x02', persistent=True)
 TRANSIENT = Origin('', ('q',), b'\x10\x00\x01')
+
+
+def stored_ids(disk, queue, segment, replayed) -> list[bytes]:
+    """What a queue refers to in the store, found without disturbing what it is about to find itself."""
+    found = QueueIndex(disk, 'q', queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
+    return [queue.to_bytes(8, 'big') + number.to_bytes(8, 'big') for span in found.stored for number in span]
 
 
 def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:
@@ -39,8 +49,8 @@ class Node:
         self.persistent = StoreBodies(self.disk, 'persistent', str(self.tmp_path / 'p'))
         self.transient = StoreBodies(self.disk, 'transient', str(self.tmp_path / 't'), is_durable=False)
         self.transient.recover(may_trust=False)
-        index = QueueIndex(self.disk, 'q', 1, self.journal, SEGMENT)
-        self.persistent.recover(isinstance(recover, dict), lambda: [list(index.stored_ids(replayed))])
+        index = QueueIndex(self.disk, 'q', 1, DirectLog(self.journal), SEGMENT)
+        self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, 1, SEGMENT, replayed)])
         queue = VariableQueue(1, index, self.persistent, self.transient, replayed, self.sync, **self.options)
         queue.init(recover)
         return queue

@@ -34,7 +34,6 @@ def abandon(store: VhostStore) -> None:
     """A process that ends lets go of its files and LMDB environments."""
     store.persistent.engine.abandon()
     store.transient.engine.abandon()
-    store._terms._env.close()
 
 
 class VhostMachine(RuleBasedStateMachine):
@@ -54,7 +53,7 @@ class VhostMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     def open(self):
-        self.store = VhostStore(self.disk, 'vhost', self.root, segment_entries=16, embed_below=60, journal_file_limit=1500,
+        self.store = VhostStore(self.disk, self.root, segment_entries=16, embed_below=60, journal_file_limit=1500,
                                 store_file_limit=800, boot_id=str(self.boot))
         self.store.recover(set(QUEUES))
         self.queues = {queue: self.store.open_queue(queue, highest) for queue, highest in QUEUES.items()}
@@ -200,7 +199,7 @@ TestVhostStore.settings = settings(max_examples=50, stateful_step_count=25, dead
 
 
 def opened(disk, root, queues=(1,)) -> VhostStore:
-    store = VhostStore(disk, 'vhost', str(root), segment_entries=16, embed_below=60, journal_file_limit=2000)
+    store = VhostStore(disk, str(root), segment_entries=16, embed_below=60, journal_file_limit=2000)
     store.recover(set(queues))
     return store
 
@@ -233,7 +232,7 @@ def test_unknown_queues_are_removed_at_start(tmp_path):
         fill(store.open_queue(queue), 40, 100)
     store.stop()
     store = opened(disk, tmp_path, (2,))
-    assert disk.list('vhost/queues') == ['200']
+    assert disk.list('queues') == ['200']
     assert len(store.open_queue(2)) == 40
     store.persistent.engine.check()
     assert store.persistent.engine.file_sizes[1] == 40 * (len(content(0, 100)) + OVERHEAD)
@@ -262,14 +261,14 @@ def test_segment_size_is_fixed_at_first_use(tmp_path):
     store = opened(disk, tmp_path)
     fill(store.open_queue(1), 40)
     store.stop()
-    store = VhostStore(disk, 'vhost', str(tmp_path), segment_entries=2048)
+    store = VhostStore(disk, str(tmp_path), segment_entries=2048)
     store.recover({1})
     assert store._segment_entries == 16
     assert len(store.open_queue(1).fetch(50, False)[0].contents) > 0
     store.stop()
 
 
-@pytest.mark.parametrize('wiped', ['persistent', 'queues'])
+@pytest.mark.parametrize('wiped', ['msg_store_persistent', 'queues'])
 def test_wiped_directories_leave_a_working_queue(tmp_path, wiped):
     """D-7: clean terms and a store or an index that is gone; what is there counts, nothing spins."""
     disk = FaultyDisk()
@@ -278,11 +277,11 @@ def test_wiped_directories_leave_a_working_queue(tmp_path, wiped):
     fill(queue, 20, 100)
     fill(queue, 20)
     store.stop()
-    disk.delete_tree(f'vhost/{wiped}')
+    disk.delete_tree(wiped)
     store = opened(disk, tmp_path)
     queue = store.open_queue(1)
     got = [c for d in queue.fetch(100, False) for c in d.contents]
-    assert got == ([content(n, 1) for n in range(20)] if wiped == 'persistent' else [])
+    assert got == ([content(n, 1) for n in range(20)] if wiped == 'msg_store_persistent' else [])
     assert queue.is_empty()
     store.stop()
 
@@ -324,14 +323,17 @@ def test_segments_that_cannot_be_written_keep_the_journal(tmp_path):
     fill(queue, 60)
     work = store.take_work()
     work.run()
-    disk.fail_after(1, OSError(errno.EROFS, 'read-only'))
     store.done(work)
-    assert queue.disk_error is not None
+    work = store.take_work()
+    disk.fail_after(1, OSError(errno.EROFS, 'read-only'))
+    with pytest.raises(OSError, match='read-only'):
+        work.run()
     assert store.journal.closed_files
     disk.heal()
+    work.run()
+    store.done(work)
     fill(queue, 1)
     store.write_all()
-    assert queue.disk_error is None
     assert not store.journal.closed_files
     assert queue.drain_confirmed() == [(0, 120)]
     store.stop()

@@ -1,0 +1,256 @@
+"""`Journal`: the process that owns the write-ahead journal of a vhost, one for all its queues. A shell around `store.journal.Journal`, which decides.
+
+| message | from | meaning |
+|---|---|---|
+| ask `('start', settings)` | supervisor | recover; the numbers of which the journal has messages or acks |
+| `('register', queue, address)` | queue | a new queue will write; `address` hears `durable` and `bump`, and is asked to `fold` |
+| ask `('open', queue, address)` | queue | the same for one that recovers; what the journal has of it: number -> `Replayed` |
+| `('append', queue, gathered, position)` | queue | records of its numbers, as `LogWriter` gathered them; `position` is the writer's after them |
+| `('forget', queue)` | queue, supervisor | the queue is deleted: nothing said of it counts any more |
+| ask `('close',)` | supervisor | every queue that runs has folded all it had; leave a journal that says nothing, then end |
+| `('durable', position)` | to a queue | everything it wrote up to there is on disk |
+| `('bump', 'journal', amount)` | to a queue | credit: 800 of 4000 messages are on disk |
+| ask `('fold',)` | to a queue | have everything in segments, and those synced |
+
+Group commit: a commit begins as soon as something was appended and none is under way; what comes meanwhile is the next one's (design, section 3.6). So an idle
+journal syncs at once, and nobody waits for more than two syncs.
+
+When a file is full and closed, all queues fold, and then it is given up. Of a queue that is down the journal folds itself what it has, from the files: one queue that crashed
+for good must not keep the journal of all the others. A commit that fails is tried again; a sync that fails ends the process (`JournalBroken`), and with it the vhost.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from ..runtime.credit import CreditFlow
+from ..runtime.errors import ProcessDown
+from ..runtime.process import Process
+from ..store.disk import Disk
+from ..store.journal import FILE_LIMIT, Batch, Replayed
+from ..store.journal import Journal as JournalFiles
+from ..store.log_writer import Gathered, LogWriter
+from ..store.queue_index import QueueIndex
+from ..store.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
+from .disk_trouble import RETRY_SECONDS, DiskTrouble
+
+CREDIT = (4000, 800)
+"""Messages that a queue may have on their way to the disk."""
+
+log = logging.getLogger('warren.journal')
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """`disk` is the vhost's directory; `queues` are the durable queues there are, `vhost` its name for people, `alarms` that process or None."""
+
+    disk: Disk
+    queues: frozenset[int]
+    segment_entries: int
+    vhost: str
+    alarms: Any = None
+    file_limit: int = FILE_LIMIT
+
+
+class Journal(Process):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._addresses: dict[int, Any] = {}
+        self._replayed: dict[int, Replayed] = {}
+        self._down: set[int] = set()  # queues of which the files may have something, and no process
+        self._waiting: dict[int, tuple[int, int]] = {}  # queue -> its position and messages appended since the last batch
+        self._credit = CreditFlow(CREDIT, self._grant, key='journal credit')
+        self._files: JournalFiles | None = None
+        self._is_committing = self._is_folding = False
+        self._wait_alone: list[Any] = []  # askers who want to read the files while nobody writes
+        self._failed_batch: tuple[Batch, dict[int, tuple[int, int]]] | None = None
+        self._is_fold_paused = False
+        self._folding_alone: list[tuple[Any, int, Any]] | None = None  # while files are read: those who want to open a queue then
+        self._closer: Any = None
+
+    async def on_start(self, sender: Any, settings: JournalSettings) -> set[int]:
+        self._settings = settings
+        self._trouble = DiskTrouble(self, settings.alarms, f"the journal of vhost '{settings.vhost}'", 'commit')
+        files = JournalFiles(settings.disk, JOURNAL, settings.file_limit)
+        found = await self.run_blocking(files.recover)
+        self._files = files
+        self._replayed = {number: replayed for number, replayed in found.items() if number >> LEVEL_BITS in settings.queues}
+        self._down = {number >> LEVEL_BITS for number in self._replayed}
+        return {number for number, replayed in self._replayed.items() if not replayed.is_empty}
+
+    @property
+    def files(self) -> JournalFiles:
+        assert self._files is not None, 'not started'
+        return self._files
+
+    # -- queues
+
+    def on_register(self, sender: Any, queue: int, address: Any) -> None:
+        self._addresses[queue] = address
+        self._down.discard(queue)
+        self.monitor(address, queue)
+
+    def on_open(self, sender: Any, queue: int, address: Any) -> None:
+        if self._folding_alone is not None:
+            self._folding_alone.append((sender, queue, address))
+        else:
+            self.spawn(self._open(sender, queue, address))
+
+    async def _open(self, sender: Any, queue: int, address: Any) -> None:
+        if queue in self._addresses:
+            self.on_down(queue, 'another process has taken its place')
+        found = {number: self._replayed.pop(number) for number in list(self._replayed) if number >> LEVEL_BITS == queue}
+        if not found and queue in self._down:
+            # It was open before, and what it had not folded is in the files alone.
+            found = {number: replayed for number, replayed in (await self._replay()).items() if number >> LEVEL_BITS == queue}
+        self.on_register(None, queue, address)
+        self.reply(sender, found)
+
+    def on_append(self, sender: Any, queue: int, gathered: list[Gathered], position: int) -> None:
+        if self._addresses.get(queue) is None:
+            return  # it was forgotten, and something of it was still on its way
+        messages = self._waiting.get(queue, (0, 0))[1]
+        for part in gathered:
+            self.files.append(part.queue, part.parts, part.records, part.next_number)
+            messages += part.messages
+        self._waiting[queue] = position, messages
+
+    def on_forget(self, sender: Any, queue: int) -> None:
+        writer = LogWriter()
+        for number in [number for number in self.files.numbers if number >> LEVEL_BITS == queue]:
+            writer.knows(number, 0)
+            writer.delete(number)
+        for part in writer.take():
+            self.files.append(part.queue, part.parts, part.records, part.next_number)
+        for number in [number for number in self._replayed if number >> LEVEL_BITS == queue]:
+            del self._replayed[number]
+        self._leave(queue)
+        self._down.discard(queue)
+
+    def on_down(self, queue: Any, reason: str) -> None:
+        self._leave(queue)
+        self._down.add(queue)
+
+    def _leave(self, queue: int) -> None:
+        self.demonitor(queue)
+        self._credit.peer_down(queue)
+        self._addresses.pop(queue, None)
+        self._waiting.pop(queue, None)
+
+    def _grant(self, queue: int, amount: int) -> None:
+        address = self._addresses.get(queue)
+        if address is not None:
+            self.send(address, ('bump', 'journal', amount))
+
+    # -- commits
+
+    def after_batch(self) -> None:
+        if self._files is None or self._is_committing:
+            return
+        batch = self._files.take_batch()
+        if batch is not None:
+            self._is_committing = True
+            waiting, self._waiting = self._waiting, {}
+            self.spawn(self._commit(batch, waiting))
+        elif self._wait_alone:
+            self._is_committing = True
+            self.reply(self._wait_alone.pop(0), None)
+        elif self._closer is not None and not self._is_folding:
+            self._is_committing = True
+            self.spawn(self._finish(self._closer))
+
+    async def _commit(self, batch: Batch, waiting: dict[int, tuple[int, int]]) -> None:
+        try:
+            await self.run_blocking(self._write, batch)
+        except OSError as error:
+            self._failed_batch = batch, waiting
+            self._trouble.failed(error)
+            return
+        self._trouble.worked()
+        self.files.committed(batch)
+        for queue, (position, messages) in waiting.items():
+            address = self._addresses.get(queue)
+            if address is not None:
+                self.send(address, ('durable', position))
+                if messages:
+                    self._credit.take(queue, messages)
+        self._is_committing = False
+        if not self._is_folding and not self._is_fold_paused and self.files.closed_files and self._closer is None:
+            self._is_folding = True
+            self.spawn(self._fold())
+
+    def _write(self, batch: Batch) -> None:
+        self.files.commit(batch)
+        self.files.unlink_retired(batch)
+
+    def on_timer(self, payload: Any) -> None:
+        if payload == 'commit' and self._failed_batch is not None:
+            (batch, waiting), self._failed_batch = self._failed_batch, None
+            self.spawn(self._commit(batch, waiting))
+        elif payload == 'fold':
+            self._is_fold_paused = False
+
+    # -- giving up files
+
+    async def _fold(self) -> None:
+        upto = self.files.current
+        try:
+            for answer in [self.ask(address, ('fold',)) for address in self._addresses.values()]:
+                await answer
+            if self._down:
+                await self._fold_alone()
+        except (ProcessDown, OSError) as error:
+            # What a queue had not folded is still wanted; it starts again, or is found to be down.
+            log.debug('files of the journal before %d stay for now: %s', upto, error)
+            self._is_fold_paused = True
+            self.start_timer(RETRY_SECONDS, 'fold')
+        else:
+            self.files.retire(upto)
+        self._is_folding = False
+
+    async def _fold_alone(self) -> None:
+        """Do it for the queues that are down. Who wants to open one of them meanwhile waits."""
+        self._folding_alone = []
+        try:
+            replayed = await self._replay()
+            mine = {number: found for number, found in replayed.items() if number >> LEVEL_BITS in self._down}
+            await self.run_blocking(_fold_into_segments, self._settings.disk, self._settings.segment_entries, mine)
+        finally:
+            waiting, self._folding_alone = self._folding_alone, None
+            for sender, queue, address in waiting or ():
+                self.spawn(self._open(sender, queue, address))
+
+    async def _replay(self) -> dict[int, Replayed]:
+        """What the files say now. Everything appended is written before."""
+        await self.ask(self.myAddress, ('write_all',))
+        try:
+            return await self.run_blocking(self.files.replay)
+        finally:
+            self._is_committing = False
+
+    def on_write_all(self, sender: Any) -> None:
+        """Answered when everything is written; no commit begins until the asker says so."""
+        self._wait_alone.append(sender)
+
+    # -- the end
+
+    def on_close(self, sender: Any) -> None:
+        """Answered True when the journal is closed."""
+        self._closer = sender
+
+    async def _finish(self, closer: Any) -> None:
+        # A queue that is down has folded nothing: the next start has to find it here.
+        await self.run_blocking(self.files.close if self._down else self.files.close_folded)
+        self.reply(closer, True)
+        self.stop()
+
+
+def _fold_into_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> None:
+    for number, found in replayed.items():
+        index = QueueIndex(disk, queue_directory(number), number, LogWriter(), segment_entries)
+        index.recover(found, None)
+        index.flush(True)

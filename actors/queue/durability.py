@@ -1,0 +1,376 @@
+"""What a queue of a node with a data directory has to do with the disk: its backing queue, whom it writes to, and the jobs that wait for the disk.
+
+A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: they are
+written (`take_flush`) and read (`prepare`) in another thread, one job of each kind at a time. Without credit from the journal or a store the queue grants none to its channels.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.errors import ProcessDown
+from ...store.backing_queue import INFINITE, BackingQueue, Recover
+from ...store.data_dir import queue_number
+from ...store.disk import Disk
+from ...store.journal import Replayed
+from ...store.log_writer import LogWriter
+from ...store.placement import EMBED_BELOW
+from ...store.priority_queue import PriorityQueue
+from ...store.queue_index import Flush, QueueIndex
+from ...store.store_client import StoreClient
+from ...store.variable_queue import Load, VariableQueue
+from ...store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
+from ..disk_trouble import DiskTrouble
+from ..journal import CREDIT as JOURNAL_CREDIT
+from ..message_store import CREDIT as STORE_CREDIT
+
+if TYPE_CHECKING:
+    from .process import Queue
+
+log = logging.getLogger("warren.queue")
+
+REPORT_SECONDS = 1.0        # between two reports of what is in memory (QS 8.3)
+MISSING_AT_A_TIME = 20_000  # ids that a store looks up in one turn
+
+
+@dataclass(frozen=True, slots=True)
+class VhostStorage:
+    """Where the queues of a vhost keep their messages: addresses of its processes, and its directory."""
+
+    journal: Any
+    persistent: Any
+    transient: Any
+    memory_monitor: Any
+    disk: Disk
+    segment_entries: int
+    embed_below: int = EMBED_BELOW
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """For a queue that was there before; `terms` as it ended cleanly, None if it did not."""
+
+    terms: dict[str, Any] | None
+
+
+class Durability:
+    """See the module."""
+
+    def __init__(self, queue: Queue, storage: VhostStorage) -> None:
+        self.queue = queue
+        self.storage = storage
+        self.number = queue_number(queue.queue_id)
+        self.client = f"{self.number:x}"
+        self.levels: dict[int, VariableQueue] = {}
+        self._journal = LogWriter()
+        self._persistent = StoreClient()
+        self._transient = StoreClient()
+        self._durable = queue.row.durable
+        self._is_transient_registered = False
+        self._replayed: dict[int, Replayed] = {}
+        self._trouble = DiskTrouble(queue, queue.context.alarms, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", "flush")
+        self._is_flushing = self._is_loading = False
+        self._flush_waiters: list[Any] = []
+        self._retry_waiters: list[Any] = []
+        self._has_report_timer = self._is_paging = False
+        self._load_waiters: list[Any] = []
+        credit = queue.credit
+        credit.relate("journal", JOURNAL_CREDIT, "journal")
+        for store in (PERSISTENT, TRANSIENT):
+            credit.relate(store, STORE_CREDIT, "store")
+
+    # -- opening ------------------------------------------------------------------------------------------------------------------------------
+
+    def open_new(self) -> BackingQueue:
+        if self._durable:
+            self.queue.send(self.storage.journal, ("register", self.number, self.queue.myAddress))
+            self._register(PERSISTENT)
+        return self._opened()
+
+    async def scan(self, recovery: Recovery) -> dict[int, list[range]]:
+        """The first half of recovering: by number, which messages need a body from the persistent store."""
+        queue, storage = self.queue, self.storage
+        self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
+        self._recover: dict[int, Recover | dict[str, Any]] = {}
+        levels = (recovery.terms or {}).get("levels")
+        numbers = await queue.run_blocking(_numbers_on_disk, storage.disk, self.number, queue.settings.max_priority)
+        for number in sorted(numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}):
+            terms = recovery.terms if levels is None else levels.get(number & 255)
+            self._recover[number] = terms or Recover.NON_CLEAN
+        if not self._recover and recovery.terms is not None and levels is None:
+            self._recover[self.number << LEVEL_BITS] = recovery.terms
+        found = {}
+        for number, recover in self._recover.items():
+            level = self._make_level(number & 255)
+            found[number] = await queue.run_blocking(level.scan, recover)
+        return found
+
+    async def open_recovered(self, stored: dict[int, list[range]]) -> BackingQueue:
+        """The second half, when the persistent store has been started."""
+        queue = self.queue
+        self._register(PERSISTENT)
+        for number, recover in self._recover.items():
+            missing: list[int] = []
+            for spans in _portions(stored.get(number, [])):
+                missing += await queue.ask(self.storage.persistent, ("missing", number.to_bytes(8, "big"), spans))
+            if missing:
+                log.warning("queue '%s' in vhost '%s': %d messages are gone that had not been confirmed: their bodies never reached the disk",
+                            queue.row.name, queue.row.vhost, len(missing))
+            await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
+        self._recover = {}
+        self._replayed = {}
+        return self._opened()
+
+    def _opened(self) -> BackingQueue:
+        settings = self.queue.settings
+        if settings.max_priority is None:
+            backing: BackingQueue = self.levels.get(0) or self._make_level(0)
+        else:
+            by_priority = PriorityQueue(settings.max_priority, self._make_level)
+            by_priority.adopt(dict(self.levels))
+            backing = by_priority
+        backing.set_queue_mode(settings.queue_mode)
+        return backing
+
+    def _make_level(self, priority: int) -> VariableQueue:
+        storage = self.storage
+        number = self.number << LEVEL_BITS | priority
+        replayed = self._replayed.pop(number, None)
+        if replayed is not None:
+            self._journal.knows(number, replayed.next_number)
+        index = QueueIndex(storage.disk, queue_directory(number), number, self._journal, storage.segment_entries)
+        level = self.levels[priority] = VariableQueue(number, index, self._persistent, self._transient, replayed, embed_below=storage.embed_below,
+                                                      segment_entries=storage.segment_entries, clock=self.queue.now, reads_ahead=True)
+        return level
+
+    def _register(self, store: str) -> None:
+        address = self.storage.persistent if store == PERSISTENT else self.storage.transient
+        self.queue.send(address, ("register", self.client, self.queue.myAddress))
+
+    # -- each turn ----------------------------------------------------------------------------------------------------------------------------
+
+    def after_batch(self) -> None:
+        self.send()
+        for level in self.levels.values():
+            if (level.wants_flush or level.wants_removal) and not self._is_flushing:
+                self._is_flushing = True
+                self.queue.spawn(self._flush())
+            if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
+                self._is_paging = True
+                self.queue.send(self.queue.myAddress, ("go_on_paging",))
+
+    def grew(self) -> None:
+        """Messages came in: from now on the memory monitor hears of this queue, until it is idle again."""
+        if not self._has_report_timer:
+            self._has_report_timer = True
+            self.queue.start_timer(REPORT_SECONDS, "report")
+
+    def send(self) -> None:
+        """What has gathered for journal and stores."""
+        queue, storage, credit = self.queue, self.storage, self.queue.credit
+        gathered = self._journal.take()
+        if gathered:
+            queue.send(storage.journal, ("append", self.number, gathered, self._journal.position))
+            messages = sum(part.messages for part in gathered)
+            if messages:
+                credit.spend("journal", messages)
+        for client, address, name in ((self._persistent, storage.persistent, PERSISTENT), (self._transient, storage.transient, TRANSIENT)):
+            sent = client.take()
+            if sent is None:
+                continue
+            if name == TRANSIENT and not self._is_transient_registered:
+                self._is_transient_registered = True
+                self._register(TRANSIENT)
+            if sent.writes:
+                queue.send(address, ("write", self.client, sent.writes))
+                credit.spend(name, len(sent.writes))
+            if sent.removes:
+                queue.send(address, ("remove", self.client, sent.removes))
+
+    def durable(self, position: int) -> None:
+        for level in self.levels.values():
+            level.invoke("journal", position)
+
+    def stored(self, ids: list[bytes]) -> None:
+        """A store has answered for the bodies of these; no id is in both."""
+        self._transient.answered(ids)
+        self._persistent.answered(ids)
+        for level in self.levels.values():
+            level.invoke("store", self._persistent.durable)
+
+    # -- reading ------------------------------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Have more of the head in memory; the queue has work again when it is."""
+        if self._is_loading:
+            return
+        load = self.queue.backing.prepare()
+        if load is None:
+            return
+        self._is_loading = True
+        self.queue.spawn(self._load(load))
+
+    async def _load(self, load: Load) -> None:
+        await self._run(load)
+        queue = self.queue
+        self._is_loading = False
+        queue.has_work = True
+        if queue.limit.drops_head:
+            queue.limit.drop_overflow()
+        waiters, self._load_waiters = self._load_waiters, []
+        for waiter in waiters:
+            queue.reply(waiter, None)
+
+    async def _run(self, load: Load) -> None:
+        queue, wanted = self.queue, load.wanted
+        self.send()     # what is asked for may just have been written
+        persistent = queue.ask(self.storage.persistent, ("read_many", wanted.persistent)) if wanted.persistent else None
+        transient = queue.ask(self.storage.transient, ("read_many", wanted.transient)) if wanted.transient else None
+        await queue.run_blocking(load.run)
+        load.queue.prepared(load, await persistent if persistent else [], await transient if transient else [])
+
+    async def prepare_pending(self, tags: Sequence[int]) -> None:
+        """Return when `ackfold` of these can be called."""
+        while (load := self.queue.backing.prepare_pending(tags)) is not None:
+            await self._run(load)
+
+    async def available(self) -> None:
+        """Return when a message can be taken from the head, or there is none."""
+        queue = self.queue
+        while len(queue.backing) and not queue.backing.available(1):
+            self.prepare()
+            if self._is_loading:
+                await queue.ask(queue.myAddress, ("loaded",))
+
+    def wait_loaded(self, sender: Any) -> None:
+        if self._is_loading:
+            self._load_waiters.append(sender)
+        else:
+            self.queue.reply(sender, None)
+
+    # -- writing ------------------------------------------------------------------------------------------------------------------------------
+
+    async def fold(self) -> bool:
+        """Have everything in segments, synced."""
+        await self._quiet()
+        self._is_flushing = True
+        for level in list(self.levels.values()):
+            await self._write(level, level.take_flush(True))
+        self._flushes_done()
+        return True
+
+    async def _flush(self) -> None:
+        for level in list(self.levels.values()):
+            await self._write(level, level.take_flush() if level.wants_flush else level.take_removal())
+        self._flushes_done()
+
+    async def _write(self, level: VariableQueue, flush: Flush | None) -> None:
+        while flush is not None:
+            try:
+                await self.queue.run_blocking(flush.run)
+            except OSError as error:
+                self._trouble.failed(error)
+                await self.queue.ask(self.queue.myAddress, ("try_again",))
+                continue
+            self._trouble.worked()
+            level.flushed(flush)
+            return
+
+    def _flushes_done(self) -> None:
+        self._is_flushing = False
+        waiters, self._flush_waiters = self._flush_waiters, []
+        for waiter in waiters:
+            self.queue.reply(waiter, None)
+
+    async def _quiet(self) -> None:
+        """Return when no flush is under way."""
+        while self._is_flushing:
+            await self.queue.ask(self.queue.myAddress, ("flushed",))
+
+    def wait_flushed(self, sender: Any) -> None:
+        if self._is_flushing:
+            self._flush_waiters.append(sender)
+        else:
+            self.queue.reply(sender, None)
+
+    def wait_retry(self, sender: Any) -> None:
+        """Answered when it is time to try again what the disk refused."""
+        self._retry_waiters.append(sender)
+
+    def try_again(self) -> None:
+        waiters, self._retry_waiters = self._retry_waiters, []
+        for waiter in waiters:
+            self.queue.reply(waiter, None)
+
+    # -- memory -------------------------------------------------------------------------------------------------------------------------------
+
+    async def report(self) -> None:
+        """Tell the memory monitor how long what is in memory would last, and take out what is too much (QS 8.3)."""
+        duration = self.queue.backing.ram_duration()
+        try:
+            target = await self.queue.ask(self.storage.memory_monitor, ("duration", self.client, duration))
+        except ProcessDown:
+            return
+        self.set_target(target)
+        self._has_report_timer = duration != INFINITE or target != INFINITE
+        if self._has_report_timer:
+            self.queue.start_timer(REPORT_SECONDS, "report")
+
+    def set_target(self, seconds: float) -> None:
+        self.queue.backing.set_ram_duration_target(seconds)
+
+    def go_on_paging(self) -> None:
+        self._is_paging = False
+        self.queue.backing.handle_info("page")
+
+    # -- the end ------------------------------------------------------------------------------------------------------------------------------
+
+    async def delete(self) -> None:
+        """After `delete_and_terminate` of the backing queue."""
+        queue, storage = self.queue, self.storage
+        self.send()
+        if self._durable:
+            queue.send(storage.journal, ("forget", self.number))
+            queue.send(storage.persistent, ("forget", self.client))
+        if self._is_transient_registered:
+            queue.send(storage.transient, ("forget", self.client))
+        await self._quiet()
+        await queue.run_blocking(_delete_files, list(self.levels.values()))
+
+    async def terminate(self) -> dict[str, Any] | None:
+        """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node."""
+        queue = self.queue
+        await self._quiet()
+        if not self._durable:
+            return None
+        terms: dict[str, Any] = await queue.run_blocking(queue.backing.terminate)
+        self.send()
+        await queue.ask(self.storage.persistent, ("detach", self.client))
+        return terms
+
+
+def _delete_files(levels: list[VariableQueue]) -> None:
+    for level in levels:
+        level.delete_files()
+
+
+def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> set[int]:
+    numbers = (queue << LEVEL_BITS | priority for priority in range((max_priority or 0) + 1))
+    return {number for number in numbers if disk.exists(queue_directory(number))}
+
+
+def _portions(spans: list[range]) -> list[list[range]]:
+    """The spans, cut so that a portion has no more numbers than a store looks up in one turn."""
+    portions: list[list[range]] = []
+    left = 0
+    for span in spans:
+        while span:
+            if not left:
+                portions.append([])
+                left = MISSING_AT_A_TIME
+            piece, span = span[:left], span[left:]
+            portions[-1].append(piece)
+            left -= len(piece)
+    return portions
