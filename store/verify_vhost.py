@@ -24,11 +24,8 @@ from .verify_journal import JournalFound, check_journal
 from .verify_references import References
 from .verify_report import Findings, QueueReport, VhostReport
 from .verify_segments import IndexFound, QueueIndexFiles, check_index
+from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, QUEUES, RECOVERY, TRANSIENT, queue_directory
 
-LEVEL_BITS = 8
-"""A number is that of the queue and, in so many bits, the priority."""
-JOURNAL, QUEUES, RECOVERY = 'journal', 'queues', 'recovery'
-PERSISTENT, TRANSIENT = 'msg_store_persistent', 'msg_store_transient'
 PARTS = {'config', 'name', 'name.new', JOURNAL, QUEUES, RECOVERY, PERSISTENT, TRANSIENT}
 _MESSAGES = PARTS - {'name', 'name.new', 'config'}
 _NUMBER = re.compile('0|[1-9a-f][0-9a-f]*')
@@ -169,7 +166,7 @@ class _Vhost:
     def _check_queue(self, number: int, is_clean: bool, findings: Findings, advance: Callable[[int], None], on_stored: Callable[[bytes], None]) -> None:
         queue = number >> LEVEL_BITS
         name = self._place.queues.get(queue)
-        directory = f'{QUEUES}/{number:x}'
+        directory = queue_directory(number)
         files = QueueIndexFiles(self._disk, directory, self._entries, is_clean)
         try:
             found = check_index(files, self._journal.replayed.get(number), findings, advance, on_stored if name is not None else _pass_over)
@@ -212,13 +209,13 @@ class _Vhost:
 
             again = Findings()
             report = self._queues[number >> LEVEL_BITS]
-            files = QueueIndexFiles(self._disk, f'{QUEUES}/{number:x}', self._entries, is_clean)
+            files = QueueIndexFiles(self._disk, queue_directory(number), self._entries, is_clean)
             with suppress(OSError):  # it was said
                 check_index(files, self._journal.replayed.get(number), again, lambda size: None, look if report.name is not None else _pass_over)
             if not self._missing[number]:
                 continue
             report.missing_bodies += self._missing[number]
-            self._say_missing(f'{QUEUES}/{number:x}', self._missing[number], is_clean, store.is_whole)
+            self._say_missing(queue_directory(number), self._missing[number], is_clean, store.is_whole)
 
     def _say_missing(self, place: str, missing: int, is_clean: bool, is_store_whole: bool) -> None:
         found = f'the bodies of {missing:,} messages are not in the message store'
@@ -242,10 +239,10 @@ class _Vhost:
                 self._check_level(name, number, level, self._found.get(number, IndexFound()))
             for number in self._numbers:
                 if number >> LEVEL_BITS == queue and number not in levels:
-                    self._findings.error(f'{QUEUES}/{number:x}', f"recovery terms of queue '{name}' do not know it", 'the messages in it are passed over')
+                    self._findings.error(queue_directory(number), f"recovery terms of queue '{name}' do not know it", 'the messages in it are passed over')
 
     def _check_level(self, name: str, number: int, terms: dict[str, Any], found: IndexFound) -> None:
-        place = f'{QUEUES}/{number:x}'
+        place = queue_directory(number)
         if any(key not in terms for key in _COUNTS):
             self._findings.error(RECOVERY, f"recovery terms of queue '{name}' lack some of {', '.join(_COUNTS)}",
                                  f'warren cannot recover the queue. Delete the directory {self._place.shown}/{RECOVERY}: the stop then counts as unclean, which loses nothing')

@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from warren.store.message import Origin
 from warren.store.verify_report import Findings, Severity, VhostReport
 from warren.store.verify_vhost import VhostPlace, check_vhost
 from warren.store.vhost_store import VhostStore
-
-pytest.importorskip('warren.store.vhost_dir')
 
 QUEUES = {1: None, 2: None, 3: 2}
 """Queue id -> highest priority."""
