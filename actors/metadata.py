@@ -16,7 +16,7 @@ an answer goes out only after the commit that makes it true; commits are grouped
 So everything durable in the table is on the disk, and of what is on the disk only removals that nobody was told of are missing in the table. What comes of itself (auto-delete,
 expiry) is written without anybody waiting. RabbitMQ changes its tables within one transaction and writes them later; it can lose a declaration that was answered.
 
-At its start, before it answers, it puts into the table what the store holds, and has the queues started by their supervisors with `recovering` set.
+At its start, before it answers, it puts into the table what the store holds, and has the queues recovered with their vhost.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ Operation = Callable[..., Coroutine[Any, Any, Any]]
 class Metadata(Process):
     """
     ('start', context, node)                            -> None, when what the data directory holds is there; StorageError.
-                                                        node answers ('start_vhost', name) with a queue supervisor, and
-                                                        ('stop_vhost', name) when it has ended what belongs to one
+                                                        node answers ('start_vhost', name, rows) with a queue supervisor and the rows of the queues it
+                                                        had, as they are now; and ('stop_vhost', name) when it has ended what belongs to one
     ('create_vhost', name)                              -> None; an existing one is success (AB-169)
     ('delete_vhost', name)                              -> True, when nothing of it is left; False if there is none (AB-170)
     ('declare_exchange', vhost, name, type, durable, auto_delete, internal, arguments)            -> None

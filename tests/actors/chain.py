@@ -107,7 +107,7 @@ class Valve(Process):
         self.owed: dict[str, tuple[Any, int]] = {}
         self.is_open = False
 
-    def on_start(self, sender: Any, context: Any, row: Any, recovering: bool) -> None:
+    def on_start(self, sender: Any, context: Any, row: Any) -> None:
         self.queue_id = row.queue_id
 
     def on_publish(self, sender: Any, channel_id: str, entries: list[tuple[Any, ...]]) -> None:

@@ -63,8 +63,16 @@ class StubQueue(Process):
         self.is_held = False
         self.refusal = None
 
-    def on_start(self, sender, context, row, recovering):
-        self.context, self.row, self.recovering = context, row, recovering
+    def on_start(self, sender, context, row, storage=None, recovery=None):
+        self.context, self.row, self.recovering = context, row, recovery is not None
+        return {} if self.recovering else True
+
+    def on_open(self, sender, wanted):
+        return True
+
+    def on_terminate(self, sender):
+        self.reply(sender, None)
+        self.stop()
 
     def on_row(self, sender):
         return self.row, self.recovering
@@ -115,10 +123,10 @@ class StubNode(Process):
         self.send(metadata, ("start", self.context, self.myAddress))
         return metadata
 
-    async def on_start_vhost(self, sender, name):
+    async def on_start_vhost(self, sender, name, rows):
         self.vhosts[name] = self.createActor(VhostSupervisor)
-        self.queue_supervisors[name] = await self.ask(self.vhosts[name], ("start", self.context))
-        return self.queue_supervisors[name]
+        self.queue_supervisors[name], rows = await self.ask(self.vhosts[name], ("start", self.context, name, rows))
+        return self.queue_supervisors[name], rows
 
     def on_stop_vhost(self, sender, name):
         self.send(self.vhosts.pop(name), ActorExitRequest())

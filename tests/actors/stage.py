@@ -110,7 +110,7 @@ class Stage:
         table = table_from({key.replace("_", "-"): value for key, value in arguments.items()})
         row = QueueRow("/", name, address, queue_id, durable, arguments=table)
         self.routing.put_queue(row)
-        self.tell(self.metadata, address, "start", self.context, row, False)
+        self.tell(self.metadata, address, "start", self.context, row)
         self.settle()
         return Queue_(self, row)
 

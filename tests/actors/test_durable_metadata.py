@@ -489,9 +489,9 @@ class TestRecovery:
             node.meta.ask("declare_queue", "other", "q", True, None, False, Table(), MINE)
         healthy = iter((False, True))
 
-        def start(self, sender, context):
+        def start(self, sender, context, name, rows):
             assert next(healthy), "as told"
-            return VhostSupervisor.on_start(self, sender, context)
+            return VhostSupervisor.on_start(self, sender, context, name, rows)
 
         monkeypatch.setitem(VhostSupervisor._handlers, "start", start)
         with DurableNode(data_dir) as node:

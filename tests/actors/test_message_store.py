@@ -13,7 +13,7 @@ from thespian.test import get_free_admin_port
 from warren.actors.message_store import MessageStore, StoreSettings
 from warren.runtime.loop_base import LoopBase
 from warren.runtime.process import Process
-from warren.store.disk import RealFile
+from warren.store.disk import RealDisk, RealFile
 from warren.store.sync_job import SyncJob
 
 WAIT = 10
@@ -109,7 +109,7 @@ def started(system, root, **settings):
     """A queue whose store is started and knows it."""
     queue = system.createActor(QueueStandIn)
     ask(system, queue, 'create')
-    is_clean = ask(system, queue, 'pass_on', ('start', StoreSettings('msg_store_persistent', str(root), **settings)))
+    is_clean = ask(system, queue, 'pass_on', ('start', StoreSettings('msg_store_persistent', RealDisk(str(root)), str(root), **settings)))
     ask(system, queue, 'register', 'q')
     return queue, is_clean
 
@@ -196,7 +196,7 @@ def test_full_disk_is_tried_again(tmp_path, monkeypatch):
         run(job)
 
     monkeypatch.setattr(SyncJob, 'run', fails_at_first)
-    monkeypatch.setattr('warren.actors.message_store.RETRY_SECONDS', 0.05)
+    monkeypatch.setattr('warren.actors.disk_trouble.RETRY_SECONDS', 0.05)
     system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
     queue, _ = started(system, tmp_path)
     ask(system, queue, 'tell', ('write', 'q', [(name(1), BODY)]))

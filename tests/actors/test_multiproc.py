@@ -66,9 +66,8 @@ class Office(Process):
         self.queue = self.createActor(Queue)
         self.row = QueueRow("/", "q", self.queue, "id of q", arguments=table_from({"x-max-length": 1000}))
         routing.put_queue(self.row)
-        self.send(self.queue, ("start", self.context, self.row, False))
         # Until a process of the system has come up, what names its address waits, and later messages to others overtake it.
-        await self.ask(self.queue, ("counts",), WAIT)
+        await self.ask(self.queue, ("start", self.context, self.row), WAIT)
         self.channel = self.createActor(Channel)
         self.send(self.channel, ("start", self.context, "c1", "connection", "client -> broker", 1, "/", "guest", 131072, True))
         self.monitor(self.channel, "channel")
