@@ -23,3 +23,4 @@ class NodeContext:
     extensions: Extensions = NO_EXTENSIONS
     memory_monitor: Any = None
     open_disk: Callable[[str], Disk] = RealDisk  # a directory of the operating system -> its files
+    boot_id: str | None = None  # of this run of the machine; None: the operating system says

@@ -7,7 +7,6 @@ second near it. While the alarm is on it looks every 10 s. It cannot wholly prev
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from ..limits import LimitError, disk_limit, read_disk_limit, shown_size
@@ -24,12 +23,6 @@ FILL_RATE = 250_000  # bytes/ms that are assumed at most
 
 RETRIES = 10
 RETRY_INTERVAL = 120.0  # s
-
-
-def free_space(path: str) -> int:
-    """Bytes that this user may still write to the file system of `path`. Blocks where the file system is slow. Raises OSError."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
 
 
 def next_look(free: int, limit: int) -> float:
@@ -59,6 +52,7 @@ class DiskMonitor(Process):
 
     async def on_start(self, sender: Any, context: Any, total_memory: int) -> dict[str, Any]:
         self.context = context
+        self.disk = context.open_disk(context.settings.data_dir)
         self.total_memory = total_memory
         self.limit = disk_limit(read_disk_limit(context.settings.disk_free_limit), total_memory)
         await self._look()
@@ -81,7 +75,7 @@ class DiskMonitor(Process):
     async def _look(self) -> None:
         path = self.context.settings.data_dir
         try:
-            self.free = await self.run_blocking(free_space, path)
+            self.free = await self.run_blocking(self.disk.free_space)
         except OSError as error:
             self.free = None
             self._failed(path, error)

@@ -63,6 +63,7 @@ class StoreSettings:
     name: str
     disk: Disk
     root: str
+    boot_id      as of `StoreEngine`
     alarms: Any = None
     is_durable: bool = True
     clients: Collection[str] | None = None
@@ -73,6 +74,7 @@ class StoreSettings:
 class MessageStore(Process):
     """See the module."""
 
+    boot_id: str | None = None
     def __init__(self) -> None:
         super().__init__()
         self._engine: StoreEngine | None = None
@@ -88,7 +90,7 @@ class MessageStore(Process):
     async def on_start(self, sender: Any, settings: StoreSettings) -> bool:
         self._name = settings.name
         self._trouble = DiskTrouble(self, settings.alarms, f'{settings.name} in {settings.root}', 'sync')
-        engine = StoreEngine(settings.disk, settings.name, f'{settings.root}/{settings.name}/index', settings.is_durable, settings.file_limit)
+        engine = StoreEngine(settings.disk, settings.name, f'{settings.root}/{settings.name}/index', settings.is_durable, settings.file_limit, settings.boot_id)
         is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references)
         self._engine = engine
         self._is_open = True

@@ -59,7 +59,7 @@ class VhostSupervisor(Process):
         journal = self._core(Journal)
         journaled = await self.ask(journal, ("start", JournalSettings(disk, numbers, found.segment_entries, name, context.alarms)))
         transient, persistent = self._core(MessageStore, TRANSIENT), self._core(MessageStore, PERSISTENT)
-        await self.ask(transient, ("start", StoreSettings(TRANSIENT, disk, self.path, context.alarms, is_durable=False)))
+        await self.ask(transient, ("start", StoreSettings(TRANSIENT, disk, self.path, context.alarms, is_durable=False, boot_id=context.boot_id)))
         self.storage = VhostStorage(journal, persistent, transient, context.memory_monitor, disk, found.segment_entries)
         self.send(self.queues, ("start", context, self.storage))
         terms = {}
@@ -67,13 +67,14 @@ class VhostSupervisor(Process):
         if is_clean:
             clients = {f"{queue:x}" for queue in found.terms} if found.is_complete else None
             is_trusted = await self.ask(persistent, ("start", StoreSettings(
-                PERSISTENT, disk, self.path, context.alarms, clients=clients, references=partial(_referred, disk, found.numbers, found.segment_entries))))
+                PERSISTENT, disk, self.path, context.alarms, clients=clients, references=partial(_referred, disk, found.numbers, found.segment_entries),
+                boot_id=context.boot_id)))
             if is_trusted:
                 terms = found.terms     # else what the queues counted may not be there (D-7)
         wanted = await self.ask(self.queues, ("recover", rows, terms))
         if not is_clean:
             spans = {number: found_spans for of_queue in wanted.values() for number, found_spans in of_queue.items()}
-            await self.ask(persistent, ("start", StoreSettings(PERSISTENT, disk, self.path, context.alarms, references=partial(_ids, spans))))
+            await self.ask(persistent, ("start", StoreSettings(PERSISTENT, disk, self.path, context.alarms, references=partial(_ids, spans), boot_id=context.boot_id)))
         opened: list[QueueRow] = await self.ask(self.queues, ("open", wanted))
         return opened
 

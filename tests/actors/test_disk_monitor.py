@@ -11,9 +11,10 @@ import pytest
 from warren.actors import disk_monitor
 from warren.actors.alarms import Alarms
 from warren.actors.context import NodeContext
-from warren.actors.disk_monitor import DiskMonitor, free_space, next_look
+from warren.actors.disk_monitor import DiskMonitor, next_look
 from warren.limits import LimitError
 from warren.settings import Settings
+from warren.store.disk import RealDisk
 
 WAIT = 5.0
 MB = 1_000_000
@@ -29,7 +30,7 @@ class FileSystem:
         self.looks = 0
         self.looked = threading.Semaphore(0)
 
-    def __call__(self, path):
+    def free_space(self):
         self.looks += 1
         self.looked.release()
         if self.error is not None:
@@ -38,10 +39,8 @@ class FileSystem:
 
 
 @pytest.fixture
-def files(monkeypatch):
-    files = FileSystem()
-    monkeypatch.setattr(disk_monitor, "free_space", files)
-    return files
+def files():
+    return FileSystem()
 
 
 @pytest.fixture
@@ -55,10 +54,10 @@ def monitor(system):
 
 
 @pytest.fixture
-def start(client, monitor, alarms, tmp_path):
+def start(client, monitor, alarms, files, tmp_path):
     def start(**settings):
         given = Settings(**{"data_dir": tmp_path, **settings})
-        return client.ask(monitor, ("start", NodeContext("warren@test", given, None, None, alarms), MEMORY), WAIT)
+        return client.ask(monitor, ("start", NodeContext("warren@test", given, None, None, alarms, open_disk=lambda root: files), MEMORY), WAIT)
 
     return start
 
@@ -84,7 +83,7 @@ def test_it_looks_the_more_often_the_less_is_left(over, seconds):
 
 def test_disk_monitor(tmp_path):
     """QS 12.5: the free figure is a non-negative integer."""
-    found = free_space(str(tmp_path))
+    found = RealDisk(str(tmp_path)).free_space()
     assert type(found) is int and found >= 0
 
 
