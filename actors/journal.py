@@ -6,6 +6,7 @@
 | `('register', queue, address)` | queue | a new queue will write; `address` hears `durable` and `bump`, and is asked to `fold` |
 | ask `('open', queue, address)` | queue | the same for one that recovers; what the journal has of it: number -> `Replayed` |
 | `('append', queue, gathered, position)` | queue | records of its numbers, as `LogWriter` gathered them; `position` is the writer's after them |
+| `('detach', queue)` | queue | it ends, and has folded all it had |
 | `('forget', queue)` | queue, supervisor | the queue is deleted: nothing said of it counts any more |
 | ask `('close',)` | supervisor | every queue that runs has folded all it had; leave a journal that says nothing, then end |
 | `('durable', position)` | to a queue | everything it wrote up to there is on disk |
@@ -130,6 +131,9 @@ class Journal(Process):
             del self._replayed[number]
         self._leave(queue)
         self._down.discard(queue)
+
+    def on_detach(self, sender: Any, queue: int) -> None:
+        self._leave(queue)
 
     def on_down(self, queue: Any, reason: str) -> None:
         self._leave(queue)

@@ -40,6 +40,11 @@ from .disk_trouble import RETRY_SECONDS, DiskTrouble
 CREDIT = (4000, 800)
 """`msg_store_credit_disc_bound`: messages."""
 
+DWELL_SHARE = 0.5
+DWELL_SECONDS = 0.001
+DWELL_BYTES = 8 << 20
+"""When consumers keep up, most messages are acked before they would be on disk. Then a sync waits this long, or for so many bytes, and writes what is left."""
+
 log = logging.getLogger('warren.message_store')
 
 
@@ -58,30 +63,30 @@ class StoreSettings:
     alarms       address of that process, or None
     clients      the queues whose own state was left cleanly, None if not all were
     references   a module's function or a partial of one, called in another thread if references must be counted: the ids that queue indexes name, in portions
+    boot_id      as of `StoreEngine`
     """
 
     name: str
     disk: Disk
     root: str
-    boot_id      as of `StoreEngine`
     alarms: Any = None
     is_durable: bool = True
     clients: Collection[str] | None = None
     references: Callable[[], Iterable[Sequence[bytes]]] = no_references
     file_limit: int = FILE_LIMIT
+    boot_id: str | None = None
 
 
 class MessageStore(Process):
     """See the module."""
 
-    boot_id: str | None = None
     def __init__(self) -> None:
         super().__init__()
         self._engine: StoreEngine | None = None
         self._addresses: dict[str, Any] = {}
         self._credit = CreditFlow(CREDIT, self._grant, key='msg_store_credit_disc_bound')
         self._is_open = False
-        self._is_syncing = self._is_collecting = False
+        self._is_syncing = self._is_collecting = self._is_dwelling = False
         self._failed_sync: SyncJob | None = None
         self._is_collection_paused = False
         self._reading = 0
@@ -182,26 +187,34 @@ class MessageStore(Process):
                 self.send(self._addresses[client], ('stored', kind, ids))
 
     def _sync(self) -> None:
-        if not self._is_syncing and self._is_open:
-            job = self.engine.take_sync()
-            if job is not None:
-                self._is_syncing = True
-                self.spawn(self._run_sync(job))
+        if self._is_syncing or not self._is_open or self._is_dwelling:
+            return
+        engine = self.engine
+        if engine.spared_share > DWELL_SHARE and 0 < engine.waiting_bytes < DWELL_BYTES:
+            self._is_dwelling = True
+            self.start_timer(DWELL_SECONDS, 'dwelt')
+        else:
+            self._sync_now()
 
-    async def _run_sync(self, job: SyncJob | None) -> None:
-        while job is not None:
-            try:
-                await self.run_blocking(job.run)
-            except OSError as error:
-                self._failed_sync = job
-                self._trouble.failed(error)
-                return
-            self._trouble.worked()
-            self.engine.finish_sync(job)
-            self._tell(self.engine)
-            self._collect()
-            job = self.engine.take_sync() if self._is_open else None
+    def _sync_now(self) -> None:
+        job = self.engine.take_sync()
+        if job is not None:
+            self._is_syncing = True
+            self.spawn(self._run_sync(job))
+
+    async def _run_sync(self, job: SyncJob) -> None:
+        try:
+            await self.run_blocking(job.run)
+        except OSError as error:
+            self._failed_sync = job
+            self._trouble.failed(error)
+            return
+        self._trouble.worked()
+        self.engine.finish_sync(job)
+        self._tell(self.engine)
+        self._collect()
         self._is_syncing = False
+        self._sync()
         self._close_when_quiet()
 
     def _collect(self) -> None:
@@ -231,6 +244,10 @@ class MessageStore(Process):
         if payload == 'sync' and self._failed_sync is not None:
             job, self._failed_sync = self._failed_sync, None
             self.spawn(self._run_sync(job))
+        elif payload == 'dwelt':
+            self._is_dwelling = False
+            if not self._is_syncing and self._is_open:
+                self._sync_now()
         elif payload == 'collect':
             self._is_collection_paused = False
 

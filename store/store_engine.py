@@ -127,6 +127,9 @@ class StoreEngine:
         self._is_open = False
         self.waiting_bytes = 0
         """Bytes of messages that wait for the next SyncJob."""
+        self._spared = 0  # messages that were removed while they waited, since the last SyncJob
+        self.spared_share = 0.0
+        """Of the messages lately written, how many never had to reach the disk (smoothed, 0 to 1)."""
         self.damaged: list[bytes] = []
         """Ids whose records could not be read back, and are gone; whoever reports them clears the list."""
 
@@ -258,6 +261,7 @@ class StoreEngine:
                 if not waiting.ref_count:
                     del self._waiting[message_id]
                     self.waiting_bytes -= len(waiting.message)
+                    self._spared += 1
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count:
@@ -339,6 +343,10 @@ class StoreEngine:
         return self._take_sync()
 
     def _take_sync(self) -> SyncJob:
+        total = self._spared + len(self._waiting)
+        if total:
+            self.spared_share = (self.spared_share + self._spared / total) / 2
+            self._spared = 0
         parts: list[Part] = []
         rows = self._summary.rows
         for message_id, waiting in self._waiting.items():

@@ -347,6 +347,7 @@ class Durability:
             return None
         terms: dict[str, Any] = await queue.run_blocking(queue.backing.terminate)
         self.send()
+        queue.send(self.storage.journal, ("detach", self.number))
         await queue.ask(self.storage.persistent, ("detach", self.client))
         return terms
 
