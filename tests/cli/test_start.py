@@ -147,11 +147,32 @@ def test_an_address_of_another_machine():
     assert "no such address" in result.stderr
 
 
-def test_a_data_directory_is_refused_honestly(tmp_path):
-    """Until the store is there, accepting it would lose what somebody meant to keep."""
-    result = warren("start", "--data-dir", str(tmp_path))
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_what_is_durable_is_kept_in_the_data_directory(tmp_path, end):
+    """QS-37, QS-41: what was confirmed is there after a stop, and after a kill without repair."""
+    body, large = b"small", b"x" * 10_000
+    persistent = pika.BasicProperties(delivery_mode=2)
+    with started("--data-dir", tmp_path) as (process, port):
+        assert f"what is durable is kept in {tmp_path}" in process.report
+        channel = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)).channel()
+        channel.confirm_delivery()
+        channel.queue_declare("kept", durable=True)
+        for content in (body, large):
+            channel.basic_publish("", "kept", content, persistent)
+        process.send_signal(end)
+        assert process.wait(15) == (0 if end == signal.SIGTERM else -signal.SIGKILL)
+    with started("--data-dir", tmp_path) as (_process, port):
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            channel = connection.channel()
+            assert [channel.basic_get("kept", auto_ack=True)[2] for _ in range(3)] == [body, large, None]
+
+
+def test_a_data_directory_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    result = warren("start", "--data-dir", str(tmp_path / "file"))
     assert result.returncode == 78
-    assert "memory only" in result.stderr
+    assert str(tmp_path / "file") in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_wrong_setting_names_file_line_and_the_nearest_key(tmp_path):

@@ -67,7 +67,9 @@ class Held:
                 vars(supervisor).pop("on_down", None)
             kept, self.kept = self.kept, []
             for supervisor, news in kept:
-                supervisor.on_down(*news)
+                restart = supervisor.on_down(*news)
+                if restart is not None:
+                    supervisor.spawn(restart)
 
         self.anatomy.call(let_go)
 
