@@ -247,8 +247,8 @@ class Journal(Process):
         self._closer = sender
 
     async def _finish(self, closer: Any) -> None:
-        # A queue that is down has folded nothing: the next start has to find it here.
-        await self.run_blocking(self.files.close if self._down else self.files.close_folded)
+        # A queue that is down, or did not detach, has folded nothing: the next start has to find it here.
+        await self.run_blocking(self.files.close if self._down or self._addresses else self.files.close_folded)
         self.reply(closer, True)
         self.stop()
 

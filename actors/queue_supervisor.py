@@ -31,6 +31,8 @@ log = logging.getLogger("warren.queue")
 class _Supervised:
     row: QueueRow
     restarts: RestartIntensity = field(default_factory=RestartIntensity)
+    is_starting: bool = False
+    ended: str | None = None  # while it starts: whoever starts it hears of it too, unless it had answered before
 
 
 class QueueSupervisor(Process):
@@ -50,6 +52,7 @@ class QueueSupervisor(Process):
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[str, _Supervised] = {}
+        self.is_ending = False
 
     def on_start(self, sender: Any, context: NodeContext, storage: VhostStorage | None) -> None:
         self.context = context
@@ -88,7 +91,7 @@ class QueueSupervisor(Process):
             except ProcessDown as down:
                 self._lost(supervised, down)
             else:
-                self.monitor(supervised.row.address, supervised.row.queue_id)
+                self._started(supervised)
             rows.append(supervised.row)
         return rows
 
@@ -103,7 +106,7 @@ class QueueSupervisor(Process):
         supervised = self.queues[row.queue_id] = _Supervised(row)
         address = self._create(supervised)
         await self.ask(address, ("start", self.context, supervised.row, self.storage))
-        self.monitor(address, row.queue_id)
+        self._started(supervised)
         return supervised.row
 
     def on_forget_queue(self, sender: Any, queue_id: str) -> Any:
@@ -131,6 +134,9 @@ class QueueSupervisor(Process):
     def on_down(self, queue_id: Any, reason: str) -> Any:
         supervised = self.queues[queue_id]
         row = supervised.row
+        if supervised.is_starting:
+            supervised.ended = reason
+            return None
         if not is_fault(reason):
             del self.queues[queue_id]
             # A queue that is to go says so itself before it ends; this is for one that was killed.
@@ -140,7 +146,7 @@ class QueueSupervisor(Process):
 
     async def _restart(self, supervised: _Supervised, reason: str) -> None:
         row = supervised.row
-        while supervised.restarts.allows(self.now()):
+        while self._is_wanted(supervised) and supervised.restarts.allows(self.now()):
             log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
             address = self._create(supervised)
             try:
@@ -150,24 +156,38 @@ class QueueSupervisor(Process):
             except ProcessDown as down:
                 reason = str(down)
                 continue
-            if self.queues.get(row.queue_id) is not supervised:
-                self.send(address, ActorExitRequest())  # it was forgotten meanwhile
-                return
-            self.monitor(address, row.queue_id)
-            self.send(self.context.metadata, ("queue_restarted", row.vhost, row.name, row.queue_id, address))
+            if self._is_wanted(supervised):
+                self.send(self.context.metadata, ("queue_restarted", row.vhost, row.name, row.queue_id, address))
+                self._started(supervised)
             return
-        supervised.row = replace(row, address=None)
-        log.error("%s has crashed too often and stays down: %s", queue_phrase(row.vhost, row.name), reason)
-        self.send(self.context.metadata, ("queue_crashed", row.vhost, row.name, row.queue_id))
+        if self._is_wanted(supervised):
+            supervised.row = replace(row, address=None)
+            log.error("%s has crashed too often and stays down: %s", queue_phrase(row.vhost, row.name), reason)
+            self.send(self.context.metadata, ("queue_crashed", row.vhost, row.name, row.queue_id))
+
+    def _is_wanted(self, supervised: _Supervised) -> bool:
+        """Not forgotten, nor is everything about to end: what would start now could not be ended in order any more."""
+        return not self.is_ending and self.queues.get(supervised.row.queue_id) is supervised
 
     def _create(self, supervised: _Supervised) -> Any:
         address = self.createActor(Queue)
         supervised.row = replace(supervised.row, address=address)
+        supervised.is_starting, supervised.ended = True, None
+        self.monitor(address, supervised.row.queue_id)
         return address
+
+    def _started(self, supervised: _Supervised) -> None:
+        """It has answered; by now it may have ended all the same."""
+        supervised.is_starting = False
+        if supervised.ended is not None:
+            restart = self.on_down(supervised.row.queue_id, supervised.ended)
+            if restart is not None:
+                self.spawn(restart)
 
     # -- the end
 
     async def on_terminate(self, sender: Any) -> dict[int, dict[str, Any]]:
+        self.is_ending = True
         asked = []
         for queue_id, supervised in self.queues.items():
             if supervised.row.address is not None:

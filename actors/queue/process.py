@@ -237,8 +237,8 @@ class Queue(Process):
         self.prepare()
 
     async def on_terminate(self, sender: Any) -> dict[str, Any] | None:
-        """The node stops: keep everything, answer with the terms for its next start, and end."""
-        terms = None if self.durability is None else await self.durability.terminate()
+        """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
+        terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
         self.stop()
         return terms
 
