@@ -84,6 +84,8 @@ class SimBase(ActorBase):
         self.sockets = self.poller = SimSockets(self)
         self.is_alive = True
         self.jobs: list[_Job] = []  # blocking calls whose time has come
+        self._calls: dict[int, _Job] = {}  # those whose time has not; here alone, so that a crash lets go of all that they hold
+        self._last_call = 0
         self.ports = 0
         self._traps: list[tuple[Match, bool]] = []
         self._newborn: set[str] = set()  # asked for membership only
@@ -219,6 +221,7 @@ class SimBase(ActorBase):
         self.sockets.end(has_power)
         self.ready.clear()
         self.jobs.clear()
+        self._calls.clear()
         actors: list[Any] = [cell.actor for cell in self.cells.values() if isinstance(cell, Cell) and isinstance(cell.actor, Process)]
         for actor in actors:
             # Now, and not when the collector finds them: what a `finally` in them does must not happen at any time. It reaches nobody.
@@ -251,10 +254,13 @@ class SimBase(ActorBase):
     def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         if self.is_alive:
             world = self.world
-            world.at(world.time + world.delay(world.conditions.blocking_delay), self._time_has_come, _Job(cell, ref, function, args))
+            self._last_call += 1
+            self._calls[self._last_call] = _Job(cell, ref, function, args)
+            world.at(world.time + world.delay(world.conditions.blocking_delay), self._time_has_come, self._last_call)
 
-    def _time_has_come(self, job: _Job) -> None:
-        if self.is_alive:
+    def _time_has_come(self, number: int) -> None:
+        job = self._calls.pop(number, None)
+        if job is not None:  # else the machine crashed
             self.jobs.append(job)
 
     # -- what thespian.actors.ActorSystem calls ----------------------------------------------------

@@ -236,4 +236,9 @@ class FaultyDisk(Disk):
     def free_space(self) -> int:
         if self.limit is None:
             return 1 << 62
-        return max(0, self.limit - sum(len(content.data) for content in self._names.values()))
+        return max(0, self.limit - self.held)
+
+    @property
+    def held(self) -> int:
+        """Bytes in all files."""
+        return sum(len(content.data) for content in self._names.values())
