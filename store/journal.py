@@ -18,6 +18,9 @@ RETIRE, so it does not matter in which order, or whether, the unlinks reach the 
 
 What was acked before its file is folded never reaches a segment: a message consumed early costs one sequential write.
 
+At recovery only the torn tail of the last file is cut. What is damaged elsewhere is passed over (`walk_frames`): the frames behind it are replayed, and the file
+stays as it is, for nothing is ever appended to a file of an earlier life.
+
 There is no record of deliveries: a message may have been delivered just before a crash, so after one all are flagged redelivered
 (section 5.5), whatever a record might say.
 
@@ -27,18 +30,33 @@ Errors: `commit` raises OSError when the batch could not be written; nothing of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .damage_log import say_damaged, say_foreign
 from .disk import Disk, File
-from .records import Kind, Record, Type, decode_runs, decode_spans, frame, frames, record, records
+from .records import Kind, Record, Type, decode_runs, decode_spans, frame, record, records
 from .run import PendingRuns
+from .walk_frames import DamagedPart, walk_frames
 
 FILE_LIMIT = 64 << 20
 FRAME_LIMIT = 1 << 20
 """A frame is closed once it holds this much; recovery reads one at a time."""
+RESERVED_AHEAD = 8 << 20
 SUFFIX = '.wal'
+_NAME = re.compile(r'(\d{6,})\.wal', re.ASCII)
+
+
+def file_number(name: str) -> int | None:
+    """The number of a journal file's name, None for any other name."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match is not None and name == file_name(int(match[1])) else None
+
+
+def file_name(number: int) -> str:
+    return f'{number:06}{SUFFIX}'
 
 
 class JournalBroken(Exception):
@@ -84,6 +102,21 @@ class Replayed:
             self.stored.discard(span)
 
 
+class _DamagedFile(NamedTuple):
+    number: int
+    parts: list[DamagedPart]
+    frames_behind: int
+
+
+@dataclass
+class _Found:
+    """`retired`: the files below this number do not count."""
+
+    queues: dict[int, Replayed] = field(default_factory=dict)
+    retired: int = 0
+    damaged: list[_DamagedFile] = field(default_factory=list)
+
+
 class Journal:
     """See the module. `directory` exists; `recover` is called once before anything else."""
 
@@ -105,52 +138,74 @@ class Journal:
         self.current = 0
         """Number of the file that the next batch goes to, unless it begins another."""
         self._size = 0
+        self._reserved = 0
         self.oldest = 1
         """Number of the oldest file that still counts."""
 
     # -- recovery
 
     def recover(self) -> dict[int, Replayed]:
-        """Replay all files, cut torn tails, and begin a new file with the next batch."""
-        numbers = sorted(int(name[:-len(SUFFIX)]) for name in self._disk.list(self._directory) if name.endswith(SUFFIX))
-        queues, retired = self._replay(numbers)
-        if any(number < retired for number in numbers):
+        """Replay all files, cut the torn tail, say what is damaged, and begin a new file with the next batch."""
+        names = self._disk.list(self._directory)
+        numbers = sorted(number for name in names if (number := file_number(name)) is not None)
+        say_foreign(self._disk, self._directory, (name for name in names if name.endswith(SUFFIX) and file_number(name) is None), 'a file of the journal')
+        found = self._replay(numbers)
+        if any(number < found.retired for number in numbers):
             # A crash came between a RETIRE and its unlinks: the old files must count for nothing.
-            self._unlink([number for number in numbers if number < retired])
-            numbers = [number for number in numbers if number >= retired]
-            queues, _ = self._replay(numbers)
+            self._unlink([number for number in numbers if number < found.retired])
+            numbers = [number for number in numbers if number >= found.retired]
+            found = self._replay(numbers)
+        for damaged in found.damaged:
+            self._say_damaged(damaged)
         self.current = numbers[-1] if numbers else 0
         self.oldest = numbers[0] if numbers else 1
         self._size = self._file_limit  # never append to a file of an earlier life
         self._disk.sync_dir(self._directory)
-        self._next_numbers = {queue: replayed.next_number for queue, replayed in queues.items()}
-        return queues
+        # What was published in damaged bytes is not known, and its numbers must not be given again; a message takes more than a byte.
+        gap = sum(part.size for damaged in found.damaged for part in damaged.parts)
+        for replayed in found.queues.values():
+            replayed.next_number += gap
+        self._next_numbers = {queue: replayed.next_number for queue, replayed in found.queues.items()}
+        return found.queues
 
-    def _replay(self, numbers: list[int]) -> tuple[dict[int, Replayed], int]:
-        queues: dict[int, Replayed] = {}
-        retired = 0
+    def _replay(self, numbers: list[int]) -> _Found:
+        found = _Found()
         for number in numbers:
             file = self._disk.open(self._path(number))
-            whole = 0
-            for _, payload, _, end in frames(file):
-                whole = end
-                for entry in records(payload):
-                    if entry.type is Type.RETIRE:
-                        retired = max(retired, entry.queue)
+            parts: list[DamagedPart] = []
+            frames_behind = 0
+            for part in walk_frames(file):
+                if isinstance(part, DamagedPart):
+                    # Only the last file may end with an append that was not confirmed: it was synced before the next one was begun.
+                    if part.is_torn_tail and number == numbers[-1]:
+                        file.truncate(part.offset)
                     else:
-                        _replay(queues, entry)
-            if file.size() != whole:
-                file.truncate(whole)
+                        parts.append(part)
+                    continue
+                frames_behind += part.is_behind
+                for entry in records(part.payload):
+                    if entry.type is Type.RETIRE:
+                        found.retired = max(found.retired, entry.queue)
+                    else:
+                        _replay(found.queues, entry)
+            if parts:
+                found.damaged.append(_DamagedFile(number, parts, frames_behind))
             # A killed process leaves bytes that were read here but never synced; what is built on them must not be undone later.
             file.sync()
             file.close()
-        return queues, retired
+        return found
+
+    def _say_damaged(self, damaged: _DamagedFile) -> None:
+        behind = f'{damaged.frames_behind:,} whole frames, which are replayed' if damaged.frames_behind else 'nothing whole'
+        say_damaged(self._disk, self._path(damaged.number), damaged.parts, behind,
+                    'What the damaged bytes said is lost, unless the queues had it in their segments: messages published there may be gone, confirmed ones too, '
+                    'and messages acknowledged there may come back')
 
     def replay(self) -> dict[int, Replayed]:
         """What the files say now, for a queue that starts again alone. Everything is written, and nothing is under way."""
         assert not self._in_flight and not self._payloads
         numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]
-        return self._replay(numbers)[0]
+        return self._replay(numbers).queues
 
     # -- gathering
 
@@ -242,9 +297,14 @@ class Journal:
                 file.close()
                 self._file = None
             file = self._file = self._disk.open(self._path(batch.file), create=True)
+            self._reserved = 0
         assert file is not None
         if file.size() != batch.offset:
             file.truncate(batch.offset)  # what an attempt that failed has left
+        end = batch.offset + sum(map(len, buffers))
+        if end > self._reserved:
+            self._reserved = end + RESERVED_AHEAD
+            file.reserve(self._reserved)
         file.append(buffers)
         try:
             file.sync()
@@ -253,7 +313,7 @@ class Journal:
         except OSError as error:
             self._broken = True
             raise JournalBroken(f'journal file {batch.file}: {error}') from error
-        self._size = batch.offset + sum(map(len, buffers))
+        self._size = end
 
     def committed(self, batch: Batch) -> int:
         """The batch is durable; returns the position up to which everything is."""
@@ -298,11 +358,12 @@ class Journal:
         """Write what is left and let go of the file."""
         self.write_all()
         if self._file is not None:
+            self._file.truncate(self._file.size())  # gives back what was reserved
             self._file.close()
             self._file = None
 
     def _path(self, number: int) -> str:
-        return f'{self._directory}/{number:06}{SUFFIX}'
+        return f'{self._directory}/{file_name(number)}'
 
 
 def _replay(queues: dict[int, Replayed], entry: Record) -> None:

@@ -16,6 +16,10 @@ from .location_index import Changes, LocationIndex
 from .rdq_file import file_name, record
 
 
+RESERVED = 16 << 20
+"""What a file will mostly hold."""
+
+
 class Part(NamedTuple):
     """Messages that go to the end of one file, which is `offset` bytes long by then; 0 begins the file."""
 
@@ -65,6 +69,8 @@ class SyncJob:
         try:
             if file.size() != part.offset:
                 file.truncate(part.offset)  # what an attempt that failed has left
+            if not part.offset:
+                file.reserve(RESERVED)
             file.append([buffer for message_id, message in part.messages for buffer in record(message_id, message)])
             if self._is_synced:
                 try:
