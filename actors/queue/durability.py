@@ -92,6 +92,7 @@ class Durability:
     async def scan(self, recovery: Recovery) -> dict[int, list[range]]:
         """The first half of recovering: by number, which messages need a body from the persistent store."""
         queue, storage = self.queue, self.storage
+        self._is_flushing = True    # until it is open: the journal may want to fold as soon as it has answered
         self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
         self._recover: dict[int, Recover | dict[str, Any]] = {}
         levels = (recovery.terms or {}).get("levels")
@@ -121,6 +122,7 @@ class Durability:
             await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
+        self._flushes_done()
         return self._opened()
 
     def _opened(self) -> BackingQueue:
