@@ -6,8 +6,8 @@ All numbers are big-endian.
 
     u8 magic 0x57 | u8 version 1 | u16 kind | u32 payload size | u32 CRC-32 of (version, kind, payload) | payload
 
-A file is parsed until its end or the first frame that is incomplete or wrong; what lies behind is cut off before anything is
-appended (D-9). A tail of zeros is no frame, because of the magic.
+What an interrupted append has left at the end of a file is cut off before anything is appended (D-9); zeros are no frame, because of the magic. How a file is read
+that is damaged elsewhere says `walk_frames`.
 
 **Record**, in a frame of kind RECORDS: `u8 type | u64 queue | u32 body size | body`
 
@@ -90,37 +90,29 @@ class Record(NamedTuple):
 
 def frame(kind: int, payload: bytes) -> bytes:
     """The head of a frame; the payload follows."""
-    return FRAME.pack(MAGIC, VERSION, kind, len(payload), _checksum(kind, payload))
+    return FRAME.pack(MAGIC, VERSION, kind, len(payload), crc32(payload, checksum_start(kind)))
 
 
-def _checksum(kind: int, payload: bytes) -> int:
-    return crc32(payload, VERSION << 16 | kind)
+def checksum_start(kind: int) -> int:
+    """What the CRC-32 of a payload goes on from."""
+    return VERSION << 16 | kind
 
 
-def read_frame(file: File, offset: int) -> tuple[int, bytes, int]:
-    """(kind, payload, offset of the next frame); raises Damaged, also at the end of the file."""
+def read_frame(file: File, offset: int, file_size: int | None = None) -> tuple[int, bytes, int]:
+    """(kind, payload, offset of the next frame); raises Damaged, also at the end of the file. With `file_size` nothing is read to find out that a frame leads out of it."""
     head = file.read(offset, FRAME.size)
     if len(head) < FRAME.size:
         raise Damaged('no frame head')
     magic, version, kind, size, checksum = FRAME.unpack(head)
     if magic != MAGIC or version != VERSION or size > FRAME_MOST:
         raise Damaged('not a frame')
+    end = offset + FRAME.size + size
+    if file_size is not None and end > file_size:
+        raise Damaged('the file ends within')
     payload = file.read(offset + FRAME.size, size)
-    if len(payload) < size or _checksum(kind, payload) != checksum:
+    if len(payload) < size or crc32(payload, checksum_start(kind)) != checksum:
         raise Damaged('frame is torn')
-    return kind, payload, offset + FRAME.size + size
-
-
-def frames(file: File) -> Iterator[tuple[int, bytes, int, int]]:
-    """(kind, payload, offset, offset behind it) of every whole frame from the start."""
-    offset = 0
-    while True:
-        try:
-            kind, payload, end = read_frame(file, offset)
-        except Damaged:
-            return
-        yield kind, payload, offset, end
-        offset = end
+    return kind, payload, end
 
 
 @lru_cache(maxsize=4096)

@@ -10,19 +10,21 @@ from typing import NamedTuple
 
 from .disk import Disk
 from .journal import Replayed
-from .records import Kind, RunHead, decode_spans, frames, skim_runs
+from .records import Kind, RunHead, decode_spans, skim_runs
 from .segment_file import BLOCK, mark
+from .segment_salvage import salvage, say_salvaged
+from .walk_frames import DamagedPart, walk_frames
 
 _MARKED = re.compile(b'\1+')
 
 
 class ScannedSegment(NamedTuple):
-    """size       of the file without its torn tail, which was cut off
+    """size       of the file without its torn tail, which was cut off, and without what was damaged
     unacked    entries that are not acked, neither here nor in the journal, and persistent
     body_bytes of these
     acks       of entries here that the file does not know of yet
     stored     numbers of unacked entries whose bodies are in the message store
-    next_number after the highest number seen
+    next_number after the highest number seen, or that may have been in what is damaged
     """
 
     size: int
@@ -37,26 +39,37 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
     """The segment whose lowest number is `base`. What it has is taken out of `replayed`: it need not be folded again. Waits for the disk."""
     acked = bytearray(entries)
     heads: list[RunHead] = []
-    size = 0
+    parts: list[DamagedPart] = []
+    size = frames_behind = next_number = 0
     file = disk.open(path)
     try:
-        for kind, payload, _, end in frames(file):
-            size = end
-            if kind == Kind.ENTRIES:
-                heads += skim_runs(payload[BLOCK.size:])
+        for part in walk_frames(file):
+            if isinstance(part, DamagedPart):
+                if part.is_torn_tail:
+                    file.truncate(part.offset)  # D-9
+                else:
+                    parts.append(part)
+                continue
+            size = part.end
+            frames_behind += part.is_behind
+            if part.kind == Kind.ENTRIES:
+                heads += skim_runs(part.payload[BLOCK.size:])
             else:
-                mark(acked, decode_spans(payload), base)
-        if file.size() != size:
-            file.truncate(size)  # D-9
+                mark(acked, decode_spans(part.payload), base)
         # A killed process leaves bytes and names that nobody synced; the journal that still has them may be retired after this.
         file.sync()
     finally:
         file.close()
+    if parts:
+        say_salvaged(disk, path, parts, frames_behind)
+        size = salvage(disk, path)
+        # An acknowledgement of a message that is lost may be left: its number must not be given again.
+        next_number = base + entries
     acked_before = acked[:]
     mark(acked, replayed.acked, base)
     seen = bytearray(entries)
     stored = bytearray(entries)
-    unacked = body_bytes = next_number = 0
+    unacked = body_bytes = 0
     for head in heads:
         low, high = head.first - base, head.first - base + head.count
         next_number = max(next_number, head.first + head.count)

@@ -20,7 +20,7 @@ from .rdq_file import ASIDE_SUFFIX, Found, file_name, file_number
 from .store_recovery import STATE, State, read_state
 from .verify_disk import file_size
 from .verify_environment import is_sound
-from .verify_records import DamagedBytes, scanned_offsets, walk_records
+from .walk_records import DamagedBytes, scanned_offsets, walk_records
 from .verify_references import References
 from .verify_report import DataFileReport, Findings
 

@@ -19,7 +19,7 @@ from .journal import Replayed
 from .records import STUB_SIZE, Kind, Record, Type, decode_runs, decode_spans, make_stub, records
 from .run import Run
 from .verify_disk import file_size
-from .verify_frames import DamagedPart, WholeFrame, walk_frames
+from .walk_frames import DamagedPart, WholeFrame, walk_frames
 from .verify_report import Findings
 
 CANNOT_START = 'warren cannot start this virtual host with it'
@@ -127,11 +127,11 @@ class _Reader:
                 raise ValueError(f'frames of kind {part.kind} do not belong here')
             entries = list(records(part.payload))
             for entry in entries:
-                if part.is_reached:
+                if not part.is_behind:
                     self._replay(place, part.offset, entry)
                 else:
                     _count(entry, behind)
-            behind.frames += not part.is_reached
+            behind.frames += part.is_behind
         except Exception as error:
             # Whatever a decoder says of bytes that warren never wrote.
             self.findings.error(place, f'a whole frame that cannot be understood: {error}', f'{CANNOT_START}. Restore the file from a backup', part.offset)

@@ -20,7 +20,7 @@ from .message import Sizes
 from .records import STUB_SIZE, Kind, decode_runs, decode_spans, stub_id
 from .run import Run
 from .segment_file import BLOCK, cut, mark
-from .verify_frames import DamagedPart, WholeFrame, walk_frames
+from .walk_frames import DamagedPart, WholeFrame, walk_frames
 from .verify_report import Findings
 
 CANNOT_RECOVER = 'warren cannot recover this queue with it. Restore the file from a backup, or move it away and lose what is in it'
@@ -141,7 +141,7 @@ class _Segment:
             # Whatever a decoder says of bytes that warren never wrote.
             self._findings.error(self.place, f'a whole frame that cannot be understood: {error}', CANNOT_RECOVER, part.offset)
             return
-        if part.is_reached:
+        if not part.is_behind:
             self._published += published
             mark(self._acked, acked, self._base)
         else:
@@ -168,9 +168,9 @@ class _Segment:
         for run, is_stored in runs:
             if is_stored and any(len(stub) != STUB_SIZE for stub in run.contents):
                 raise ValueError('a body in the message store is named by something that is no stub')
-            if part.is_reached:
+            if not part.is_behind:
                 self._take_in(run, is_stored)
-        return spans if part.is_reached else [span for span, (run, _) in zip(spans, runs, strict=True) if run.origin.persistent]
+        return spans if not part.is_behind else [span for span, (run, _) in zip(spans, runs, strict=True) if run.origin.persistent]
 
     def _take_in(self, run: Run, is_stored: bool) -> None:
         """Of a number that stands in two blocks, after a crash between a fold and the journal's retirement, the first counts (C-12)."""

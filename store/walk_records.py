@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .disk import File
 from .rdq_file import HEAD, OUTSIDE_SIZE, OVERHEAD, SCAN_BLOCK, DamagedRecord, Found, read_message, scan
-from .verify_frames import is_zero
+from .walk_frames import first_not_zero
 
 RESCAN_BLOCK = 64 << 10
 """Behind damage: there may be more of it, and each time a block is read anew."""
@@ -68,7 +68,7 @@ def _damage(file: File, offset: int, size: int) -> DamagedBytes:
     head = file.read(offset, HEAD.size)
     record_size, message_id = HEAD.unpack(head)[:2] if len(head) == HEAD.size else (0, bytes(16))
     is_cut = size - offset < OVERHEAD or offset + record_size + OUTSIDE_SIZE > size
-    return DamagedBytes(offset, end, message_id, found is None, is_cut or is_zero(file, offset, end))
+    return DamagedBytes(offset, end, message_id, found is None, is_cut or first_not_zero(file, offset, end) is None)
 
 
 def _next_record(file: File, start: int, size: int) -> int | None:
