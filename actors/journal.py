@@ -67,7 +67,7 @@ class Journal(Process):
         self._credit = CreditFlow(CREDIT, self._grant, key='journal credit')
         self._files: JournalFiles | None = None
         self._is_committing = self._is_folding = False
-        self._wait_alone: list[Any] = []  # askers who want to read the files while nobody writes
+        self._wait_alone: list[tuple[Any, int]] = []  # askers who want to read the files while nobody writes, when all up to a position is in them
         self._failed_batch: tuple[Batch, dict[int, tuple[int, int]]] | None = None
         self._is_fold_paused = False
         self._folding_alone: list[tuple[Any, int, Any]] | None = None  # while files are read: those who want to open a queue then
@@ -155,14 +155,16 @@ class Journal(Process):
     def after_batch(self) -> None:
         if self._files is None or self._is_committing:
             return
+        if self._wait_alone and self._wait_alone[0][1] <= self._files.durable:
+            # Before the next batch, for there may always be one.
+            self._is_committing = True
+            self.reply(self._wait_alone.pop(0)[0], None)
+            return
         batch = self._files.take_batch()
         if batch is not None:
             self._is_committing = True
             waiting, self._waiting = self._waiting, {}
             self.spawn(self._commit(batch, waiting))
-        elif self._wait_alone:
-            self._is_committing = True
-            self.reply(self._wait_alone.pop(0), None)
         elif self._closer is not None and not self._is_folding:
             self._is_committing = True
             self.spawn(self._finish(self._closer))
@@ -229,7 +231,7 @@ class Journal(Process):
                 self.spawn(self._open(sender, queue, address))
 
     async def _replay(self) -> dict[int, Replayed]:
-        """What the files say now. Everything appended is written before."""
+        """What the files say when everything appended by now is written. No commit begins meanwhile."""
         await self.ask(self.myAddress, ('write_all',))
         try:
             return await self.run_blocking(self.files.replay)
@@ -237,8 +239,8 @@ class Journal(Process):
             self._is_committing = False
 
     def on_write_all(self, sender: Any) -> None:
-        """Answered when everything is written; no commit begins until the asker says so."""
-        self._wait_alone.append(sender)
+        """Answered when everything appended by now is written; no commit begins until the asker says so."""
+        self._wait_alone.append((sender, self.files.position))
 
     # -- the end
 

@@ -202,8 +202,8 @@ class Journal:
                     'and messages acknowledged there may come back')
 
     def replay(self) -> dict[int, Replayed]:
-        """What the files say now, for a queue that starts again alone. Everything is written, and nothing is under way."""
-        assert not self._in_flight and not self._payloads
+        """What the files say now, for a queue that starts again alone: everything of it is written. Nothing is under way."""
+        assert not self._in_flight
         numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]
         return self._replay(numbers).queues
 
