@@ -11,11 +11,13 @@ from typing import Any
 
 from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
 from .message import Delivery, Message, Origin
+from .queue_index import Read
+from .range_read import PORTION_BYTES, PORTION_MESSAGES, Portion, RangeReadable, count_to, from_number, take_portion
 from .rates import Rates
 from .run import PendingRuns, Run, RunQueue
 
 
-class MemoryQueue(BackingQueue):
+class MemoryQueue(BackingQueue, RangeReadable):
     """`RunQueue` for what is ready, `PendingRuns` for what is not acknowledged; `clock` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -219,6 +221,25 @@ class MemoryQueue(BackingQueue):
                  for run in runs if run.first <= last and run.end > first for message in run.messages(first, last)]
         found.sort(key=lambda pair: pair[0].tag)
         return iter(found)
+
+    # -- by number
+
+    def numbers(self) -> range:
+        ready, pending = self._ready.runs, self._pending.lowest
+        lowest = self._next if pending is None else pending
+        return range(min(lowest, ready[0].first) if ready else lowest, self._next)
+
+    def prepare_range(self, first: int, last: int) -> None:
+        """See `prepare`."""
+
+    def range_prepared(self, read: Read, first: int, last: int) -> None:
+        """See `prepare`."""
+
+    def take_range(self, first: int, last: int, most: int = PORTION_MESSAGES, most_bytes: int = PORTION_BYTES) -> Portion:
+        return take_portion(from_number(self._ready.runs, first), self._pending.runs, first, last + 1, 0, most, most_bytes)
+
+    def drop_to(self, last: int, limit: int) -> int:
+        return self.drop(count_to(self._ready.runs, last, limit), False).count
 
     def info(self, key: str) -> Any:
         if key in ('messages_ram', 'messages_ready_ram', 'messages_unacknowledged_ram'):

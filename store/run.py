@@ -220,6 +220,14 @@ class PendingRuns:
         self.count = 0
         self.body_bytes = 0
 
+    @property
+    def lowest(self) -> int | None:
+        """The lowest number here."""
+        if not self.runs:
+            return None
+        run = self.runs[0]
+        return run.first if run.live == len(run.contents) else next(run.first + index for index, content in enumerate(run.contents) if content is not None)
+
     def add(self, run: Run) -> None:
         """Take over a run whose numbers are not pending. Its list belongs to this object from now on."""
         runs = self.runs

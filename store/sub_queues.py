@@ -14,8 +14,10 @@ All in runs. `check` asserts QS-1 to QS-10.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
+from .range_read import from_number
 from .records import Damaged
 from .run import PendingRuns, Run, RunQueue
 from .segment_file import Entries
@@ -297,6 +299,27 @@ class SubQueues:
             start = stop
         yield from _within(self.q2, first, last)
         yield from _within(self.q1, first, last)
+
+    @property
+    def lowest(self) -> int | None:
+        """The number of the head; if that is in delta it may be higher."""
+        source = self.q4 if self.q4.count else self.q3
+        return source.runs[0].first if source.count else self.delta.start if self.delta.count else None
+
+    def on_disk(self, first: int, last: int, most: int) -> range:
+        """The numbers at the beginning of `[first, last]`, up to `most`, that are looked for in a segment; empty if the first is not."""
+        delta = self.delta
+        if not delta.count or not delta.start <= first < delta.end:
+            return range(first, first)
+        return range(first, min(self._index.boundary_after(first), first + most, delta.end, last + 1))
+
+    def ready_from(self, first: int, last: int, most: int) -> tuple[Iterable[Run], int]:
+        """Ready runs, of which those with numbers in `[first, stop)` are complete, and `stop`. What `on_disk` says should have been read."""
+        on_disk = self.on_disk(first, last, most)
+        if on_disk:
+            return self._live(on_disk.start, on_disk.stop), on_disk.stop
+        stop = min(last + 1, self.delta.start) if self.delta.count and first < self.delta.start else last + 1
+        return chain.from_iterable(from_number(queue.runs, first) for queue in (self.q4, self.q3, self.q2, self.q1)), stop
 
     def delta_entries(self) -> Iterator[Entries]:
         """Runs of delta as the index has them, without pending ones."""

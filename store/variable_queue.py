@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import chain
 from typing import Any
 
 from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
@@ -38,9 +39,10 @@ from .message import Delivery, Message, Origin
 from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
 from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted
 from .queue_index import SEGMENT_ENTRIES, Flush, QueueIndex, Read, Scan
+from .range_read import PORTION_BYTES, PORTION_MESSAGES, Portion, RangeReadable, count_to, take_portion
 from .rates import Rates
 from .run import PendingRuns, Run, spans
-from .sub_queues import Delta, SubQueues
+from .sub_queues import DELTA_READ, Delta, SubQueues
 
 LAZY_UNFOLDED_BYTES = 512 << 10
 """A lazy queue keeps no more than this in memory between two flushes (D-12)."""
@@ -63,7 +65,7 @@ class Load:
             self.read.run()
 
 
-class VariableQueue(BackingQueue):
+class VariableQueue(BackingQueue, RangeReadable):
     """See the module. `queue` is the number that the journal knows this queue by; `replayed` is what the journal recovered of it.
 
     `sync` is called by `timeout`: it makes the journal and the stores durable, or sees to it that they will be. `clock` gives monotonic seconds.
@@ -513,6 +515,40 @@ class VariableQueue(BackingQueue):
 
     def _slot(self, run: Run, index: int) -> Run:
         return Run(run.first + index, [run.contents[index]], run.origin, run.expiry, run.redelivered, 0, 0, run.kind)
+
+    # -- by number
+
+    def numbers(self) -> range:
+        held = [number for number in (self.sub_queues.lowest, self._pending.lowest) if number is not None]
+        return range(min(held, default=self._next), self._next)
+
+    def prepare_range(self, first: int, last: int) -> Read | None:
+        """Reads more than one portion wants: what follows is found in memory, unless somebody else reads meanwhile."""
+        sub, index = self.sub_queues, self._index
+        part = sub.on_disk(first, last, PORTION_MESSAGES)
+        if not part or index.take_read(part.start, part.stop) is None:
+            return None
+        whole = sub.on_disk(first, last, DELTA_READ)
+        return index.take_read(whole.start, whole.stop)
+
+    def range_prepared(self, read: Read, first: int, last: int) -> Read | None:
+        self._index.loaded(read)
+        return None if read.is_damaged else self.prepare_range(first, last)
+
+    def take_range(self, first: int, last: int, most: int = PORTION_MESSAGES, most_bytes: int = PORTION_BYTES) -> Portion:
+        ready, stop = self.sub_queues.ready_from(first, last, PORTION_MESSAGES)
+        return take_portion(ready, self._pending.runs, first, stop, self._watermark, most, most_bytes)
+
+    def drop_to(self, last: int, limit: int) -> int:
+        sub = self.sub_queues
+        in_memory = sub.q4.count + sub.q3.count
+        if self._reads_ahead and sub.delta.count and not sub.is_lazy:
+            in_memory -= 1  # the last of q3 stays (QS-5)
+        count = 0
+        for run in self._take(count_to(chain(sub.q4.runs, sub.q3.runs), last, min(limit, in_memory))):
+            count += len(run.contents)
+            self._hand_out(run, False)
+        return count
 
     def info(self, key: str) -> Any:
         sub = self.sub_queues

@@ -1,0 +1,60 @@
+"""One more header in messages that share their properties: the field is cut into the octets, nothing is decoded (0.5 µs a message).
+
+A content's header frame ends in `props` (see `properties`): flags, then content_type and content_encoding if there are any, then the table of headers. The field
+goes to the end of that table, so two lengths grow, the table's and the frame's; without a table there is one now.
+"""
+
+from __future__ import annotations
+
+from .constants import FRAME_OVERHEAD
+from .fields import FieldError, decode_table, encode_table
+from .frames import END
+from .properties import FLAG_CONTENT_ENCODING, FLAG_CONTENT_TYPE, FLAG_HEADERS, property_flags
+
+_FIXED = 12
+"""Octets of a header frame's payload before `props`."""
+
+
+class AddedHeader:
+    """Adds the header `name`, an i64, to contents that all have these `props`. One that is there under that name is replaced."""
+
+    __slots__ = ("_after", "_before", "_body_at", "_length", "props")
+
+    def __init__(self, props: bytes, name: str) -> None:
+        self.props = props
+        key = name.encode()
+        start, table, end = _headers(props)
+        if key in table:
+            table = _without(table, name)
+        field = bytes((len(key),)) + key + b"l"
+        size = len(table) + len(field) + 8
+        flags = property_flags(props) | FLAG_HEADERS
+        self._before = b"".join((flags.to_bytes(2, "big"), props[2:start], size.to_bytes(4, "big"), table, field))
+        self._after = props[end:] + END
+        self._length = (_FIXED + len(self._before) + 8 + len(self._after) - 1).to_bytes(4, "big")
+        self._body_at = FRAME_OVERHEAD + _FIXED + len(props)
+
+    def add(self, content: bytes, value: int) -> bytes:
+        """The content with the header."""
+        return b"".join((content[:3], self._length, content[7:19], self._before, value.to_bytes(8, "big", signed=True), self._after, content[self._body_at :]))
+
+
+def _headers(props: bytes) -> tuple[int, bytes, int]:
+    """Where the table of headers begins, its entries, and where what follows it begins. FieldError if the values end before."""
+    flags = property_flags(props)
+    at = 2
+    for flag in (FLAG_CONTENT_TYPE, FLAG_CONTENT_ENCODING):
+        if flags & flag:
+            at += 1 + int.from_bytes(props[at : at + 1], "big")
+    if not flags & FLAG_HEADERS:
+        end, table = at, b""
+    else:
+        end = at + 4 + int.from_bytes(props[at : at + 4], "big")
+        table = props[at + 4 : end]
+    if end > len(props):
+        raise FieldError("values do not end where the frame does")
+    return at, table, end
+
+
+def _without(entries: bytes, name: str) -> bytes:
+    return encode_table(decode_table(entries).without(name))[4:]
