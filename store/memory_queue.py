@@ -11,10 +11,10 @@ from typing import Any
 
 from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
 from .message import Delivery, Message, Origin
-from .queue_index import Read
 from .range_read import PORTION_BYTES, PORTION_MESSAGES, Portion, RangeReadable, count_to, from_number, take_portion
 from .rates import Rates
 from .run import PendingRuns, Run, RunQueue
+from .segment_jobs import Read
 
 
 class MemoryQueue(BackingQueue, RangeReadable):

@@ -21,6 +21,9 @@ crash between a flush and the journal's retirement, without harm (C-12).
 In memory a segment costs two integers; the two used last also a table of their blocks and 16 KiB of acked flags, so that a
 backlog costs disk, not memory.
 
+Damage (`segment_salvage`): what is in whole frames is kept and read, the file is written anew without the rest before anything is appended to it. Messages that
+were in damaged blocks are not there any more for whoever reads (D-19).
+
 Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them (section 4.10).
 """
 
@@ -32,11 +35,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from .damage_log import say_foreign
 from .disk import Disk
 from .journal import Replayed
-from .records import Damaged
 from .run import PendingRuns, Run, spans
-from .segment_file import SUFFIX, Block, Entries, Table, cut, encode, mark, read_block, read_table, segment_path
+from .segment_file import SUFFIX, Entries, Table, cut, mark, marked, segment_number, segment_path
+from .segment_jobs import Flush, Part, Read, Segment
+from .segment_salvage import NEW_SUFFIX, Salvaged, say_salvaged
 from .segment_scan import scan_segment
 
 SEGMENT_ENTRIES = 16384
@@ -69,106 +74,7 @@ class Scan(NamedTuple):
     body_bytes: int
     next_number: int
     stored: list[range]
-
-
-class _Segment:
-    """`unacked` counts the entries that are not acked, in the file or on their way there; `size` is that of the file, 0 = none."""
-
-    __slots__ = ('unacked', 'size', 'acks', 'acks_on_their_way')
-
-    def __init__(self) -> None:
-        self.unacked = 0
-        self.size = 0
-        self.acks: list[range] = []  # not yet in the file, nor on their way
-        self.acks_on_their_way: list[range] = []
-
-
-class _Part(NamedTuple):
-    """What a flush appends to the file of one segment, which is `offset` bytes long by then."""
-
-    number: int
-    pieces: list[Entries]
-    acks: list[range]
-    offset: int
-
-
-class Flush:
-    """What goes to the segments, in another thread. After an OSError it may be run again: what the first attempt wrote is cut off."""
-
-    def __init__(self, disk: Disk, directory: str, parts: list[_Part], emptied: list[int], unsynced: set[int], is_synced: bool) -> None:
-        self.parts = parts
-        self.emptied = emptied
-        self.is_synced = is_synced
-        self.results: list[tuple[list[Block], int]] = []
-        """For each part, the blocks it made and the size of its file."""
-        self._disk = disk
-        self._directory = directory
-        self._unsynced = unsynced
-
-    def run(self) -> None:
-        self.results = []
-        if self.parts:
-            self._disk.make_dir(self._directory)
-        for number, pieces, acks, offset in self.parts:
-            pieces.sort(key=lambda entries: entries.run.first)
-            buffers, added, size = encode(pieces, acks, offset)
-            file = self._disk.open(segment_path(self._directory, number), create=True)
-            try:
-                if file.size() != offset:
-                    file.truncate(offset)
-                file.append(buffers)
-                if self.is_synced:
-                    file.sync()
-            finally:
-                file.close()
-            self.results.append((added, size))
-        for number in self.emptied:
-            path = segment_path(self._directory, number)
-            if self._disk.exists(path):
-                self._disk.delete(path)  # QS-22
-        if self.is_synced:
-            for number in sorted(self._unsynced - {part.number for part in self.parts} - set(self.emptied)):
-                file = self._disk.open(segment_path(self._directory, number))
-                try:
-                    file.sync()
-                finally:
-                    file.close()
-            self._disk.sync_dir(self._directory)
-
-
-class Read:
-    """Blocks of a segment, read and decoded in another thread. `table` is None if the segment had gone by then."""
-
-    def __init__(self, disk: Disk, path: str, start: int, stop: int, segment: _Segment, number: int, entries: int, table: Table | None) -> None:
-        self.number = number
-        self.segment = segment
-        self.size = segment.size
-        self.table = table
-        self.blocks: dict[int, list[Entries]] = {}
-        """By offset."""
-        self.is_damaged = False
-        self._disk = disk
-        self._path = path
-        self._bounds = start, stop
-        self._entries = entries
-
-    def run(self) -> None:
-        start, stop = self._bounds
-        try:
-            file = self._disk.open(self._path)
-        except FileNotFoundError:
-            self.table = None
-            return
-        try:
-            if self.table is None:
-                self.table = read_table(file, self.size, self.number * self._entries, self._entries)
-            for block in list(self.table.blocks):
-                if block.first < stop and block.last >= start:
-                    self.blocks[block.offset] = read_block(file, block.offset)
-        except Damaged:
-            self.is_damaged = True
-        finally:
-            file.close()
+    may_expire: bool
 
 
 class QueueIndex:
@@ -184,7 +90,7 @@ class QueueIndex:
         self._stored = PendingRuns()
         self._folding: tuple[PendingRuns, PendingRuns] = (PendingRuns(), PendingRuns())  # embedded and stored, in the flush under way
         self._flush: Flush | None = None
-        self._segments: dict[int, _Segment] = {}
+        self._segments: dict[int, Segment] = {}
         self._maps: OrderedDict[int, Table] = OrderedDict()
         self._loaded: dict[tuple[int, int], list[Entries]] = {}  # segment and offset: blocks that the last `Read` brought
         self._emptied: set[int] = set()  # segments with a file that became worthless since the last flush
@@ -212,30 +118,35 @@ class QueueIndex:
             sizes = {number: self._file_size(number) for number in clean}
             if all(sizes.values()):
                 for number, unacked in clean.items():
-                    segment = self._segments[number] = _Segment()
+                    segment = self._segments[number] = Segment()
                     segment.unacked, segment.size = unacked, sizes[number]
                 return None
             # Somebody removed files: what is there counts (D-7).
         replayed = replayed or Replayed()
         count = body_bytes = 0
+        may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
         next_number = replayed.next_number
         stored: list[range] = []
         on_disk = self._on_disk()
         for number in on_disk:
             found = scan_segment(self._disk, self._path(number), number * self._entries, self._entries, replayed)
-            segment = self._segments[number] = _Segment()
+            next_number = max(next_number, found.next_number)
+            if not found.size:
+                self._disk.delete(self._path(number))  # a crash came before its first block was there
+                continue
+            segment = self._segments[number] = Segment()
             segment.size, segment.unacked, segment.acks = found.size, found.unacked, found.acks
             count += found.unacked
             body_bytes += found.body_bytes
-            next_number = max(next_number, found.next_number)
             stored += found.stored
+            may_expire = may_expire or found.may_expire
         if on_disk:
             self._disk.sync_dir(self._directory)
         self._embedded, self._stored = replayed.embedded, replayed.stored
         for run in self._stored.runs:
             stored += [range(piece.first, piece.end) for piece in run.without_holes()]
         return Scan(count + self._embedded.count + self._stored.count,
-                    body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number, stored)
+                    body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number, stored, may_expire)
 
     def without(self, found: Scan, missing: Sequence[int]) -> Recovered:
         """The second half of `recover`: those whose bodies are missing are acked away (C-3)."""
@@ -248,7 +159,12 @@ class QueueIndex:
         return Recovered(count, body_bytes, found.next_number)
 
     def _on_disk(self) -> list[int]:
-        return sorted(int(name[:-len(SUFFIX)]) for name in self._disk.list(self._directory) if name.endswith(SUFFIX))
+        names = self._disk.list(self._directory)
+        for name in names:
+            if name.endswith(NEW_SUFFIX):
+                self._disk.delete(f'{self._directory}/{name}')  # a crash came before it was renamed
+        say_foreign(self._disk, self._directory, (name for name in names if name.endswith(SUFFIX) and segment_number(name) is None), 'a segment')
+        return sorted(number for name in names if (number := segment_number(name)) is not None)
 
     # -- the hot path
 
@@ -285,8 +201,10 @@ class QueueIndex:
             part = cut(span, number * self._entries, (number + 1) * self._entries)
             if not part:
                 continue
-            segment = self._segments[number]
-            segment.unacked -= len(part)
+            segment = self._segments.get(number)
+            if segment is None:
+                continue  # all it had left was damaged, and it is gone; this had been read before
+            segment.unacked -= len(part) if segment.present is None else marked(segment.present, part, number * self._entries)
             assert segment.unacked >= 0, 'an entry was acked twice'
             if not segment.unacked and segment.size:
                 self._emptied.add(number)
@@ -337,7 +255,7 @@ class QueueIndex:
         return (min(numbers) * self._entries, (max(numbers) + 1) * self._entries) if numbers else (0, 0)
 
     def read(self, start: int, stop: int) -> list[Entries]:
-        """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; within one segment. Raises Damaged."""
+        """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; within one segment. Those that are damaged are not there."""
         number = start // self._entries
         assert start < stop <= (number + 1) * self._entries, 'a read within one segment'
         found = [Entries(piece, is_stored) for embedded, stored in ((self._embedded, self._stored), self._folding)
@@ -362,42 +280,55 @@ class QueueIndex:
     def loaded(self, job: Read) -> None:
         """The job was run. What it brought is kept until the next one is handed in."""
         self._loaded = {}
-        if job.table is None or job.is_damaged or self._segments.get(job.number) is not job.segment:
+        if self._segments.get(job.number) is not job.segment or not job.segment.unacked:
             return
-        if job.number not in self._maps:
+        if job.table is None:
+            # Nobody but a flush removes a segment, and that one is empty by then.
+            job.salvaged = Salvaged(Table(self._entries), bytearray(self._entries), [], 0)
+        if job.salvaged is not None or job.number not in self._maps:
             if job.segment.size != job.size:
                 return  # a flush came between: the table knows nothing of what it added
-            self._keep_table(job.number, job.table)
+            if job.salvaged is not None:
+                self._reckon(job.number, job.segment, job.salvaged)
+            else:
+                assert job.table is not None
+                self._keep_table(job.number, job.table)
         self._loaded = {(job.number, offset): entries for offset, entries in job.blocks.items()}
 
+    def _reckon(self, number: int, segment: Segment, salvaged: Salvaged) -> None:
+        """Damage was found in a segment: from now on only what is whole counts."""
+        base = number * self._entries
+        present = salvaged.present
+        for folding in self._folding:
+            mark(present, (range(run.first, run.end) for run in folding.between(base, base + self._entries)), base)
+        self._keep_table(number, salvaged.table)
+        before, segment.unacked = segment.unacked, sum(here > gone for here, gone in zip(present, salvaged.table.acked, strict=True))
+        if not segment.is_damaged:
+            say_salvaged(self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, before - segment.unacked)
+        segment.present = present
+        segment.is_damaged = True
+        if not segment.unacked:
+            self._emptied.add(number)
+
     def _read_segment(self, number: int, start: int, stop: int) -> Iterator[Entries]:
-        table = self._maps.get(number)
-        file = None
-        try:
-            if table is None:
-                file = self._disk.open(self._path(number))
-                table = read_table(file, self._segments[number].size, number * self._entries, self._entries)
-                self._keep_table(number, table)
-            self._maps.move_to_end(number)
-            base = number * self._entries
-            unread = bytearray(table.acked)  # a number may stand in two blocks after a crash: take it once
-            for block in table.blocks:
-                if block.first >= stop or block.last < start:
-                    continue
-                entries = self._loaded.get((number, block.offset))
-                if entries is None:
-                    if file is None:
-                        file = self._disk.open(self._path(number))
-                    entries = read_block(file, block.offset)
-                for run, is_stored in entries:
-                    low, high = max(start, run.first) - base, min(stop, run.end) - base
-                    if low < high:
-                        for live in _LIVE.finditer(unread, low, high):
-                            yield Entries(run.part(live.start() + base - run.first, live.end() + base - run.first), is_stored)
-                        unread[low:high] = b'\1' * (high - low)
-        finally:
-            if file is not None:
-                file.close()
+        table, blocks = self._maps.get(number), self._loaded
+        if table is None or not all((number, block.offset) in blocks for block in table.blocks if block.first < stop and block.last >= start):
+            job = Read(self._disk, self._path(number), start, stop, self._segments[number], number, self._entries, table)
+            job.run()
+            self.loaded(job)
+            table, blocks, self._loaded = self._maps[number], self._loaded, blocks
+        self._maps.move_to_end(number)
+        base = number * self._entries
+        unread = bytearray(table.acked)  # a number may stand in two blocks after a crash: take it once
+        for block in table.blocks:
+            if block.first >= stop or block.last < start:
+                continue
+            for run, is_stored in blocks[number, block.offset]:
+                low, high = max(start, run.first) - base, min(stop, run.end) - base
+                if low < high:
+                    for live in _LIVE.finditer(unread, low, high):
+                        yield Entries(run.part(live.start() + base - run.first, live.end() + base - run.first), is_stored)
+                    unread[low:high] = b'\1' * (high - low)
 
     def _keep_table(self, number: int, table: Table) -> None:
         segment = self._segments[number]
@@ -430,7 +361,7 @@ class QueueIndex:
         self._emptied = set()
         if not emptied:
             return None
-        self._flush = Flush(self._disk, self._directory, [], emptied, set(), False)
+        self._flush = Flush(self._disk, self._directory, [], {number: self._segments[number].is_damaged for number in emptied}, set(), False)
         return self._flush
 
     def take_flush(self, is_synced: bool = False) -> Flush | None:
@@ -444,12 +375,14 @@ class QueueIndex:
                     for part in self._at_boundaries(piece):
                         pieces.setdefault(part.first // self._entries, []).append(Entries(part, is_stored))
         parts, emptied = [], []
-        for number in sorted(pieces.keys() | {n for n, segment in self._segments.items() if segment.acks or not segment.unacked}):
-            segment = self._segments.setdefault(number, _Segment())
+        for number in sorted(pieces.keys() | {n for n, segment in self._segments.items() if segment.acks or segment.is_damaged or not segment.unacked}):
+            segment = self._segments.setdefault(number, Segment())
             if number in pieces or segment.unacked:
                 mine = pieces.get(number, [])
                 segment.unacked += sum(len(piece.run.contents) for piece in mine)
-                parts.append(_Part(number, mine, segment.acks, segment.size))
+                if segment.present is not None:
+                    mark(segment.present, (range(piece.run.first, piece.run.end) for piece in mine), number * self._entries)
+                parts.append(Part(number, mine, segment.acks, segment.size, segment.is_damaged))
                 segment.acks_on_their_way, segment.acks = segment.acks, []
             else:
                 emptied.append(number)
@@ -457,7 +390,8 @@ class QueueIndex:
             return None
         self._folding = self._embedded, self._stored
         self._embedded, self._stored = PendingRuns(), PendingRuns()
-        self._flush = Flush(self._disk, self._directory, parts, [number for number in emptied if self._segments[number].size], set(self._unsynced), is_synced)
+        removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
+        self._flush = Flush(self._disk, self._directory, parts, removed, set(self._unsynced), is_synced)
         for number in emptied:
             if not self._segments[number].size:
                 del self._segments[number]
@@ -470,6 +404,8 @@ class QueueIndex:
         self._folding = PendingRuns(), PendingRuns()
         for part, (added, size) in zip(flush.parts, flush.results, strict=True):
             segment = self._segments[part.number]
+            if part.is_damaged:
+                segment = self._written_anew(part.number, segment)
             segment.size = size
             segment.acks_on_their_way = []
             if part.number in self._maps:
@@ -484,6 +420,14 @@ class QueueIndex:
         if flush.is_synced:
             self._unsynced = set()
             self._are_names_unsynced = False
+
+    def _written_anew(self, number: int, segment: Segment) -> Segment:
+        """Its blocks are in other places now; another object, so that a read that is under way does not count."""
+        self._maps.pop(number, None)
+        self._loaded = {}
+        anew = self._segments[number] = Segment()
+        anew.unacked, anew.acks, anew.present = segment.unacked, segment.acks, segment.present
+        return anew
 
     @property
     def is_flushing(self) -> bool:

@@ -22,9 +22,9 @@ from operator import attrgetter, itemgetter
 
 from .message import Message
 from .placement import ABSENT, Wanted
-from .queue_index import Read
 from .records import stub_id
 from .run import Run
+from .segment_jobs import Read
 
 PORTION_MESSAGES = 256
 PORTION_BYTES = 1 << 20

@@ -174,6 +174,7 @@ class RunHead(NamedTuple):
     count: int
     origin: Origin
     is_stored: bool
+    expires: bool
     body_sizes: Sizes
 
 
@@ -181,7 +182,7 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
     """The heads of the runs in `data`: what recovery wants to know of a backlog without making an object of every message."""
     offset = 0
     while offset < len(data):
-        first, count, flags, _, origin_size = RUN.unpack_from(data, offset)
+        first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
         offset += RUN.size
         origin = decode_origin(data[offset:offset + origin_size])
         offset += origin_size
@@ -192,7 +193,7 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
         else:
             ends = list(accumulate(unpack(f'>{count}I', data[offset:offset + 4 * count]), initial=offset + 4 * count))
             starts, offset = ends[:-1], ends[-1]
-        yield RunHead(first, count, origin, bool(flags & _STORED), body_sizes([data[at:at + BODY_SIZE_END] for at in starts]))
+        yield RunHead(first, count, origin, bool(flags & _STORED), expiry >= 0, body_sizes([data[at:at + BODY_SIZE_END] for at in starts]))
 
 
 def record(type_: Type, queue: int, parts: list[bytes]) -> list[bytes]:

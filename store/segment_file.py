@@ -8,6 +8,7 @@ See `records` for frames, runs and spans, and `queue_index` for what a segment i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -21,6 +22,7 @@ SUFFIX = '.idx'
 BLOCK_MESSAGES = 512
 BLOCK_BYTES = 256 << 10
 BLOCK = Struct('>QQI')
+_NUMBER = re.compile(r'0|[1-9]\d*', re.ASCII)
 
 
 class Entries(NamedTuple):
@@ -46,6 +48,12 @@ class Table:
         self.acked = bytearray(entries)
 
 
+def segment_number(name: str) -> int | None:
+    """The number of a segment's file name, None for any other name."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if stem != name and _NUMBER.fullmatch(stem) else None
+
+
 def segment_path(directory: str, number: int) -> str:
     return f'{directory}/{number}{SUFFIX}'
 
@@ -59,8 +67,12 @@ def read_table(file: File, size: int, base: int, entries: int) -> Table:
         if len(head) < FRAME.size:
             raise Damaged('the file is shorter than it was')
         _, _, kind, length, _ = FRAME.unpack_from(head)
+        if offset + FRAME.size + length > size:
+            raise Damaged(f'the file ends within the frame at {offset}')
         if kind == Kind.ENTRIES:
             first, last, _ = BLOCK.unpack_from(head, FRAME.size)
+            if not base <= first <= last < base + entries:
+                raise Damaged(f'the block at {offset} is none of this segment')
             table.blocks.append(Block(first, last, offset))
         elif kind == Kind.ACKS:
             mark(table.acked, decode_spans(read_frame(file, offset)[1]), base)
@@ -88,6 +100,11 @@ def mark(acked: bytearray, gone: Iterable[range], base: int) -> None:
         part = cut(span, base, base + len(acked))
         if part:
             acked[part.start - base:part[-1] + 1 - base:part.step] = b'\1' * len(part)
+
+
+def marked(present: bytearray, span: range, base: int) -> int:
+    """How many of an ascending range within the segment are marked."""
+    return present[span.start - base:span[-1] + 1 - base:span.step].count(1)
 
 
 def grouped(pieces: list[Entries]) -> Iterator[list[Entries]]:

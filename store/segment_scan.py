@@ -33,6 +33,7 @@ class ScannedSegment(NamedTuple):
     acks: list[range]
     stored: list[range]
     next_number: int
+    may_expire: bool
 
 
 def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Replayed) -> ScannedSegment:
@@ -92,4 +93,5 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         replayed.stored.discard(range(head.first, head.first + head.count))
     newly = bytes(now and is_here and not before for now, is_here, before in zip(acked, seen, acked_before, strict=True)) if acked != acked_before else b''
     return ScannedSegment(size, unacked, body_bytes, [range(base + gone.start(), base + gone.end()) for gone in _MARKED.finditer(newly)],
-                          [range(base + held.start(), base + held.end()) for held in _MARKED.finditer(stored)], next_number)
+                          [range(base + held.start(), base + held.end()) for held in _MARKED.finditer(stored)], next_number,
+                          any(head.expires for head in heads))

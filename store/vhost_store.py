@@ -27,8 +27,9 @@ from .journal import Journal, Replayed
 from .log_writer import LogWriter
 from .placement import EMBED_BELOW
 from .priority_queue import PriorityQueue
-from .queue_index import SEGMENT_ENTRIES, Flush, QueueIndex
+from .queue_index import SEGMENT_ENTRIES, QueueIndex
 from .run import Run
+from .segment_jobs import Flush
 from .store_engine import FILE_LIMIT
 from .variable_queue import VariableQueue
 from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, QUEUES, TRANSIENT, leave_vhost, open_vhost, queue_directory

@@ -8,16 +8,18 @@ from random import Random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from warren.store.faulty_disk import FaultyDisk
 from warren.store.journal import Journal
 from warren.store.message import Origin
 from warren.store.queue_index import QueueIndex
-from warren.store.records import Damaged, make_stub
+from warren.store.records import Kind, make_stub
 from warren.store.run import Run
+from warren.store.segment_file import BLOCK
 from warren.store.vhost_store import DirectLog
+from warren.store.walk_frames import walk_frames
 
 ENTRIES = 16
 PERSISTENT = Origin('x', ('k',), b'\0\0', persistent=True)
@@ -301,14 +303,156 @@ def test_bodies_the_store_does_not_have_are_dropped(disk):
     assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
 
 
-def test_damage_is_noticed_when_read(disk):
-    """D-19: a flipped byte in a body is an error, never a wrong message."""
+def flip(disk, path, offset, bits=1):
+    """One byte of a file is damaged, on the disk itself."""
+    content = disk._names[path]
+    content.data[offset] ^= bits
+    content.durable = bytes(content.data)
+
+
+def blocks_in(disk, path):
+    """(offset, end, numbers) of each block of entries of a segment."""
+    found = []
+    for part in walk_frames(disk.open(path)):
+        if part.kind == Kind.ENTRIES:
+            first, last, _ = BLOCK.unpack_from(part.payload)
+            found.append((part.offset, part.end, range(first, last + 1)))
+    return found
+
+
+def in_blocks(disk, acked=()):
+    """An index of one segment of three blocks, five numbers each, and acknowledgements between; folded, synced, and nothing in the journal."""
     journal, index, _ = opened(disk)
-    index.publish(run_of(0, 4))
-    index.flush(True)
-    disk._names['q/0.idx'].data[-1] ^= 1
-    with pytest.raises(Damaged):
-        index.read(0, ENTRIES)
+    for first in (0, 5, 10):
+        index.publish(run_of(first, 5))
+        index.flush(True)
+    if acked:
+        index.ack(sorted(acked))
+    journal.write_all()
+    terms = index.terminate()
+    journal.close_folded()
+    return terms
+
+
+class TestDamage:
+    """Whatever byte of a segment is damaged: what is in its other frames is read, nothing of them is destroyed, and it is said."""
+
+    @pytest.mark.parametrize('is_clean', [True, False])
+    @given(data=st.data())
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_costs_its_frame(self, is_clean, caplog, data):
+        disk = FaultyDisk()
+        terms = in_blocks(disk, acked=(1, 6, 11))
+        blocks = blocks_in(disk, 'q/0.idx')
+        caplog.clear()
+        at = data.draw(st.integers(0, len(disk._names['q/0.idx'].data) - 1))
+        flip(disk, 'q/0.idx', at, 1 << data.draw(st.integers(0, 7)))
+        lost = {number for offset, end, numbers in blocks if offset <= at < end for number in numbers}
+        expected = {number: slot(number, False) for number in range(15)}
+        back = set() if lost else {1, 6, 11}
+        for number in lost | {1, 6, 11} - back:
+            del expected[number]
+        _, index, found = opened(disk, terms if is_clean else None)
+        assert held(index, 0, ENTRIES) == expected
+        assert is_clean or found.messages == len(expected) and found.next_number == ENTRIES
+        assert len([record for record in caplog.records if record.name == 'warren.store' and 'q/0.idx is damaged' in record.message]) == 1
+        # What comes behind it is found again, after a kill and after a clean stop.
+        index.publish(run_of(ENTRIES - 1, 3))
+        expected.update({number: slot(number, False) for number in range(ENTRIES - 1, ENTRIES + 2)})
+        index.flush(True)
+        for is_killed in (True, False, False, True):
+            if is_killed:
+                disk.crash(Random(1))
+            _, index, _ = opened(disk, None if is_killed else index.terminate())
+            assert held(index, 0, 2 * ENTRIES) == expected
+        caplog.clear()
+        opened(disk)
+        assert not caplog.records
+
+    def test_the_damaged_file_is_kept(self, disk):
+        """For an operator."""
+        in_blocks(disk)
+        flip(disk, 'q/0.idx', 30)
+        was = bytes(disk._names['q/0.idx'].data)
+        opened(disk)
+        assert disk.list('q') == ['0.idx', '0.idx.damaged']
+        assert bytes(disk._names['q/0.idx.damaged'].data) == was
+
+    @pytest.mark.parametrize('at', range(1, 14))
+    def test_a_crash_while_it_is_written_anew(self, disk, at):
+        """C-22: nothing of what is whole is lost, whenever."""
+        in_blocks(disk)
+        flip(disk, 'q/0.idx', blocks_in(disk, 'q/0.idx')[1][0] + 30)
+        disk.fail_after(at, KeyboardInterrupt())
+        with contextlib.suppress(KeyboardInterrupt):
+            opened(disk)
+        disk.crash(Random(at))
+        _, index, _ = opened(disk)
+        assert sorted(held(index, 0, ENTRIES)) == [*range(5), *range(10, 15)]
+        assert '0.idx.new' not in disk.list('q')
+
+    def test_found_by_a_job_in_another_thread(self, disk):
+        """After a clean stop, and while a flush appends to the same segment; then it is written anew by the next one."""
+        terms = in_blocks(disk)
+        flip(disk, 'q/0.idx', blocks_in(disk, 'q/0.idx')[1][0] + 5)
+        _, index, _ = opened(disk, terms)
+        index.publish(run_of(15, 1))
+        flush = index.take_flush()
+        read = index.take_read(0, ENTRIES)
+        read.run()
+        index.loaded(read)
+        expected = [*range(5), *range(10, 16)]
+        assert sorted(held(index, 0, ENTRIES)) == expected
+        flush.run()
+        index.flushed(flush)
+        assert sorted(held(index, 0, ENTRIES)) == expected
+        index.flush(True)
+        assert sorted(held(index, 0, ENTRIES)) == expected
+        index.ack(expected)
+        index.flush(True)
+        assert disk.list('q') == ['0.idx.damaged']
+
+    def test_of_what_was_read_before(self, disk):
+        """What was in it is acknowledged later, when it counts no more."""
+        terms = in_blocks(disk)
+        _, index, _ = opened(disk, terms)
+        assert len(held(index, 0, ENTRIES)) == 15
+        for offset, _, _ in blocks_in(disk, 'q/0.idx'):
+            flip(disk, 'q/0.idx', offset + 40)
+        assert held(index, 0, ENTRIES) == {}
+        index.flush(True)
+        index.ack(range(3, 9))
+        index.flush(True)
+        assert disk.list('q') == ['0.idx.damaged']
+
+    def test_a_file_that_somebody_removed(self, disk):
+        """While the broker runs."""
+        terms = in_blocks(disk)
+        _, index, _ = opened(disk, terms)
+        disk.delete('q/0.idx')
+        assert held(index, 0, ENTRIES) == {}
+        index.publish(run_of(15, 1))
+        index.flush(True)
+        assert sorted(held(index, 0, ENTRIES)) == [15]
+
+
+def test_an_empty_segment_is_removed(disk):
+    """A crash came before its first block was written (C-11)."""
+    disk.make_dir('q')
+    disk.open('q/3.idx', create=True)
+    opened(disk)
+    assert disk.list('q') == []
+
+
+def test_foreign_names_are_left_alone(disk, caplog):
+    """One line says so."""
+    disk.make_dir('q')
+    for name in ('x.idx', '01.idx', 'notes.txt', '\u0663.idx'):
+        disk.open(f'q/{name}', create=True)
+    opened(disk)
+    assert disk.list('q') == ['01.idx', 'notes.txt', 'x.idx', '\u0663.idx']
+    (record,) = caplog.records
+    assert record.message == "q: '01.idx', 'x.idx', '\u0663.idx' left alone: not the name of a segment"
 
 
 def test_deletion_is_all_or_nothing(disk):

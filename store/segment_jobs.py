@@ -1,0 +1,136 @@
+"""The jobs of a queue index that wait for the disk, run in another thread: writing to its segments, and reading from one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .disk import Disk, File
+from .records import Damaged
+from .segment_file import Block, Entries, Table, encode, read_block, read_table, segment_path
+from .segment_salvage import Salvaged, look_through, put_aside, salvage
+
+
+class Segment:
+    """`unacked` counts the entries that are not acked, in the file or on their way there; `size` is that of the file, 0 = none.
+
+    `is_damaged`: the file must be written anew. `present` has, once damage was found, a byte for each number, 1 if its entry is still there: no other counts as `unacked`.
+    """
+
+    __slots__ = ('unacked', 'size', 'acks', 'acks_on_their_way', 'is_damaged', 'present')
+
+    def __init__(self) -> None:
+        self.unacked = 0
+        self.size = 0
+        self.acks: list[range] = []  # not yet in the file, nor on their way
+        self.acks_on_their_way: list[range] = []
+        self.is_damaged = False
+        self.present: bytearray | None = None
+
+
+class Part(NamedTuple):
+    """What a flush appends to the file of one segment, which is `offset` bytes long by then, or less if it is damaged."""
+
+    number: int
+    pieces: list[Entries]
+    acks: list[range]
+    offset: int
+    is_damaged: bool
+
+
+class Flush:
+    """What goes to the segments, in another thread. After an OSError it may be run again: what the first attempt wrote is cut off."""
+
+    def __init__(self, disk: Disk, directory: str, parts: list[Part], emptied: dict[int, bool], unsynced: set[int], is_synced: bool) -> None:
+        self.parts = parts
+        self.emptied = emptied
+        """Segments of which nothing is wanted, and whether they are damaged."""
+        self.is_synced = is_synced
+        self.results: list[tuple[list[Block], int]] = []
+        """For each part, the blocks it made and the size of its file."""
+        self._disk = disk
+        self._directory = directory
+        self._unsynced = unsynced
+        self._salvaged: dict[int, int] = {}  # the sizes of files that were written anew
+
+    def run(self) -> None:
+        self.results = []
+        if self.parts:
+            self._disk.make_dir(self._directory)
+        for number, pieces, acks, offset, is_damaged in self.parts:
+            path = segment_path(self._directory, number)
+            if is_damaged and number not in self._salvaged:
+                self._salvaged[number] = salvage(self._disk, path) if self._disk.exists(path) else 0
+            offset = self._salvaged.get(number, offset)
+            pieces.sort(key=lambda entries: entries.run.first)
+            buffers, added, size = encode(pieces, acks, offset)
+            file = self._disk.open(path, create=True)
+            try:
+                if file.size() != offset:
+                    file.truncate(offset)
+                file.append(buffers)
+                if self.is_synced:
+                    file.sync()
+            finally:
+                file.close()
+            self.results.append((added, size))
+        for number, is_damaged in self.emptied.items():
+            path = segment_path(self._directory, number)
+            if self._disk.exists(path):
+                if is_damaged:
+                    put_aside(self._disk, path)
+                else:
+                    self._disk.delete(path)  # QS-22
+        if self.is_synced:
+            for number in sorted(self._unsynced - {part.number for part in self.parts} - set(self.emptied)):
+                file = self._disk.open(segment_path(self._directory, number))
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+            self._disk.sync_dir(self._directory)
+
+
+class Read:
+    """Blocks of a segment, read and decoded in another thread. `table` is None if the segment had gone by then; `salvaged` is not if it is damaged."""
+
+    def __init__(self, disk: Disk, path: str, start: int, stop: int, segment: Segment, number: int, entries: int, table: Table | None) -> None:
+        self.number = number
+        self.segment = segment
+        self.size = segment.size
+        self.table = table
+        self.blocks: dict[int, list[Entries]] = {}
+        """By offset."""
+        self.salvaged: Salvaged | None = None
+        self._disk = disk
+        self._path = path
+        self._bounds = start, stop
+        self._entries = entries
+
+    def run(self) -> None:
+        try:
+            file = self._disk.open(self._path)
+        except FileNotFoundError:
+            self.table = None
+            return
+        base = self.number * self._entries
+        try:
+            try:
+                if self.table is None:
+                    self.table = read_table(file, self.size, base, self._entries)
+                self._read_blocks(file, self.table)
+            except Damaged:
+                self.salvaged = look_through(file, self.size, base, self._entries)
+                self.table = self.salvaged.table
+                self._read_blocks(file, self.table)
+        finally:
+            file.close()
+
+    def _read_blocks(self, file: File, table: Table) -> None:
+        start, stop = self._bounds
+        for block in list(table.blocks):
+            if block.first < stop and block.last >= start:
+                self.blocks[block.offset] = read_block(file, block.offset)
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.salvaged is not None
