@@ -347,7 +347,13 @@ class Durability:
         await self._quiet()
         if not self._durable:
             return None
-        terms: dict[str, Any] = await queue.run_blocking(queue.backing.terminate)
+        self._is_flushing = True    # nobody folds but this: publishes that came last may want it, and so may the journal
+        for level in list(self.levels.values()):
+            flush = level.take_flush(True)
+            if flush is not None:
+                await queue.run_blocking(flush.run)
+                level.flushed(flush)
+        terms: dict[str, Any] = queue.backing.terminate()   # there is nothing left to write
         self.send()
         queue.send(self.storage.journal, ("detach", self.number))
         await queue.ask(self.storage.persistent, ("detach", self.client))
