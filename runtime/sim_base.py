@@ -181,6 +181,10 @@ class SimBase(ActorBase):
         sent is on its way and what `after_batch` would do is not done (of a `Process`). Once. Until then turns take one message each."""
         self._traps.append((match, after))
 
+    def crash_never(self) -> None:
+        """Take back every `crash_when` that has not come to pass."""
+        self._traps.clear()
+
     def _is_trapped(self, cell: Cell) -> bool:
         message = cell.queue[0][1]
         for trap in self._traps:

@@ -74,6 +74,11 @@ class MachineDisks:
         for disk in self._disks.values():
             disk.fail_after(operations, Crash())
 
+    def heal(self) -> None:
+        """Take back a power cut that has not come."""
+        for disk in self._disks.values():
+            disk.heal()
+
     def kill(self) -> None:
         """The process that used them is gone."""
         for disk in self._disks.values():

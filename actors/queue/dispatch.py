@@ -39,6 +39,8 @@ class Dispatch:
             if not ready:
                 if any(consumer.capacity > 0 or consumer.awaits_slots for consumer in consumers):
                     queue.prepare()         # the head is on disk; there is work again when it was read
+                    if backing.available(1):
+                        continue            # or it was at hand after all, and nobody comes back to say so
                 return
             shares, taken = consumers.share(ready)
             if not taken:
