@@ -16,7 +16,8 @@
 Group commit: a commit begins as soon as something was appended and none is under way; what comes meanwhile is the next one's (design, section 3.6). So an idle
 journal syncs at once, and nobody waits for more than two syncs.
 
-When a file is full and closed, all queues fold, and then it is given up. Of a queue that is down the journal folds itself what it has, from the files: one queue that crashed
+When a file is full and closed, all queues fold, and then it is given up; so is a file with more than a little in it when nobody has written for a second: what is idle
+holds no disk. Of a queue that is down the journal folds itself what it has, from the files: one queue that crashed
 for good must not keep the journal of all the others. A commit that fails is tried again; a sync that fails ends the process (`JournalBroken`), and with it the vhost.
 """
 
@@ -39,6 +40,10 @@ from .disk_trouble import RETRY_SECONDS, DiskTrouble
 
 CREDIT = (4000, 800)
 """Messages that a queue may have on their way to the disk."""
+
+IDLE_SECONDS = 1.0
+IDLE_BYTES = 1 << 20
+"""A file with no more than this may stay."""
 
 log = logging.getLogger('warren.journal')
 
@@ -70,6 +75,7 @@ class Journal(Process):
         self._wait_alone: list[tuple[Any, int]] = []  # askers who want to read the files while nobody writes, when all up to a position is in them
         self._failed_batch: tuple[Batch, dict[int, tuple[int, int]]] | None = None
         self._is_fold_paused = False
+        self._idle_since: int | None = None  # position when the idle timer was started, if it runs
         self._folding_alone: list[tuple[Any, int, Any]] | None = None  # while files are read: those who want to open a queue then
         self._closer: Any = None
 
@@ -185,9 +191,11 @@ class Journal(Process):
                 if messages:
                     self._credit.take(queue, messages)
         self._is_committing = False
-        if not self._is_folding and not self._is_fold_paused and self.files.closed_files and self._closer is None:
-            self._is_folding = True
-            self.spawn(self._fold())
+        if self.files.closed_files:
+            self._begin_fold(self.files.current)
+        if self._idle_since is None:
+            self._idle_since = self.files.position
+            self.start_timer(IDLE_SECONDS, 'idle')
 
     def _write(self, batch: Batch) -> None:
         self.files.commit(batch)
@@ -199,11 +207,23 @@ class Journal(Process):
             self.spawn(self._commit(batch, waiting))
         elif payload == 'fold':
             self._is_fold_paused = False
+        elif payload == 'idle':
+            was_idle, self._idle_since = self._idle_since == self.files.position, None
+            if not was_idle:
+                self._idle_since = self.files.position
+                self.start_timer(IDLE_SECONDS, 'idle')
+            elif self.files.current_bytes > IDLE_BYTES and not self._is_committing:
+                self._begin_fold(self.files.rotate())
 
     # -- giving up files
 
-    async def _fold(self) -> None:
-        upto = self.files.current
+    def _begin_fold(self, upto: int) -> None:
+        if not self._is_folding and not self._is_fold_paused and self._closer is None:
+            self._is_folding = True
+            self.spawn(self._fold(upto))
+
+    async def _fold(self, upto: int) -> None:
+        """Give up the files before `upto`."""
         try:
             for answer in [self.ask(address, ('fold',)) for address in self._addresses.values()]:
                 await answer

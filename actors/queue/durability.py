@@ -16,9 +16,10 @@ from ...store.data_dir import queue_number
 from ...store.disk import Disk
 from ...store.journal import Replayed
 from ...store.log_writer import LogWriter
-from ...store.placement import EMBED_BELOW
+from ...store.placement import EMBED_BELOW, Wanted
 from ...store.priority_queue import PriorityQueue
-from ...store.queue_index import Flush, QueueIndex
+from ...store.queue_index import QueueIndex
+from ...store.segment_jobs import Flush
 from ...store.store_client import StoreClient
 from ...store.variable_queue import Load, VariableQueue
 from ...store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
@@ -151,6 +152,11 @@ class Durability:
         address = self.storage.persistent if store == PERSISTENT else self.storage.transient
         self.queue.send(address, ("register", self.client, self.queue.myAddress))
 
+    @property
+    def may_expire(self) -> bool:
+        """Something that was recovered has an expiry."""
+        return any(level.may_expire for level in self.levels.values())
+
     # -- each turn ----------------------------------------------------------------------------------------------------------------------------
 
     def after_batch(self) -> None:
@@ -232,6 +238,14 @@ class Durability:
         transient = queue.ask(self.storage.transient, ("read_many", wanted.transient)) if wanted.transient else None
         await queue.run_blocking(load.run)
         load.queue.prepared(load, await persistent if persistent else [], await transient if transient else [])
+
+    async def bodies(self, wanted: Wanted) -> tuple[list[bytes | None], list[bytes | None]]:
+        """Those of the persistent and of the transient store; None for one that is not there any more."""
+        queue, storage = self.queue, self.storage
+        self.send()     # what is asked for may just have been written
+        persistent = queue.ask(storage.persistent, ("read_many", wanted.persistent)) if wanted.persistent else None
+        transient = queue.ask(storage.transient, ("read_many", wanted.transient)) if wanted.transient else None
+        return await persistent if persistent else [], await transient if transient else []
 
     async def prepare_pending(self, tags: Sequence[int]) -> None:
         """Return when `ackfold` of these can be called."""

@@ -23,6 +23,7 @@ from ...store.message import Message
 from ..arguments import QueueSettings, queue_settings
 from ..context import NodeContext
 from ..extensions import QueueDecorator, tell
+from ..reading_arguments import read_arguments
 from ..resources import no_queue, queue_phrase
 from ..routing import QueueRow
 from .backing import open_in_memory
@@ -34,6 +35,7 @@ from .expiry import Lease, MessageExpiry, collect
 from .head import head_message_timestamp
 from .intake import Intake
 from .limits import LengthLimit
+from .reading import Reading
 
 NOT_PENDING = object()
 
@@ -80,16 +82,23 @@ class Queue(Process):
         self.lease = Lease(self)
         self.dispatch = Dispatch(self)
         self.intake = Intake(self)
+        self.reading = Reading(self)
         self.lease.restart()
         self.is_open = True
-        if not backing.is_empty():
-            self.expiry.is_needed = self.expiry.is_uneven = True     # what was recovered may expire
-            self.has_work = True
-            if self.limit.drops_head:
-                self.limit.drop_overflow()
+        if self.durability is not None and self.durability.may_expire:
+            self.expiry.is_needed = self.expiry.is_uneven = True
+        if not self.context.routing.is_recovering:
+            self.on_recovered(None)
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
             tell(decorator.started, self.row)
+
+    def on_recovered(self, sender: Any) -> None:
+        """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
+        if self.is_open and not self.backing.is_empty():
+            self.has_work = True
+            if self.limit.drops_head:
+                self.limit.drop_overflow()
 
     def on_exit(self) -> None:
         for decorator in self.decorators:
@@ -144,6 +153,7 @@ class Queue(Process):
         gone = [consumer for consumer in self.consumers if consumer.channel is record]
         for consumer in gone:
             self.consumers.remove(consumer)
+        self.reading.forget_channel(record)
         self.dispatch.forget_channel(record)
         if record.pending:
             self.backing.requeue(list(record.pending))
@@ -231,6 +241,10 @@ class Queue(Process):
         """The memory monitor wants less in memory, or allows more."""
         self._disk.set_target(seconds)
 
+    def on_next_turn(self, sender: Any) -> bool:
+        """To itself, for what goes on when others have had their turn."""
+        return True
+
     def on_set_queue_mode(self, sender: Any, mode: str) -> None:
         """`default` or `lazy`, from now on; a queue with a backlog gets there in steps."""
         self.backing.set_queue_mode(mode)
@@ -243,7 +257,7 @@ class Queue(Process):
         return terms
 
     def after_batch(self) -> None:
-        if not self.is_open:
+        if not self.is_open or self.context.routing.is_recovering:
             return
         intake, dispatch = self.intake, self.dispatch
         if intake.arrivals:
@@ -256,6 +270,8 @@ class Queue(Process):
                 break
             self.has_work = False
             dispatch.deliver()
+        if self.reading.readers:
+            self.reading.deliver()
         if dispatch.outbox:
             dispatch.send()
         intake.tell_publishers()
@@ -267,10 +283,15 @@ class Queue(Process):
     # -- consuming ----------------------------------------------------------------------------------------------------------------------------
 
     def on_consume(self, sender: Any, channel_id: str, address: Any, tag: str, no_ack: bool, exclusive: bool, prefetch: int, limited: bool,
-                   priority: int, arguments: Any, user: str) -> bool:
+                   priority: int, arguments: Any, user: str) -> Any:
         """Registers a consumer; the answer reaches the channel before the first delivery (AB-119)."""
         self._check_alive()
         row = self.row
+        reading = read_arguments(arguments) if arguments else None
+        if reading is not None:
+            record = self.channel(channel_id, address)
+            record.limited = limited
+            return self.reading.begin(Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user), reading)
         if self.settings.single_active_consumer and exclusive or self.consumers.has_exclusive() or exclusive and len(self.consumers):
             raise AmqpError(403, f"{queue_phrase(row.vhost, row.name)} in exclusive use")
         record = self.channel(channel_id, address)
@@ -292,7 +313,13 @@ class Queue(Process):
             self.has_work = True
             self._tell_consumers()
             self._consumer_left()
+        else:
+            self.reading.cancel(channel_id, tag)
         return True
+
+    @property
+    def is_in_use(self) -> bool:
+        return bool(len(self.consumers) or self.reading.readers)
 
     def _tell_consumers(self) -> None:
         if self.decorators:
@@ -337,6 +364,9 @@ class Queue(Process):
             return
         pop = record.pending.pop
         for tags in pieces:
+            if tags[0] < 0:
+                self.reading.settled(tags)
+                continue
             owners: list[Any] = list(map(pop, tags, repeat(NOT_PENDING)))
             first = owners[0]
             if first is NOT_PENDING or owners.count(first) != len(owners):
@@ -427,6 +457,7 @@ class Queue(Process):
         backing, row = self.backing, self.row
         ready, unacked = len(backing), sum(len(record.pending) for record in self.channels.values())
         active = self.consumers.active
+        numbers = self.reading.numbers()
         return {
             "name": row.name, "vhost": row.vhost, "durable": row.durable, "auto_delete": row.auto_delete, "exclusive": row.exclusive_owner is not None,
             "owner": row.exclusive_owner, "arguments": row.arguments, "type": row.type, "messages_ready": ready, "messages_unacknowledged": unacked,
@@ -435,7 +466,8 @@ class Queue(Process):
             "message_bytes": backing.ready_bytes + backing.unacked_bytes,
             "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
             "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
-            "dead_lettered": dict(self.dead_letterer.counters),
+            "dead_lettered": dict(self.dead_letterer.counters), "readers": len(self.reading.readers),
+            "first_number": numbers.start if numbers is not None else "", "next_number": numbers.stop if numbers is not None else "",
         }
 
     def on_consumers_info(self, sender: Any) -> list[dict[str, Any]]:
@@ -446,5 +478,5 @@ class Queue(Process):
             "active": not single or consumer is self.consumers.active,
             "activity_status": "up" if not single else "single_active" if consumer is self.consumers.active else "waiting",
             "arguments": consumer.arguments, "user": consumer.user,
-        } for consumer in self.consumers]
+        } for consumer in self.consumers] + self.reading.info()
 
