@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ..amqp.constants import INTERNAL_ERROR, PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
+from .reading_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, read_arguments
 from .resources import exchange_phrase, queue_phrase, value_text
 
 MAX_EXPIRY = 315_360_000_000  # ms; ten years
@@ -201,6 +202,20 @@ def _check_consumer_priority(letter: str, value: Any, arguments: Table) -> Reaso
     return _integer(letter, value)
 
 
+def _check_read_from(letter: str, value: Any, arguments: Table) -> Reason:
+    return "" if letter in _INTEGERS or value in (b"first", b"next") else f"\"expected a number, 'first' or 'next', got {_shown(letter, value)}\""
+
+
+def _check_read_to(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter in _INTEGERS:
+        return _check_not_negative(letter, value, arguments)
+    return "" if value == b"last" else f"\"expected a number or 'last', got {_shown(letter, value)}\""
+
+
+def _shown(letter: str, value: Any) -> str:
+    return f"'{value_text(value)}'" if letter == "S" else TYPE_NAMES[letter]
+
+
 def _accept(letter: str, value: Any, arguments: Table) -> Reason:
     return ""
 
@@ -229,6 +244,10 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
 _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-priority", _check_consumer_priority),
     ("x-cancel-on-ha-failover", _check_bool),
+    (ACK_TO, _check_not_negative),
+    (BOUNDS, _check_bool),
+    (READ_FROM, _check_read_from),
+    (READ_TO, _check_read_to),
 )
 
 
@@ -252,8 +271,8 @@ def consumer_priority(arguments: Table) -> int:
 
 
 def cancels_on_failover(arguments: Table) -> bool:
-    """Whether a consumer with these accepted arguments wants to be told of a failure of its queue (AB-126)."""
-    return arguments.get("x-cancel-on-ha-failover") == ("t", True)
+    """Whether a consumer with these accepted arguments wants to be told of a failure of its queue (AB-126), or must be: one that reads would begin anew."""
+    return arguments.get("x-cancel-on-ha-failover") == ("t", True) or read_arguments(arguments) is not None
 
 
 # --- exchanges --------------------------------------------------------------------------------------------------------

@@ -317,6 +317,11 @@ class Channel(Process):
         if self.state == "running":
             self.subscriptions.deliver(sender, queue_id, consumer_tag, runs)
 
+    def on_reading_ended(self, sender: Any, queue_id: str, consumer_tag: str, error: AmqpError | None) -> None:
+        """A consumer that reads by number has all it asked for, or cannot have it."""
+        if self.state == "running":
+            self.subscriptions.reading_ended(queue_id, consumer_tag, error)
+
     def on_reply_to(self, sender: Any, key: str, exchange: str, routing_key: str, contents: list[bytes]) -> None:
         if self.state == "running":
             self.subscriptions.deliver_reply(key, exchange, routing_key, contents)

@@ -160,6 +160,16 @@ class Subscriptions:
         if self.channel.cancel_notify:
             self.channel.reply_with(methods.BasicCancel(consumer.tag, True))
 
+    def reading_ended(self, queue_id: str, tag: str, error: AmqpError | None) -> None:
+        """A range was read to its end, or something of it is gone: the consumer ends, or the channel does."""
+        consumer = self.consumers.get(tag)
+        if consumer is None or consumer.queue_id != queue_id or consumer.stage != "running":
+            return
+        if error is not None:
+            self.channel.channel_error(error)
+        else:
+            self.cancel_by_broker(consumer)
+
     def _disown(self, queue_id: str) -> None:
         """A queue that is restarted keeps its id and numbers anew: what its earlier life delivered must not be settled with it."""
         transaction = self.channel.publisher.transaction

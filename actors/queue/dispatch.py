@@ -100,6 +100,7 @@ class Dispatch:
         record.slots += count
         record.slots_asked = False
         self._slot_holders[record.channel_id] = record
+        self.queue.reading.use_slots(record)
         if self.queue.consumers.resume(record):
             self.queue.has_work = True
         else:

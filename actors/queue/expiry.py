@@ -86,7 +86,7 @@ class MessageExpiry:
 
 
 class Lease:
-    """`x-expires`: a queue that nobody uses for so long ends. Consuming, getting and declaring are uses, publishing is not."""
+    """`x-expires`: a queue that nobody uses for so long ends. Consuming, reading, getting and declaring are uses, publishing is not."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -98,7 +98,7 @@ class Lease:
         """A use, or the last consumer's leaving, begins it anew. One timer serves many uses: it looks how long ago the last was."""
         if self._seconds is not None:
             self._since = self.queue.now()
-            if self._timer is None and not len(self.queue.consumers):
+            if self._timer is None and not self.queue.is_in_use:
                 self._timer = self.queue.start_timer(self._seconds + 0.001, "lease")
 
     def suspend(self) -> None:
@@ -110,7 +110,7 @@ class Lease:
     def timer_fired(self) -> bool:
         """Whether the queue is to end."""
         self._timer = None
-        if len(self.queue.consumers) or self._seconds is None:
+        if self.queue.is_in_use or self._seconds is None:
             return False
         left = self._since + self._seconds - self.queue.now()
         if left > 0:
