@@ -122,6 +122,7 @@ class Metadata(Process):
         for exchange in found.exchanges:
             self.routing.put_exchange(exchange)
         self.early = []
+        self.routing.is_recovering = True
         for name in found.vhosts:
             rows = [row for row in found.queues if row.vhost == name]
             try:
@@ -136,6 +137,11 @@ class Metadata(Process):
             self._queue_changed(*changed)
         for vhost, binding in found.bindings:
             self.routing.add_binding(vhost, binding)
+        self.routing.is_recovering = False
+        for name in found.vhosts:
+            for row in self.routing.queues(name):
+                if row.state == "running":
+                    self.send(row.address, ("recovered",))
         self.commits.note(found.stale)
         log.info(
             "recovered %d vhosts, %d exchanges, %d queues and %d bindings from '%s'",

@@ -100,6 +100,13 @@ class Queue(Process):
             if self.limit.drops_head:
                 self.limit.drop_overflow()
 
+    def on_recovered(self, sender: Any) -> None:
+        """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
+        if self.is_open and not self.backing.is_empty():
+            self.has_work = True
+            if self.limit.drops_head:
+                self.limit.drop_overflow()
+
     def on_exit(self) -> None:
         for decorator in self.decorators:
             tell(decorator.stopped, self.row)
