@@ -403,7 +403,9 @@ class QueueIndex:
         self._flush = None
         self._folding = PendingRuns(), PendingRuns()
         for part, (added, size) in zip(flush.parts, flush.results, strict=True):
-            segment = self._segments[part.number]
+            segment = self._segments.get(part.number)
+            if segment is None:
+                continue  # the queue was deleted meanwhile
             if part.is_damaged:
                 segment = self._written_anew(part.number, segment)
             segment.size = size
@@ -413,7 +415,7 @@ class QueueIndex:
             self._unsynced.add(part.number)
             self._are_names_unsynced = self._are_names_unsynced or not part.offset
         for number in flush.emptied:
-            del self._segments[number]
+            self._segments.pop(number, None)
             self._maps.pop(number, None)
             self._unsynced.discard(number)
             self._are_names_unsynced = True
@@ -464,6 +466,9 @@ class QueueIndex:
         self._loaded.clear()
         self._embedded.clear()
         self._stored.clear()
+        self._emptied.clear()
+        self._unsynced.clear()
+        self._are_names_unsynced = False
         return self._log.delete(self._queue)
 
     def delete_files(self) -> None:

@@ -198,8 +198,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         """The job after which `ackfold` of the pending messages `tags` reads nothing, if it is called at once; None if none is needed."""
         found: list[Run] = []
         for run, index in self._pending.find(tags):
-            if run.kind & ABSENT:
-                found.append(self._slot(run, index))
+            if run.kind & ABSENT and not self._place.readable(slot := self._slot(run, index)):
+                found.append(slot)
         wanted = self._place.wanted(found, UNBOUNDED)
         return Load(self, None, wanted) if wanted.persistent or wanted.transient else None
 

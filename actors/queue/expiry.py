@@ -71,6 +71,7 @@ class MessageExpiry:
         head = queue.backing.head_expiry()
         if head is None and not queue.backing.is_empty() and not queue.backing.available(1):
             queue.prepare()         # nobody knows when the head expires before it is read
+            head = queue.backing.head_expiry()
         if head == self._timer_at:
             return
         if self._timer is not None:

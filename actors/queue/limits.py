@@ -34,8 +34,9 @@ class LengthLimit:
         backing, dead_letterer = self.queue.backing, self.queue.dead_letterer
         while len(backing) and self.exceeded_by(0, 0):
             if not backing.available(1):
-                self.queue.prepare()        # and here again, when the head is in memory
-                return
+                self.queue.prepare()
+                if not backing.available(1):
+                    return                  # and here again, when the head is in memory
             over = 1 if self.most is None else max(1, len(backing) - self.most)
             if dead_letterer.is_enabled:
                 deliveries = backing.fetch(min(over, DROP_BATCH), True)

@@ -430,8 +430,11 @@ class Queue(Process):
         self.intake.take_late()
         return self.backing.purge()
 
-    async def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> int:
-        """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table."""
+    def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> Any:
+        """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table. One that is ending answers by its end."""
+        return None if self.ending else self._delete_if(if_unused, if_empty)
+
+    async def _delete_if(self, if_unused: bool, if_empty: bool) -> int:
         self.intake.take_late()
         resource = queue_phrase(self.row.vhost, self.row.name)
         if if_empty and len(self.backing):
