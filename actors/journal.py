@@ -67,7 +67,7 @@ class Journal(Process):
         super().__init__()
         self._addresses: dict[int, Any] = {}
         self._replayed: dict[int, Replayed] = {}
-        self._down: set[int] = set()  # queues of which the files may have something, and no process
+        self._absent: set[int] = set()  # queues of which the files may have something, and no process
         self._waiting: dict[int, tuple[int, int]] = {}  # queue -> its position and messages appended since the last batch
         self._credit = CreditFlow(CREDIT, self._grant, key='journal credit')
         self._files: JournalFiles | None = None
@@ -86,7 +86,7 @@ class Journal(Process):
         found = await self.run_blocking(files.recover)
         self._files = files
         self._replayed = {number: replayed for number, replayed in found.items() if number >> LEVEL_BITS in settings.queues}
-        self._down = {number >> LEVEL_BITS for number in self._replayed}
+        self._absent = {number >> LEVEL_BITS for number in self._replayed}
         return {number for number, replayed in self._replayed.items() if not replayed.is_empty}
 
     @property
@@ -98,7 +98,7 @@ class Journal(Process):
 
     def on_register(self, sender: Any, queue: int, address: Any) -> None:
         self._addresses[queue] = address
-        self._down.discard(queue)
+        self._absent.discard(queue)
         self.monitor(address, queue)
 
     def on_open(self, sender: Any, queue: int, address: Any) -> None:
@@ -111,7 +111,7 @@ class Journal(Process):
         if queue in self._addresses:
             self.on_down(queue, 'another process has taken its place')
         found = {number: self._replayed.pop(number) for number in list(self._replayed) if number >> LEVEL_BITS == queue}
-        if not found and queue in self._down:
+        if not found and queue in self._absent:
             # It was open before, and what it had not folded is in the files alone.
             found = {number: replayed for number, replayed in (await self._replay()).items() if number >> LEVEL_BITS == queue}
         self.on_register(None, queue, address)
@@ -136,14 +136,14 @@ class Journal(Process):
         for number in [number for number in self._replayed if number >> LEVEL_BITS == queue]:
             del self._replayed[number]
         self._leave(queue)
-        self._down.discard(queue)
+        self._absent.discard(queue)
 
     def on_detach(self, sender: Any, queue: int) -> None:
         self._leave(queue)
 
     def on_down(self, queue: Any, reason: str) -> None:
         self._leave(queue)
-        self._down.add(queue)
+        self._absent.add(queue)
 
     def _leave(self, queue: int) -> None:
         self.demonitor(queue)
@@ -227,7 +227,7 @@ class Journal(Process):
         try:
             for answer in [self.ask(address, ('fold',)) for address in self._addresses.values()]:
                 await answer
-            if self._down:
+            if self._absent:
                 await self._fold_alone()
         except (ProcessDown, OSError) as error:
             # What a queue had not folded is still wanted; it starts again, or is found to be down.
@@ -243,7 +243,7 @@ class Journal(Process):
         self._folding_alone = []
         try:
             replayed = await self._replay()
-            mine = {number: found for number, found in replayed.items() if number >> LEVEL_BITS in self._down}
+            mine = {number: found for number, found in replayed.items() if number >> LEVEL_BITS in self._absent}
             await self.run_blocking(_fold_into_segments, self._settings.disk, self._settings.segment_entries, mine)
         finally:
             waiting, self._folding_alone = self._folding_alone, None
@@ -270,7 +270,7 @@ class Journal(Process):
 
     async def _finish(self, closer: Any) -> None:
         # A queue that is down, or did not detach, has folded nothing: the next start has to find it here.
-        await self.run_blocking(self.files.close if self._down or self._addresses else self.files.close_folded)
+        await self.run_blocking(self.files.close if self._absent or self._addresses else self.files.close_folded)
         self.reply(closer, True)
         self.stop()
 

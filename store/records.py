@@ -171,7 +171,7 @@ class RunHead(NamedTuple):
     """A run without its contents."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not wanted of it
     origin: Origin
     is_stored: bool
     expires: bool

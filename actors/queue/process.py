@@ -100,13 +100,6 @@ class Queue(Process):
             if self.limit.drops_head:
                 self.limit.drop_overflow()
 
-    def on_recovered(self, sender: Any) -> None:
-        """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
-        if self.is_open and not self.backing.is_empty():
-            self.has_work = True
-            if self.limit.drops_head:
-                self.limit.drop_overflow()
-
     def on_exit(self) -> None:
         for decorator in self.decorators:
             tell(decorator.stopped, self.row)
@@ -477,7 +470,7 @@ class Queue(Process):
             "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
             "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
             "dead_lettered": dict(self.dead_letterer.counters), "readers": len(self.reading.readers),
-            "first_number": numbers.start if numbers is not None else "", "next_number": numbers.stop if numbers is not None else "",
+            "first_number": None if numbers is None else numbers.start, "next_number": None if numbers is None else numbers.stop,
         }
 
     def on_consumers_info(self, sender: Any) -> list[dict[str, Any]]:
