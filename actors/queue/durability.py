@@ -198,7 +198,10 @@ class Durability:
                 queue.send(address, ("remove", self.client, sent.removes))
 
     def durable(self, position: int) -> None:
+        # A body that was removed before it was sent is answered for as well, and no store comes to say so.
+        stored = self._persistent.durable
         for level in self.levels.values():
+            level.invoke("store", stored)
             level.invoke("journal", position)
 
     def stored(self, ids: list[bytes]) -> None:
