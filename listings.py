@@ -16,7 +16,11 @@ from .amqp.properties import decode_properties
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue. `messages` = `messages_ready` + `messages_unacknowledged`; the three, and `message_bytes`, are counted in the queue's own mailbox order."""
+    """A queue. `messages` = `messages_ready` + `messages_unacknowledged`; the three, and `message_bytes`, are counted in the queue's own mailbox order.
+
+    `first_number` is the lowest sequence number in it (of a backlog whose head is on disk it may be less), `next_number` the next it will give; both are None of
+    a queue with priorities.
+    """
 
     name: str
     vhost: str
@@ -30,6 +34,8 @@ class QueueInfo:
     message_bytes: int
     consumers: int
     state: str
+    first_number: int | None
+    next_number: int | None
 
 
 @dataclass(frozen=True, slots=True)
