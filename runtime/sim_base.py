@@ -192,7 +192,7 @@ class SimBase(ActorBase):
             if match(cell.address._aaddr, message):
                 self._traps.remove(trap)
                 if not after:
-                    cell.queue.popleft()
+                    # The message stays in the mailbox: who asked it is to hear of the crash.
                     self.crash(cell, SimulatedCrash("as the scenario wants"), message)
                     return True
                 cell.actor.after_batch = _crash
@@ -234,6 +234,9 @@ class SimBase(ActorBase):
                     task.coroutine.close()
         for actor in actors:
             vars(actor).clear()
+        for cell in self.cells.values():
+            if isinstance(cell, Cell):
+                cell.queue.clear()  # what a blocking call has opened may be in it
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail("the machine crashed")
         self.cells.clear()

@@ -137,9 +137,9 @@ class Channel:
         targets = [(one, one.is_bound) for one in self.schedule.queues.values()] if by_exchange else [(queue, queue.exists)]
         certain = []
         for one, is_routed in targets:
-            if is_routed is not False:
-                one.published(message, is_routed is True)
-                certain.append(is_routed is True)
+            # Even where there is no way: it may be handled late, when there is one.
+            one.published(message, is_routed is True)
+            certain.append(is_routed is True)
         if self.number == TRANSACTIONAL:
             for copy in message.copies:
                 copy.fate = book.BURIED  # as long as it is not committed
