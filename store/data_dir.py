@@ -17,12 +17,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 
+from .damage_log import say_foreign
 from .disk import RealDisk
 
 FORMAT = 1
@@ -70,16 +72,22 @@ class DataDir:
         RealDisk(self.path).delete_tree(f'vhosts/{vhost_id(name)}')
 
     def sweep_vhosts(self, names: Iterable[str]) -> None:
-        """Remove the directories of virtual hosts that are not among `names`: they were deleted, and a crash came before their files were."""
+        """Remove the directories of virtual hosts that are not among `names`: they were deleted, and a crash came before their files were. Foreign names are left alone."""
         disk = RealDisk(self.path)
         disk.sweep_tombstones('vhosts')
-        for left in set(disk.list('vhosts')) - {vhost_id(name) for name in names}:
+        here = disk.list('vhosts')
+        say_foreign(disk, 'vhosts', (name for name in here if not is_vhost_id(name)), 'a directory of a virtual host')
+        for left in set(filter(is_vhost_id, here)) - {vhost_id(name) for name in names}:
             disk.delete_tree(f'vhosts/{left}')
 
 
 def vhost_id(name: str) -> str:
     """What the vhost's directory is called."""
     return blake2b(name.encode('utf-8', 'surrogateescape'), digest_size=16).hexdigest()
+
+
+def is_vhost_id(name: str) -> bool:
+    return re.fullmatch('[0-9a-f]{32}', name) is not None
 
 
 def queue_number(queue_id: str) -> int:
@@ -127,6 +135,13 @@ def claim(path: str, node_name: str) -> Claim:
     except OSError as error:
         raise DataDirError(_unusable(path, error.strerror or str(error), error.errno)) from error
     return Claim(directory, lock)
+
+
+def examine(path: str) -> int | None:
+    """The directory's format; None if no broker has used it yet. Changes nothing. Raises DataDirError if it is not warren's, or cannot be used; OSError."""
+    number = _check_format(path)
+    _check_metadata(DataDir(path))
+    return number
 
 
 def _make(path: str) -> None:

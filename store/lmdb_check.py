@@ -1,7 +1,8 @@
 """Is an LMDB data file whole? Looked at page by page, without LMDB.
 
 LMDB has no checksums and trusts what it maps: a number that leads outside a page or the file ends the process (SIGSEGV, SIGBUS) instead of raising. So a file whose
-loss matters is walked through before LMDB opens it. Nobody else may have it open meanwhile. About 0.2 s per 100,000 rows; nothing is changed.
+loss matters is walked through before LMDB opens it. Nobody else may have it open meanwhile. About 0.2 s per 100,000 rows, and 0.01 s if they are all of one size; nothing is
+changed.
 
 The file, as LMDB 0.9 writes it on 64-bit machines, numbers in the machine's order:
 
@@ -19,6 +20,7 @@ deep and have as many entries as their db says; no reachable page is free. What 
 from __future__ import annotations
 
 import mmap
+from array import array
 from struct import Struct
 from struct import error as StructError
 
@@ -35,6 +37,8 @@ _OFFSET = Struct('=H')
 _RUN = Struct('=I')
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _BIG_DATA, _SUB_DB = 1, 2
+_UNIFORM_LEAST = 8
+"""Entries of a leaf, below which looking at each is as quick."""
 _EMPTY = (1 << 64) - 1
 _PAGE_SIZES = (4096, 8192, 16384, 32768, 65536)
 
@@ -103,6 +107,10 @@ class _Walk:
             leaves = [child for page in leaves for child in self._children(page)]
         found = 0
         for page in leaves:
+            uniform = 0 if is_free_list else self._uniform(page)
+            if uniform:
+                found += uniform
+                continue
             for node_flags, key, start, size in self._leaf(page):
                 found += 1
                 if node_flags & _SUB_DB and has_dbs:
@@ -111,6 +119,32 @@ class _Walk:
                     self._free_pages(start, size)
         if found != entries:
             raise DamagedFile(f'{name} has {found} entries of {entries}')
+
+    def _uniform(self, page: int) -> int:
+        """How many entries a leaf has, if it is whole and they are plain data of one size each, as in an index of millions; else 0, and `_leaf` tells. Looks at columns of bytes
+        instead of entries, which takes a twentieth of the time.
+        """
+        size = self._page_size
+        if page in self._seen or not 2 <= page <= self._last or (page + 1) * size > len(self._data):
+            return 0
+        data = self._data[page * size:(page + 1) * size]
+        number, _, flags, lower, upper = _PAGE.unpack_from(data)
+        count = (lower - _PAGE.size) // 2
+        if number != page or flags != _LEAF or count < _UNIFORM_LEAST or not lower <= upper <= size - _NODE.size:
+            return 0
+        low, high, node_flags, key_size = _NODE.unpack_from(data, upper)
+        step = _NODE.size + key_size + low
+        step += step & 1  # nodes are aligned to two bytes
+        if node_flags or high or upper + count * step != size:
+            return 0
+        head = data[upper:upper + _NODE.size]
+        if any(data[upper + column:size:step] != head[column:column + 1] * count for column in range(_NODE.size)):
+            return 0
+        offsets = array('H', data[_PAGE.size:lower])
+        if sorted(offsets) != list(range(upper, size, step)):
+            return 0
+        self._seen.add(page)
+        return count
 
     def _nodes(self, page: int, kind: int) -> list[tuple[int, tuple[int, int, int, int]]]:
         """Offset and head of each node of a page of that kind."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple
@@ -66,17 +66,20 @@ class MetadataStore:
     """See the module. `path` is a directory of the operating system, this environment's alone. Raises MetadataError.
 
     `load` and `apply` are called one at a time, from any thread; `close` at any time, from any thread, and does not wait.
+
+    is_read_only    nothing is locked, made or written; the environment exists, and nobody else has it open
     """
 
-    def __init__(self, path: str, map_size: int = MAP_SIZE) -> None:
+    def __init__(self, path: str, map_size: int = MAP_SIZE, is_read_only: bool = False) -> None:
         self._path = path
         self._map_size = map_size
+        self._is_read_only = is_read_only
         self._is_in_doubt = False
         self._closing = threading.Lock()  # guards the two flags
         self._is_busy = False
         self._is_closed = False
         try:
-            if not os.path.isdir(path):
+            if not is_read_only and not os.path.isdir(path):
                 _create(path)
             check_file(f'{path}/data.mdb')
             self._open()
@@ -97,11 +100,12 @@ class MetadataStore:
             raise MetadataError(f"the metadata in '{path}' was written by a newer warren: it has format {number}, and this one reads up to {FORMAT}. Run that version")
 
     def _open(self) -> None:
-        self._env = lmdb.open(self._path, map_size=self._map_size, create=False, **_OPTIONS)
+        options = {**_OPTIONS, 'readonly': True, 'lock': False} if self._is_read_only else _OPTIONS
+        self._env = lmdb.open(self._path, map_size=self._map_size, create=False, **options)
         try:
             self._map_size = self._env.info()['map_size']
-            self._meta = self._env.open_db(b'meta')
-            self._tables = {name: self._env.open_db(name.encode()) for name in TABLES}
+            self._meta = self._env.open_db(b'meta', create=not self._is_read_only)
+            self._tables = {name: self._env.open_db(name.encode(), create=not self._is_read_only) for name in TABLES}
         except BaseException:
             self._env.close()
             raise
@@ -122,6 +126,18 @@ class MetadataStore:
         except lmdb.Error as error:
             raise _unreadable(self._path, error) from error
         return found
+
+    def read(self, table: str) -> Iterator[Row | MetadataError]:
+        """Each row of a table, or why it is none."""
+        with self._env.begin() as transaction:
+            for digest, value in transaction.cursor(self._tables[table]):
+                try:
+                    yield self._row(table, digest, value)
+                except MetadataError as error:
+                    yield error
+                except Exception as error:
+                    # msgpack has half a dozen ways to say that bytes are not its own.
+                    yield MetadataError(f'row {digest.hex()} of {table} cannot be decoded: {error}')
 
     def _row(self, table: str, digest: bytes, value: bytes) -> Row:
         if len(value) < _ROW_HEAD.size:

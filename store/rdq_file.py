@@ -11,15 +11,14 @@ sums use. The checksum is the CRC-32 of message id and message (D-19). A message
 A file is read in two ways:
 
 - `read_message`: one record, whose place is known. Anything that is not exactly that record raises `DamagedRecord`.
-- `scan`: all records from an offset on, for recovery. It ends with the file, with a size of 0 (what a power cut may leave of bytes
-  that were appended but not synced), or with a record that the file's end cuts short. A whole record that is damaged is passed over by its size:
-  what follows it may have been synced long before.
+- `scan`: all records from an offset on. It ends with the file, or with what is no whole record; `walk_records` goes on behind that, for recovery.
 
 `<n>.rdt` is a file in the making (see `combine`); no scan reads it, and the next start deletes it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -38,6 +37,7 @@ OVERHEAD = HEAD.size + len(MARKER)
 OUTSIDE_SIZE = 9
 """Bytes of a record that its size field does not count."""
 SCAN_BLOCK = 4 << 20
+_NUMBER = re.compile(r'0|[1-9]\d*', re.ASCII)
 
 
 class DamagedRecord(Exception):
@@ -59,8 +59,17 @@ def file_name(number: int) -> str:
 
 def file_number(name: str) -> int | None:
     """The number of a data file's name, None for any other name."""
-    stem = name.removesuffix(SUFFIX)
-    return int(stem) if stem != name and stem.isdecimal() else None
+    return _number(name, SUFFIX)
+
+
+def aside_number(name: str) -> int | None:
+    """The same of a file in the making."""
+    return _number(name, ASIDE_SUFFIX)
+
+
+def _number(name: str, suffix: str) -> int | None:
+    stem = name.removesuffix(suffix)
+    return int(stem) if stem != name and _NUMBER.fullmatch(stem) else None
 
 
 def record(message_id: bytes, message: bytes) -> tuple[bytes, bytes, bytes]:
@@ -98,15 +107,13 @@ def scan(file: File, offset: int = 0, block: int = SCAN_BLOCK) -> Iterator[Found
             start, data = offset, file.read(offset, block)
         size, message_id, version, _ = HEAD.unpack_from(data, offset - start)
         total_size = size + OUTSIDE_SIZE
-        if not size or offset + total_size > end:
+        if total_size < OVERHEAD or offset + total_size > end or version != VERSION:
             return
-        if total_size >= OVERHEAD and version == VERSION:
-            if offset + total_size > start + len(data):
-                start, data = offset, file.read(offset, max(block, total_size))
-            try:
-                parse_record(data[offset - start:offset - start + total_size], message_id)
-            except DamagedRecord:
-                pass
-            else:
-                yield Found(message_id, offset, total_size)
+        if offset + total_size > start + len(data):
+            start, data = offset, file.read(offset, max(block, total_size))
+        try:
+            parse_record(data[offset - start:offset - start + total_size], message_id)
+        except DamagedRecord:
+            return
+        yield Found(message_id, offset, total_size)
         offset += total_size

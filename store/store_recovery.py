@@ -9,11 +9,14 @@ from elsewhere, half mended) is noticed (QS-42).
 |---|---|---|
 | clean, the clients are those of the queues, no `.rdt`, no intent | believed | believed |
 | clean but for that, or the machine has not been started since | believed; files of intents, files without a row and what lies behind the checkpoint are scanned | recounted |
-| anything else; or a file is shorter than its row says | all files are scanned | recounted |
+| anything else; or a file is shorter than its row says, or the index is damaged | all files are scanned | recounted |
 
 A recount takes one reference for each time that a queue index names a message. Only then is anything deleted (QS-43): messages
 without references, files without messages, and the tail of the last file behind the last message, which is where the store goes
 on appending (C-19). A crash meanwhile leaves an index without generation: the next start scans.
+
+A scan finds every whole record, whatever is damaged between them (`walk_records`); that is garbage, and the messages that were in it are missing. The index is looked at
+page by page before LMDB opens it (`lmdb_check`): at a damaged file LMDB would end the process.
 """
 
 from __future__ import annotations
@@ -24,19 +27,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-import lmdb
 import msgpack  # type: ignore[import-untyped]
 
+from .damage_log import VERIFY, log, say_damaged, say_foreign
 from .disk import Disk
+from .lmdb_check import check_file
 from .location_index import COMMIT_LEAST, Checkpoint, LocationIndex, Saved
-from .rdq_file import ASIDE_SUFFIX, file_name, file_number, scan
+from .rdq_file import ASIDE_SUFFIX, SUFFIX, Found, aside_number, file_name, file_number
 from .records import Damaged, frame, read_frame
+from .walk_records import DamagedBytes, walk_records
 
 STATE = 'state'
 _STATE_FRAME = 0x53
 _Item = TypeVar('_Item')
+_NOTHING_SAVED = Saved(None, Checkpoint(0, 0), [], {})
+_ANEW = f'It is made anew from the data files, and nothing is lost by it. {VERIFY}'
 References = Callable[[], Iterable[Sequence[bytes]]]
 """Gives, in any portions, the ids of all messages that queue indexes say are in the store, as often as they say it."""
+
+
+class _WrongIndex(Exception):
+    """The index says what cannot be."""
 
 
 class State(NamedTuple):
@@ -96,7 +107,7 @@ def write_state(disk: Disk, directory: str, state: State) -> None:
 def erase(disk: Disk, directory: str, index_path: str) -> None:
     """Nothing of the store is left; for a store whose content does not outlive the node."""
     for name in disk.list(directory):
-        if file_number(name) is not None or name.endswith(ASIDE_SUFFIX) or name.startswith(STATE):
+        if file_number(name) is not None or aside_number(name) is not None or name in (STATE, f'{STATE}.new'):
             disk.delete(f'{directory}/{name}')
     shutil.rmtree(index_path, ignore_errors=True)
 
@@ -105,7 +116,9 @@ def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: 
     """See the module. `clients` are those that the queues' own recovery terms name, None if any of them has none."""
     names = disk.list(directory)
     sizes = {number: _size(disk, f'{directory}/{name}') for name in names if (number := file_number(name)) is not None}
-    asides = [name for name in names if name.endswith(ASIDE_SUFFIX)]
+    asides = [name for name in names if aside_number(name) is not None]
+    say_foreign(disk, directory, (name for name in names if name.endswith((SUFFIX, ASIDE_SUFFIX)) and file_number(name) is None and aside_number(name) is None),
+                'a file of a message store')
     state = read_state(disk, directory)
     generation = state.generation + 1 if state else 1
     index, saved = _believable(state, boot_id, index_path, sizes)
@@ -119,10 +132,17 @@ def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: 
             return Recovered(index, saved.rows, generation, True)
         for name in asides:
             disk.delete(f'{directory}/{name}')
+        if index is not None:
+            try:
+                rows = _mend(disk, directory, index, saved, sizes, references)
+            except _WrongIndex as error:
+                log.warning('%s is damaged: %s. %s', index_path, error, _ANEW)
+                index.close()
+                index = None
         if index is None:
             shutil.rmtree(index_path, ignore_errors=True)
             index = _opened(index_path)
-        rows = _mend(disk, directory, index, saved, sizes, references)
+            rows = _mend(disk, directory, index, _NOTHING_SAVED, sizes, references)
         index.set_generation(generation)
         return Recovered(index, rows, generation, False)
     except BaseException:
@@ -152,20 +172,26 @@ def _mend(disk: Disk, directory: str, index: LocationIndex, saved: Saved, sizes:
 
 def _believable(state: State | None, boot_id: str, index_path: str, sizes: dict[int, int]) -> tuple[LocationIndex | None, Saved]:
     """The index, if it is as its last commit left it and speaks of the files that are there."""
-    nothing = Saved(None, Checkpoint(0, 0), [], {})
     # A commit that was not synced may be damaged after the machine stopped, and LMDB would not notice: do not even open it.
     if state is None or not (state.is_clean or state.boot_id == boot_id):
-        return None, nothing
+        return None, _NOTHING_SAVED
+    index = None
     try:
+        if os.path.exists(f'{index_path}/data.mdb'):
+            check_file(f'{index_path}/data.mdb')
         index = _opened(index_path)
         saved = index.saved()
-    except lmdb.Error:
-        return None, nothing
+    except Exception as error:
+        # The check's and LMDB's own errors, and whatever msgpack and struct say of what is not their own.
+        log.warning('%s cannot be used: %s. %s', index_path, error, _ANEW)
+        if index is not None:
+            index.close()
+        return None, _NOTHING_SAVED
     interrupted = {number for files in saved.intents for number in files}
     if saved.generation == state.generation and all(number in interrupted or size <= sizes.get(number, 0) for number, (_, size) in saved.rows.items()):
         return index, saved
     index.close()
-    return None, nothing
+    return None, _NOTHING_SAVED
 
 
 def _opened(index_path: str) -> LocationIndex:
@@ -182,12 +208,30 @@ def _size(disk: Disk, path: str) -> int:
 
 def _locate(disk: Disk, directory: str, number: int, offset: int, index: LocationIndex) -> None:
     """Fill in what a file has from an offset on."""
-    file = disk.open(f'{directory}/{file_name(number)}')
-    # A process that was killed leaves bytes that nobody synced; queues are about to rely on them.
-    file.sync()
-    for portion in _portions(scan(file, offset)):
-        index.fill(number, portion)
-    file.close()
+    path = f'{directory}/{file_name(number)}'
+    parts: list[DamagedBytes] = []
+    behind = 0
+    file = disk.open(path)
+
+    def whole() -> Iterator[Found]:
+        nonlocal behind
+        for part in walk_records(file, offset):
+            if isinstance(part, Found):
+                behind += bool(parts)
+                yield part
+            elif not (part.is_tail and part.is_torn):
+                parts.append(part)
+
+    try:
+        # A process that was killed leaves bytes that nobody synced; queues are about to rely on them.
+        file.sync()
+        for portion in _portions(whole()):
+            index.fill(number, portion)
+    finally:
+        file.close()
+    if parts:
+        say_damaged(disk, path, parts, f'{behind:,} whole records, which are kept' if behind else 'nothing whole',
+                    'Messages that were in the damaged bytes are gone, confirmed ones too, if queues still refer to them')
 
 
 def _portions(items: Iterable[_Item]) -> Iterator[list[_Item]]:
@@ -203,7 +247,9 @@ def _recount(disk: Disk, directory: str, index: LocationIndex, references: Refer
         index.add_references(portion)
     valid = dict.fromkeys(sizes, 0)
     ends = dict.fromkeys(sizes, 0)
-    for _, entry in index.settle():
+    for message_id, entry in index.settle():
+        if entry.offset + entry.total_size > sizes.get(entry.file, 0):
+            raise _WrongIndex(f'message {message_id.hex()} is said to be where no file is')
         valid[entry.file] += entry.total_size
         ends[entry.file] = max(ends[entry.file], entry.offset + entry.total_size)
     last = max(sizes, default=0)

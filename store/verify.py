@@ -8,7 +8,7 @@ copies, or that it can count, is compared; what is found comes with what warren 
     verify_journal       the journal, frame by frame
     verify_segments      a queue's index, frame by frame, united with the journal
     verify_bodies        the message store, record by record, and its location index
-    verify_frames, verify_records, verify_references, verify_environment, verify_disk        what these walk and count with
+    walk_frames, walk_records, verify_references, verify_environment, verify_disk        what these walk and count with
     verify_report        what comes out
 
 Memory: what the journal holds, without bodies; a segment; the locations in one data file; 2 bytes for each message with a body in the message store. The pages of the
@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .data_dir import DataDir, DataDirError, _check_format, _check_metadata, vhost_id
+from .data_dir import DataDirError, examine, is_vhost_id, vhost_id
 from .disk import TOMBSTONE
 from .store_recovery import this_boot
 from .verify_disk import ReadOnlyDisk
@@ -61,9 +61,8 @@ def opened(path: str) -> Iterator[str]:
 
 def _check_is_known(path: str) -> None:
     try:
-        if _check_format(path) is None:
+        if examine(path) is None:
             raise CannotVerify(f"'{path}' is empty: no broker has used it yet")
-        _check_metadata(DataDir(path))
     except CannotVerify:
         raise
     except DataDirError as error:
@@ -95,7 +94,7 @@ def total_bytes(path: str) -> int:
 
 def verify(path: str, interpret: Interpret, advance: Callable[[int], None] = lambda size: None, boot_id: str | None = None) -> Report:
     """Check the directory that `opened` gave. `boot_id` is that of this run of the operating system."""
-    report = Report(path, _check_format(path) or 0)
+    report = Report(path, examine(path) or 0)
     metadata = check_metadata(path, interpret, report.findings)
     names = {vhost_id(name): name for name in metadata.vhosts}
     here = set(ReadOnlyDisk(path).list('vhosts'))
@@ -114,6 +113,8 @@ def verify(path: str, interpret: Interpret, advance: Callable[[int], None] = lam
     for directory in sorted(here - names.keys()):
         if directory.endswith(TOMBSTONE):
             report.findings.note(f'vhosts/{directory}', 'a virtual host whose deletion a crash interrupted', 'the deletion is finished')
+        elif not is_vhost_id(directory):
+            report.findings.warn(f'vhosts/{directory}', 'it is no directory of a virtual host', 'it is left alone')
         else:
             outcome = 'it is deleted, with all messages in it' if metadata.is_whole else 'not known: the metadata are damaged, and may have named it'
             report.findings.warn(f'vhosts/{directory}', 'it belongs to no virtual host of the metadata', outcome)

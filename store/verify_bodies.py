@@ -16,13 +16,13 @@ import lmdb
 
 from .disk import Disk
 from .location_index import Checkpoint, Entry, LocationIndex, Saved
-from .rdq_file import ASIDE_SUFFIX, Found, file_name, file_number
+from .rdq_file import Found, aside_number, file_name, file_number
 from .store_recovery import STATE, State, read_state
 from .verify_disk import file_size
 from .verify_environment import is_sound
-from .walk_records import DamagedBytes, scanned_offsets, walk_records
 from .verify_references import References
 from .verify_report import DataFileReport, Findings
+from .walk_records import DamagedBytes, walk_records
 
 _OTHERS = {STATE, 'index', 'index.lock'}
 NEVER = 1 << 62
@@ -102,16 +102,15 @@ class _Check:
         for name in self._disk.list(self._paths.directory):
             place = f'{self._paths.directory}/{name}'
             number = file_number(name)
-            if number is not None and name == file_name(number):
+            if number is not None:
                 self._sizes[number] = file_size(self._disk, place)
-            elif name.endswith(ASIDE_SUFFIX):
+            elif aside_number(name) is not None:
                 self._has_asides = True
                 self._findings.note(place, 'two files being combined, which a crash interrupted', 'it is deleted; the files that it was made from are still there')
             elif name == f'{STATE}.new':
                 self._findings.note(place, 'a crash came before it was renamed', 'it is overwritten')
             elif name not in _OTHERS:
-                outcome = 'warren cannot start this virtual host with it. Move it away' if number is not None else 'it is left alone'
-                self._findings.warn(place, 'it is no file of a message store', outcome)
+                self._findings.warn(place, 'it is no file of a message store', 'it is left alone')
 
     def _read_state(self) -> State | None:
         place = f'{self._paths.directory}/{STATE}'
@@ -134,7 +133,7 @@ class _Check:
         if not may_believe:
             self._findings.note(place, 'the machine was restarted after the store had ended uncleanly, so the index may be damaged', anew)
             return
-        if not is_sound(path, place, self._findings, f'warren may fail at it. Delete the directory {self._paths.index_shown}: {anew}'):
+        if not is_sound(path, place, self._findings, anew):
             return
         try:
             index = LocationIndex(path, is_read_only=True)
@@ -145,7 +144,7 @@ class _Check:
                 raise
         except Exception as error:
             # LMDB's errors, and whatever msgpack says of what is not its own.
-            self._findings.error(place, f'it cannot be read: {error}', f'warren may fail at it. Delete the directory {self._paths.index_shown}: {anew}')
+            self._findings.error(place, f'it cannot be read: {error}', anew)
             return
         if saved.generation != state.generation:
             index.close()
@@ -201,21 +200,15 @@ class _Check:
             file = self._disk.open(place)
             try:
                 damages = []
-                reached: set[int] | None = None
-                unreached = 0
                 for part in walk_records(file):
                     if isinstance(part, DamagedBytes):
                         self._advance(part.size)
                         report.damaged += part.size
-                        if reached is None:
-                            reached = scanned_offsets(file, scanned_from) if scanned_from < NEVER else set()
                         damages.append(part)
                         continue
                     self._advance(part.total_size)
                     is_located = self._is_located(located.pop(part.offset, None), part)
-                    is_scanned = part.offset >= scanned_from and (reached is None or part.offset in reached)
-                    unreached += part.offset >= scanned_from and not is_scanned and not is_located
-                    if (is_located or is_scanned) and self._references.find(part.message_id):
+                    if (is_located or part.offset >= scanned_from) and self._references.find(part.message_id):
                         report.live += part.total_size
             finally:
                 file.close()
@@ -224,27 +217,22 @@ class _Check:
             self._found.is_whole = False
             return
         for damage in damages:
-            self._say_damage(place, number, damage, located, unreached if damage is damages[0] else 0)
+            self._say_damage(place, damage, located)
         self._say_astray(place, located)
 
     @staticmethod
     def _is_located(located: tuple[bytes, Entry] | None, record: Found) -> bool:
         return located is not None and located[0] == record.message_id and located[1].total_size == record.total_size
 
-    def _say_damage(self, place: str, number: int, damage: DamagedBytes, located: dict[int, tuple[bytes, Entry]], unreached: int) -> None:
+    def _say_damage(self, place: str, damage: DamagedBytes, located: dict[int, tuple[bytes, Entry]]) -> None:
         """`located` are the locations at which there is no whole record."""
         within = [located.pop(offset)[0] for offset in sorted(located) if damage.offset <= offset < damage.end]
         is_torn = damage.is_tail and damage.is_torn and not within and not self._is_trusted
         wanted = [] if is_torn else [message_id for message_id in {*within, damage.message_id} if self._references.count(message_id)]
-        behind = f'; the scan does not find {unreached:,} whole records behind it' if unreached else ''
         if wanted:
             shown = ', '.join(message_id.hex() for message_id in sorted(wanted)[:3]) + (f' and {len(wanted) - 3} more' if len(wanted) > 3 else '')
-            self._findings.error(place, f'{damage.size:,} damaged bytes, and queues refer to what was in them: message {shown}{behind}',
+            self._findings.error(place, f'{damage.size:,} damaged bytes, and queues refer to what was in them: message {shown}',
                                  'it is dropped' + (' when it is to be delivered' if self._is_trusted else '') + '. Restore the file from a backup if there is one',
-                                 damage.offset)
-            self._found.is_whole = False
-        elif unreached:
-            self._findings.error(place, f'{damage.size:,} damaged bytes{behind}', 'messages in those are dropped. Restore the file from a backup if there is one',
                                  damage.offset)
             self._found.is_whole = False
         elif is_torn:
@@ -277,10 +265,11 @@ class _Check:
                 too_many += entry.ref_count > wanted
                 too_few += entry.ref_count < wanted
         except lmdb.Error as error:
-            self._findings.error(place, f'it cannot be read: {error}', f'warren may fail at it. {delete}')
+            self._findings.error(place, f'it cannot be read: {error}', f'it is made anew from the files if that is noticed. {delete}')
             return
         if elsewhere:
-            self._findings.error(place, f'{elsewhere:,} messages are said to be in files that are not there', f'warren fails when it looks for them. {delete}')
+            self._findings.error(place, f'{elsewhere:,} messages are said to be in files that are not there',
+                                 f'warren fails when it looks for them. {delete}' if self._is_trusted else 'it is made anew from the files; nothing is lost by it')
         elif entries != self._located:
             self._findings.error(place, f'it has {entries:,} messages, and in the order of the files {self._located:,}', f'some of them are lost when files are combined. {delete}')
         if not self._is_trusted:

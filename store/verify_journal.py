@@ -1,34 +1,32 @@
 """The journal of a virtual host, looked at offline: every frame of every file, and what recovery will have replayed from it.
 
-What recovery does (`journal`): of each file it takes the frames up to the first one that is not whole, and cuts off the rest; files below the last RETIRE do not
-count. So a torn tail is normal at the end of the last file alone: every other was synced before the next one was begun, and a file of an earlier life is cut
-before anything is written after it. The numbers of the files that count have no gaps, and begin where the last RETIRE says, or with 1.
+What recovery does (`journal`): of each file it takes the whole frames, and passes over what is damaged; files below the last RETIRE do not
+count. A torn tail is normal at the end of the last file alone: every other was synced before the next one was begun, and a torn tail is cut
+before the next file is begun. The numbers of the files that count have no gaps, and begin where the last RETIRE says, or with 1.
 
 Of each message only the size of its body is kept, or the stub if that is in the message store, so the memory that this needs is less than recovery will.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from .disk import Disk
-from .journal import Replayed
+from .journal import Replayed, file_name, file_number
 from .records import STUB_SIZE, Kind, Record, Type, decode_runs, decode_spans, make_stub, records
 from .run import Run
 from .verify_disk import file_size
-from .walk_frames import DamagedPart, WholeFrame, walk_frames
 from .verify_report import Findings
+from .walk_frames import DamagedPart, WholeFrame, walk_frames
 
 CANNOT_START = 'warren cannot start this virtual host with it'
-_NAME = re.compile(r'(\d{6,})\.wal')
 
 
 @dataclass
 class JournalFound:
-    """`replayed` is by queue number; `is_whole`: recovery will miss nothing of what was written."""
+    """`replayed` is by queue number; `is_whole`: recovery misses nothing of what was written."""
 
     replayed: dict[int, Replayed] = field(default_factory=dict)
     files: int = 0
@@ -38,7 +36,7 @@ class JournalFound:
 
 @dataclass
 class _Behind:
-    """What is in the whole frames behind damage."""
+    """What is in the whole frames behind damage: no less was at stake."""
 
     frames: int = 0
     published: int = 0
@@ -50,12 +48,10 @@ def check_journal(disk: Disk, directory: str, is_clean: bool, findings: Findings
     found = JournalFound()
     sizes: dict[int, int] = {}
     for name in disk.list(directory):
-        match = _NAME.fullmatch(name)
-        if match is None or f'{int(match[1]):06}' != match[1]:
-            outcome = f'{CANNOT_START}. Move it away' if name.endswith('.wal') else 'it is left alone'
-            findings.warn(f'{directory}/{name}', 'it is no file of the journal', outcome)
+        number = file_number(name)
+        if number is None:
+            findings.warn(f'{directory}/{name}', 'it is no file of the journal', 'it is left alone')
             continue
-        number = int(match[1])
         sizes[number] = file_size(disk, f'{directory}/{name}')
     found.files, found.total_size = len(sizes), sum(sizes.values())
     if not sizes:
@@ -67,7 +63,7 @@ def check_journal(disk: Disk, directory: str, is_clean: bool, findings: Findings
     counting = sorted(number for number in sizes if number >= reader.retired)
     if stale:
         # As recovery does: what the retired files say must count for nothing.
-        findings.note(f'{directory}/{min(stale):06}.wal', f'{len(stale)} retired files, which a crash kept from being deleted', 'they are deleted unread')
+        findings.note(f'{directory}/{file_name(min(stale))}', f'{len(stale)} retired files, which a crash kept from being deleted', 'they are deleted unread')
         again = _Reader(disk, directory, max(sizes), is_clean, lambda size: None)
         for number in counting:
             again.read(number)
@@ -77,7 +73,7 @@ def check_journal(disk: Disk, directory: str, is_clean: bool, findings: Findings
     first = max(1, reader.retired) if reader.is_whole else min(counting)
     missing = [number for number in range(first, max(sizes)) if number not in sizes]
     if missing:
-        findings.error(f'{directory}/{missing[0]:06}.wal', f'{len(missing)} files of the journal are missing, up to {missing[-1]:06}.wal',
+        findings.error(f'{directory}/{file_name(missing[0])}', f'{len(missing)} files of the journal are missing, up to {file_name(missing[-1])}',
                        'warren goes on without them: messages and acknowledgements in them are lost. Restore them from a backup if there is one')
     found.replayed = reader.queues
     found.is_whole = reader.is_whole and not missing
@@ -99,7 +95,7 @@ class _Reader:
         self._advance = advance
 
     def read(self, number: int) -> None:
-        place = f'{self._directory}/{number:06}.wal'
+        place = f'{self._directory}/{file_name(number)}'
         damage: DamagedPart | None = None
         behind = _Behind()
         others = 0
@@ -127,9 +123,8 @@ class _Reader:
                 raise ValueError(f'frames of kind {part.kind} do not belong here')
             entries = list(records(part.payload))
             for entry in entries:
-                if not part.is_behind:
-                    self._replay(place, part.offset, entry)
-                else:
+                self._replay(place, part.offset, entry)
+                if part.is_behind:
                     _count(entry, behind)
             behind.frames += part.is_behind
         except Exception as error:
@@ -144,19 +139,19 @@ class _Reader:
             self.findings.note(place, f'a torn tail of {damage.size:,} bytes: {what}', 'it is cut off; nothing confirmed is in it', damage.offset)
         elif is_last and damage.is_tail and self._is_clean:
             self.findings.warn(place, f'the last {damage.size:,} bytes are damaged, although all was stopped cleanly',
-                               'they are cut off; nothing is lost, for after a clean stop all is in the segments', damage.offset)
+                               'they are passed over; nothing is lost, for after a clean stop all is in the segments', damage.offset)
         elif is_last and damage.is_tail:
             self.findings.warn(
                 place, f'the last {damage.size:,} bytes are a frame with a wrong checksum',
-                'they are cut off. Harmless if the power failed while they were written, for then nothing confirmed is in them; otherwise they have been damaged since, '
+                'they are passed over. Harmless if the power failed while they were written, for then nothing confirmed is in them; otherwise they have been damaged since, '
                 'and the messages and acknowledgements in them are lost', damage.offset)
         else:
             more = f' and {others} further places' if others else ''
-            lost = f'; behind it {behind.frames:,} whole frames, with {behind.published:,} messages and {behind.acked:,} acknowledgements' if behind.frames else ''
+            kept = f'; behind it {behind.frames:,} whole frames, with {behind.published:,} messages and {behind.acked:,} acknowledgements' if behind.frames else ''
             self.findings.error(
-                place, f'{damage.size:,} damaged bytes{more}{lost}',
-                'the file is cut off there, with all that follows in this file: those messages are lost unless a segment has them, and what was acknowledged there may come back. '
-                'Restore the file from a backup if there is one', damage.offset)
+                place, f'{damage.size:,} damaged bytes{more}{kept}',
+                'they are passed over, and all that is whole is replayed. Messages that were published there are lost unless a segment has them, and what was acknowledged there '
+                'may come back. Restore the file from a backup if there is one', damage.offset)
 
     def _replay(self, place: str, offset: int, entry: Record) -> None:
         if entry.type is Type.RETIRE:

@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import lmdb
-
 from .data_dir import queue_number
 from .metadata_store import TABLES, Change, MetadataError, MetadataStore, Row
 from .verify_report import Findings
@@ -32,27 +30,6 @@ class MetadataFound:
     is_whole: bool = True
 
 
-class _ReadOnlyStore(MetadataStore):
-    """The same environment without a lock, a page or a table being touched. Nobody else may have it open."""
-
-    def _open(self) -> None:
-        self._env = lmdb.open(self._path, map_size=self._map_size, max_dbs=len(TABLES) + 1, readonly=True, lock=False, create=False, readahead=False)
-        self._meta = self._env.open_db(b'meta', create=False)
-        self._tables = {name: self._env.open_db(name.encode(), create=False) for name in TABLES}
-
-    def read(self, table: str) -> Iterator[Row | MetadataError]:
-        """Each row, or why it is none."""
-        with self._env.begin() as transaction:
-            for digest, value in transaction.cursor(self._tables[table]):
-                try:
-                    yield self._row(table, digest, value)
-                except MetadataError as error:
-                    yield error
-                except Exception as error:
-                    # msgpack has half a dozen ways to say that bytes are not its own.
-                    yield MetadataError(f'row {digest.hex()} of {table} cannot be decoded: {error}')
-
-
 def check_metadata(path: str, interpret: Interpret, findings: Findings) -> MetadataFound:
     """Read the metadata of the data directory `path`."""
     found = MetadataFound()
@@ -63,7 +40,7 @@ def check_metadata(path: str, interpret: Interpret, findings: Findings) -> Metad
         findings.note(PLACE, 'there is none yet', 'it is made')
         return found
     try:
-        store = _ReadOnlyStore(directory)
+        store = MetadataStore(directory, is_read_only=True)
     except MetadataError as error:
         findings.error(PLACE, str(error), 'warren refuses to start')
         found.is_whole = False
@@ -77,7 +54,7 @@ def check_metadata(path: str, interpret: Interpret, findings: Findings) -> Metad
     return found
 
 
-def _rows(store: _ReadOnlyStore, table: str, findings: Findings) -> Iterator[Row | None]:
+def _rows(store: MetadataStore, table: str, findings: Findings) -> Iterator[Row | None]:
     """None for each that cannot be read."""
     for row in store.read(table):
         if isinstance(row, MetadataError):

@@ -1,15 +1,14 @@
 """The index segments of a queue, looked at offline and united with what the journal says, as recovery does (section 5.5).
 
-What recovery does (`queue_index`): of each segment it takes the frames up to the first one that is not whole, and cuts off the rest. What has not been synced the
-journal still has, and it is folded again, so a torn tail after a crash costs nothing; nor does any other damage if the journal has all that is behind it. After a
-clean stop nothing of this is normal.
+What recovery does (`queue_index`): of each segment it takes the whole frames; a torn tail is cut off, and a file that is damaged elsewhere is written anew without that. What
+has not been synced the journal still has, and it is folded again, so a torn tail after a crash costs nothing; nor do zeros that a power cut left, if the journal has all that is
+behind them. After a clean stop nothing of this is normal.
 
 One segment is in memory at a time, and of its messages only sizes and stubs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,12 +18,12 @@ from .journal import Replayed
 from .message import Sizes
 from .records import STUB_SIZE, Kind, decode_runs, decode_spans, stub_id
 from .run import Run
-from .segment_file import BLOCK, cut, mark
-from .walk_frames import DamagedPart, WholeFrame, walk_frames
+from .segment_file import BLOCK, cut, mark, segment_number
+from .segment_salvage import KEPT_SUFFIX, NEW_SUFFIX
 from .verify_report import Findings
+from .walk_frames import DamagedPart, WholeFrame, walk_frames
 
 CANNOT_RECOVER = 'warren cannot recover this queue with it. Restore the file from a backup, or move it away and lose what is in it'
-_NAME = re.compile(r'(0|[1-9]\d*)\.idx')
 _PERSISTENT, _STORED = 1, 2
 
 
@@ -79,12 +78,16 @@ def check_index(files: QueueIndexFiles, replayed: Replayed | None, findings: Fin
 def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> Iterator[int]:
     numbers = []
     for name in files.disk.list(files.directory):
-        match = _NAME.fullmatch(name)
-        if match is not None:
-            numbers.append(int(match[1]))
+        number = segment_number(name)
+        if number is not None:
+            numbers.append(number)
+        elif name.endswith(NEW_SUFFIX):
+            findings.note(f'{files.directory}/{name}', 'a damaged segment being written anew, which a crash interrupted', 'it is deleted at the next look through the queue')
+        elif name.endswith(KEPT_SUFFIX):
+            findings.note(f'{files.directory}/{name}', 'a segment that was found damaged: what was whole in it was kept, and this is how it was',
+                          'it is left alone. Delete it when you have looked at it')
         else:
-            outcome = 'warren cannot recover this queue with it. Move it away' if name.endswith('.idx') else 'it is left alone'
-            findings.warn(f'{files.directory}/{name}', 'it is no index segment', outcome)
+            findings.warn(f'{files.directory}/{name}', 'it is no index segment', 'it is left alone')
     return iter(sorted(numbers))
 
 
@@ -93,6 +96,7 @@ class _Behind(NamedTuple):
 
     published: list[range]
     acked: list[range]
+    runs: list[tuple[Run, bool]]
 
 
 class _Segment:
@@ -121,7 +125,7 @@ class _Segment:
         file = self._files.disk.open(self.place)
         try:
             if not file.size():
-                self._findings.note(self.place, 'it is empty: a crash came before its first block was written', 'nothing is missing: the journal has what it was made for')
+                self._findings.note(self.place, 'it is empty: a crash came before its first block was written', 'it is deleted. Nothing is missing: the journal has what it was made for')
             for part in walk_frames(file):
                 advance(part.end - part.offset)
                 if isinstance(part, DamagedPart):
@@ -130,30 +134,38 @@ class _Segment:
                     self._frame(part)
         finally:
             file.close()
-        self._say_unknown_acks()
         if damages:
             self._say_damage(damages)
+            for behind in self._behind:
+                for run, is_stored in behind.runs:
+                    self._take_in(run, is_stored)
+                    self._published.append(range(run.first, run.end))
+                mark(self._acked, behind.acked, self._base)
+        else:
+            self._say_unknown_acks()
 
     def _frame(self, part: WholeFrame) -> None:
         try:
-            published, acked = (self._entries(part), []) if part.kind == Kind.ENTRIES else ([], self._acks(part))
+            runs, acked = (self._entries(part), []) if part.kind == Kind.ENTRIES else ([], self._acks(part))
         except Exception as error:
             # Whatever a decoder says of bytes that warren never wrote.
             self._findings.error(self.place, f'a whole frame that cannot be understood: {error}', CANNOT_RECOVER, part.offset)
             return
-        if not part.is_behind:
-            self._published += published
-            mark(self._acked, acked, self._base)
-        else:
+        if part.is_behind:
             self._frames_behind += 1
-            self._behind.append(_Behind(published, acked))
+            self._behind.append(_Behind([range(run.first, run.end) for run, _ in runs if run.origin.persistent], acked, runs))
+            return
+        for run, is_stored in runs:
+            self._take_in(run, is_stored)
+            self._published.append(range(run.first, run.end))
+        mark(self._acked, acked, self._base)
 
     def _acks(self, part: WholeFrame) -> list[range]:
         if part.kind != Kind.ACKS:
             raise ValueError(f'frames of kind {part.kind} do not belong here')
         return decode_spans(part.payload)
 
-    def _entries(self, part: WholeFrame) -> list[range]:
+    def _entries(self, part: WholeFrame) -> list[tuple[Run, bool]]:
         first, last, count = BLOCK.unpack_from(part.payload)
         runs = list(decode_runs(part.payload[BLOCK.size:]))
         spans = [range(run.first, run.end) for run, _ in runs]
@@ -168,9 +180,7 @@ class _Segment:
         for run, is_stored in runs:
             if is_stored and any(len(stub) != STUB_SIZE for stub in run.contents):
                 raise ValueError('a body in the message store is named by something that is no stub')
-            if not part.is_behind:
-                self._take_in(run, is_stored)
-        return spans if not part.is_behind else [span for span, (run, _) in zip(spans, runs, strict=True) if run.origin.persistent]
+        return runs
 
     def _take_in(self, run: Run, is_stored: bool) -> None:
         """Of a number that stands in two blocks, after a crash between a fold and the journal's retirement, the first counts (C-12)."""
@@ -227,22 +237,26 @@ class _Segment:
                                 first.offset)
         elif not self._files.is_clean and all(part.is_zero or part.is_torn_tail for part in damages) and not lost and not back:
             self._findings.note(self.place, f'{first.size:,} bytes of zeros, and {self._frames_behind:,} whole frames behind them, as a power cut leaves them',
-                                'the file is cut off there; the journal still has all that is behind', first.offset)
+                                'the file is written anew without them; the journal still has all that is behind, so it has what was to be there', first.offset)
         elif not self._files.is_clean and first.is_tail:
             self._findings.warn(
                 self.place, f'the last {first.size:,} bytes are a frame with a wrong checksum',
-                'they are cut off. Harmless if the power failed while they were written, for then the journal still has what is in them; otherwise they have been damaged '
-                'since, and up to 512 messages, or acknowledgements, are lost', first.offset)
+                f'the file is written anew without them. Harmless if the power failed while they were written, for then the journal still has what is in them; otherwise they have '
+                f'been damaged since, and up to 512 messages, or acknowledgements, are lost. {self._kept()}', first.offset)
         else:
             more = f' and {len(damages) - 1} further places' if len(damages) > 1 else ''
             what = f'; behind it {self._frames_behind:,} whole frames with {lost:,} messages and {back:,} acknowledgements that the journal does not have' \
                 if self._frames_behind else ''
-            outcome = 'the file is cut off there when it is next read, with all that follows: those messages are lost' + (
-                ', and those acknowledged come back' if back else '') + '. Restore it from a backup if there is one'
-            self._findings.error(self.place, f'{first.size:,} damaged bytes{more}{what}', outcome, first.offset)
+            unless = '' if self._files.is_clean else ' unless the journal has them'
+            self._findings.error(self.place, f'{first.size:,} damaged bytes{more}{what}',
+                                 f'all that is whole is kept, and the file written anew without the rest when it is next read. Messages that stood there are lost{unless}, and messages '
+                                 f'acknowledged there come back. {self._kept()} Restore it from a backup if there is one', first.offset)
+
+    def _kept(self) -> str:
+        return f'The file as it is now is kept as {self._number}{KEPT_SUFFIX}.'
 
     def _lost(self) -> int:
-        """Un-acked messages behind damage that neither the journal nor the part before the damage has."""
+        """Un-acked messages behind damage that neither the journal nor the part before the damage has: the journal no longer has what is damaged either."""
         gone = self._acked[:]
         mark(gone, self._replayed.acked, self._base)
         for behind in self._behind:

@@ -7,7 +7,6 @@ stopped: queues that have recovery terms were stopped cleanly, for those are wri
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from .verify_journal import JournalFound, check_journal
 from .verify_references import References
 from .verify_report import Findings, QueueReport, VhostReport
 from .verify_segments import IndexFound, QueueIndexFiles, check_index
-from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, QUEUES, RECOVERY, TRANSIENT, queue_directory
+from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, QUEUES, RECOVERY, TRANSIENT, directory_number, queue_directory
 
 PARTS = {'config', 'name', 'name.new', JOURNAL, QUEUES, RECOVERY, PERSISTENT, TRANSIENT}
 _MESSAGES = PARTS - {'name', 'name.new', 'config'}
-_NUMBER = re.compile('0|[1-9a-f][0-9a-f]*')
 _COUNTS = ('persistent_count', 'persistent_bytes', 'segments', 'next_seq_id')
 
 
@@ -124,7 +122,7 @@ class _Vhost:
 
     def _read_terms(self) -> dict[int, dict[str, Any]]:
         path = f'{self._place.path}/{RECOVERY}'
-        outcome = f'warren may fail at it. Delete the directory {self._place.shown}/{RECOVERY}: the stop then counts as unclean, which loses nothing'
+        outcome = 'it is thrown away: the stop counts as unclean, which loses nothing'
         if not os.path.isdir(path) or not is_sound(path, RECOVERY, self._findings, outcome):
             return {}
         try:
@@ -143,10 +141,10 @@ class _Vhost:
         for name in self._disk.list(QUEUES):
             if name.endswith(TOMBSTONE):
                 self._findings.note(f'{QUEUES}/{name}', 'a queue whose deletion a crash interrupted', 'the deletion is finished')
-            elif _NUMBER.fullmatch(name):
-                self._numbers.append(int(name, 16))
+            elif (number := directory_number(name)) is not None:
+                self._numbers.append(number)
             else:
-                self._findings.error(f'{QUEUES}/{name}', 'it is no directory of a queue', 'warren cannot start this virtual host with it. Move it away')
+                self._findings.warn(f'{QUEUES}/{name}', 'it is no directory of a queue', 'it is left alone')
 
     def _was_stopped_cleanly(self) -> bool:
         """Says so if queues and message store disagree about it."""

@@ -17,16 +17,19 @@ Stop: queues, journal, stores, and the terms last of all: a crash anywhere in be
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from .disk import TOMBSTONE, Disk
-from .recovery_terms import RecoveryTerms
+from .damage_log import say_foreign
+from .disk import Disk
+from .recovery_terms import RecoveryTerms, take_terms
 
 JOURNAL, QUEUES, RECOVERY = 'journal', 'queues', 'recovery'
 PERSISTENT, TRANSIENT = 'msg_store_persistent', 'msg_store_transient'
 LEVEL_BITS = 8
+_NUMBER = re.compile('0|[1-9a-f][0-9a-f]*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +57,32 @@ def queue_directory(number: int) -> str:
     return f'{QUEUES}/{number:x}'
 
 
+def directory_number(name: str) -> int | None:
+    """Whose directory has that name; None if it is no queue's."""
+    return int(name, 16) if _NUMBER.fullmatch(name) else None
+
+
+def queue_numbers(disk: Disk) -> set[int]:
+    """Those that have a directory."""
+    return {number for name in disk.list(QUEUES) if (number := directory_number(name)) is not None}
+
+
 def remove_queue(disk: Disk, queue: int) -> None:
     """The directories of all its levels; waits for the disk."""
-    for name in disk.list(QUEUES):
-        if not name.endswith(TOMBSTONE) and int(name, 16) >> LEVEL_BITS == queue:
-            disk.delete_tree(f'{QUEUES}/{name}')
+    for number in queue_numbers(disk):
+        if number >> LEVEL_BITS == queue:
+            disk.delete_tree(queue_directory(number))
 
 
 def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: int) -> FoundVhost:
     """The first step of a start. `path` is the vhost's directory for LMDB, `disk` the same for all else, `queues` the durable queues there are. Waits for the disk."""
     for name in (JOURNAL, QUEUES):
         disk.make_dir(name)
-    terms = _terms(path)
-    try:
-        taken = terms.take_all()
-    finally:
-        terms.close()
+    os.makedirs(path, exist_ok=True)
+    taken = take_terms(f'{path}/{RECOVERY}')
     disk.sweep_tombstones(QUEUES)
-    numbers = {int(name, 16) for name in disk.list(QUEUES)}
+    say_foreign(disk, QUEUES, (name for name in disk.list(QUEUES) if directory_number(name) is None), 'a directory of a queue')
+    numbers = queue_numbers(disk)
     kept = {number for number in numbers if number >> LEVEL_BITS in queues}
     for number in numbers - kept:
         disk.delete_tree(queue_directory(number))  # C-17
@@ -81,16 +92,11 @@ def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: 
 
 def leave_vhost(path: str, terms: dict[int, dict[str, Any]]) -> None:
     """The last step of a clean stop."""
-    environment = _terms(path)
+    environment = RecoveryTerms(f'{path}/{RECOVERY}')
     try:
         environment.put_all(terms)
     finally:
         environment.close()
-
-
-def _terms(path: str) -> RecoveryTerms:
-    os.makedirs(path, exist_ok=True)
-    return RecoveryTerms(f'{path}/{RECOVERY}')
 
 
 def _configured(disk: Disk, segment_entries: int) -> int:

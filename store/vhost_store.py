@@ -32,7 +32,7 @@ from .run import Run
 from .segment_jobs import Flush
 from .store_engine import FILE_LIMIT
 from .variable_queue import VariableQueue
-from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, QUEUES, TRANSIENT, leave_vhost, open_vhost, queue_directory
+from .vhost_dir import JOURNAL, LEVEL_BITS, PERSISTENT, TRANSIENT, leave_vhost, open_vhost, queue_directory, queue_numbers
 
 
 class DirectLog:
@@ -49,6 +49,9 @@ class DirectLog:
     def ack(self, queue: int, spans: Sequence[range]) -> int:
         self._writer.ack(queue, spans)
         return self._passed_on()
+
+    def numbered(self, queue: int, next_number: int) -> None:
+        self._writer.numbered(queue, next_number)
 
     def delete(self, queue: int) -> int:
         self._writer.knows(queue, 0)
@@ -133,7 +136,7 @@ class VhostStore:
     def open_queue(self, queue: int, max_priority: int | None = None) -> BackingQueue:
         """A queue, recovered with whatever there is of it; new if there is nothing."""
         terms = self._known_terms.pop(queue, None)
-        numbers = {int(name, 16) for name in self._disk.list(QUEUES)} | self._replayed.keys()
+        numbers = queue_numbers(self._disk) | self._replayed.keys()
         recover = terms or (Recover.NON_CLEAN if any(number >> LEVEL_BITS == queue for number in numbers) else Recover.NEW)
         if max_priority is None:
             opened: BackingQueue = self._make(queue << LEVEL_BITS)

@@ -1,7 +1,8 @@
-"""Walking through a data file of a message store as recovery does, and on behind what is damaged.
+"""Walking through a data file of a message store (see `rdq_file`), at recovery and when it is verified: all whole records, also those behind damage.
 
-Recovery's scan (`rdq_file`) passes over a whole record that is damaged by its size. If the size itself is damaged it is led astray, and finds nothing more in that file,
-or not all. So here the search goes on for the next place where a whole record, checksum and all, begins; and it is told of each record whether that scan gets to it.
+Where there is no whole record the walk goes on where the next one begins: behind the damaged one, if its size leads to a whole record or to the end of the file, and else
+at the next place where a record is whole, checksum and all. Messages may contain records (somebody sends such a file by message), so what is found within a damaged
+one may be none of the store's; but whatever no queue refers to by its id is garbage.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .disk import File
-from .rdq_file import HEAD, OUTSIDE_SIZE, OVERHEAD, SCAN_BLOCK, DamagedRecord, Found, read_message, scan
+from .rdq_file import HEAD, OUTSIDE_SIZE, OVERHEAD, SCAN_BLOCK, VERSION, DamagedRecord, Found, read_message, scan
 from .walk_frames import first_not_zero
 
 RESCAN_BLOCK = 64 << 10
 """Behind damage: there may be more of it, and each time a block is read anew."""
-_CANDIDATE = re.compile(rb'(?=\x00{4}.{20}\x01)', re.DOTALL)
-"""A record's size is below 4 GiB, and its version 1."""
+_ZEROS = re.compile(rb'\x00{4,}')
+_VERSION_AT = 24
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,12 @@ class DamagedBytes:
         return self.end - self.offset
 
 
-def walk_records(file: File) -> Iterator[Found | DamagedBytes]:
-    """Everything from the start to the end of the file, in its order and without gaps."""
+def walk_records(file: File, offset: int = 0) -> Iterator[Found | DamagedBytes]:
+    """Everything from `offset`, where a record begins, to the end of the file, in its order and without gaps."""
     size = file.size()
-    offset = 0
     block = SCAN_BLOCK
     while offset < size:
         for found in scan(file, offset, block):
-            if found.offset != offset:
-                break
             yield found
             offset += found.total_size
         if offset < size:
@@ -57,36 +55,41 @@ def walk_records(file: File) -> Iterator[Found | DamagedBytes]:
             block = RESCAN_BLOCK
 
 
-def scanned_offsets(file: File, start: int) -> set[int]:
-    """Where the records begin that recovery's scan from `start` finds."""
-    return {found.offset for found in scan(file, start)}
-
-
 def _damage(file: File, offset: int, size: int) -> DamagedBytes:
-    found = _next_record(file, offset + 1, size)
-    end = size if found is None else found
     head = file.read(offset, HEAD.size)
     record_size, message_id = HEAD.unpack(head)[:2] if len(head) == HEAD.size else (0, bytes(16))
-    is_cut = size - offset < OVERHEAD or offset + record_size + OUTSIDE_SIZE > size
-    return DamagedBytes(offset, end, message_id, found is None, is_cut or first_not_zero(file, offset, end) is None)
+    said = offset + record_size + OUTSIDE_SIZE
+    is_cut = size - offset < OVERHEAD or said > size
+    if not is_cut and record_size + OUTSIDE_SIZE >= OVERHEAD and (said == size or _is_record(file, said, size)):
+        end = said
+    else:
+        end = _next_record(file, offset + 1, size)
+    return DamagedBytes(offset, end, message_id, end == size, is_cut or first_not_zero(file, offset, end) is None)
 
 
-def _next_record(file: File, start: int, size: int) -> int | None:
+def _next_record(file: File, start: int, size: int) -> int:
+    """Where the next whole record begins; the end of the file if there is none.
+
+    A record begins with the 8 bytes of its size, which is below 4 GiB and not 0: it has four zeros, then the end of a run of zeros within the next four.
+    """
     while start + OVERHEAD <= size:
         block = file.read(start, SCAN_BLOCK + HEAD.size)
-        for match in _CANDIDATE.finditer(block, 0, min(len(block), SCAN_BLOCK + HEAD.size)):
-            at = match.start()
-            if at >= SCAN_BLOCK or at + HEAD.size > len(block):
-                break
-            record_size, message_id, _, _ = HEAD.unpack_from(block, at)
-            total_size = record_size + OUTSIDE_SIZE
-            if OVERHEAD <= total_size <= size - start - at and _is_record(file, start + at, total_size, message_id):
-                return start + at
+        for zeros in _ZEROS.finditer(block):
+            for at in range(max(zeros.start(), zeros.end() - 7), zeros.end() - 3):
+                if at < SCAN_BLOCK and block[at + _VERSION_AT:at + _VERSION_AT + 1] == bytes([VERSION]) and _is_record(file, start + at, size):
+                    return start + at
         start += SCAN_BLOCK
-    return None
+    return size
 
 
-def _is_record(file: File, offset: int, total_size: int, message_id: bytes) -> bool:
+def _is_record(file: File, offset: int, size: int) -> bool:
+    head = file.read(offset, HEAD.size)
+    if len(head) < HEAD.size:
+        return False
+    record_size, message_id, version, _ = HEAD.unpack(head)
+    total_size = record_size + OUTSIDE_SIZE
+    if version != VERSION or not OVERHEAD <= total_size <= size - offset:
+        return False
     try:
         read_message(file, offset, total_size, message_id)
     except DamagedRecord:

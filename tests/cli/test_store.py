@@ -79,7 +79,7 @@ def test_damage_is_said_and_ends_with_65(data_dir):
     result = run(str(data_dir))
     assert (result.returncode, result.stderr) == (EX_DATAERR, "")
     assert f"error: vhosts/{vhost_of(data_dir).name}/{SEGMENT}, byte 0: {len(data)} damaged bytes; behind it 1 whole frames with 2 messages" in result.stdout
-    assert "\n  next start: the file is cut off there when it is next read" in result.stdout
+    assert "\n  next start: all that is whole is kept, and the file written anew" in result.stdout
     assert result.stdout.endswith("\nNot fine: 1 error.\n")
     result = run(str(data_dir), "--formatter", "json")
     assert result.returncode == EX_DATAERR
