@@ -129,7 +129,7 @@ class Durability:
     def _opened(self) -> BackingQueue:
         settings = self.queue.settings
         if settings.max_priority is None:
-            backing: BackingQueue = self.levels.get(0) or self._make_level(0)
+            backing: BackingQueue = self.levels[0] if 0 in self.levels else self._make_level(0)  # one that is empty is false
         else:
             by_priority = PriorityQueue(settings.max_priority, self._make_level)
             by_priority.adopt(dict(self.levels))
