@@ -54,6 +54,10 @@ class LogWriter:
         """The journal may have records of `queue` from before."""
         self._next[queue] = next_number
 
+    def numbered(self, queue: int, next_number: int) -> None:
+        """Messages were published that the journal does not hear of; whatever it hears next tells where the numbering stands."""
+        self._next[queue] = next_number
+
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self._gathered.setdefault(queue, []).append(parts)
         self._next.setdefault(queue, 0)

@@ -108,7 +108,7 @@ class Placement:
         self.has_bodies = True
         run.kind |= IN_STORE
 
-    def write_index(self, run: Run) -> int:
+    def write_index(self, run: Run, is_journaled: bool = True) -> int:
         """An entry for each message, if there is none; returns the journal's position, 0 if it was not told."""
         if run.kind & INDEXED:
             return 0
@@ -120,7 +120,7 @@ class Placement:
         run.kind |= INDEXED
         if not is_stored:
             self.writes += len(run.contents)
-        if run.origin.persistent:
+        if run.origin.persistent and is_journaled:
             return self.index.publish(entries, is_stored)
         self.index.page(entries, is_stored)
         return 0

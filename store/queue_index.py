@@ -56,6 +56,8 @@ class Log(Protocol):
 
     def ack(self, queue: int, spans: Sequence[range]) -> int: ...
 
+    def numbered(self, queue: int, next_number: int) -> None: ...
+
     def delete(self, queue: int) -> int: ...
 
 
@@ -170,11 +172,16 @@ class QueueIndex:
 
     def publish(self, run: Run, is_stored: bool = False) -> int:
         """Take in a run without holes and tell the journal; returns the position at which it is durable."""
-        self.page(run, is_stored)
+        self._take_in(run, is_stored)
         return self._log.publish(self._queue, run, is_stored)
 
     def page(self, run: Run, is_stored: bool) -> None:
-        """Take in a run that need not survive; the journal does not hear of it."""
+        """Take in a run of which the journal does not hear: it need not survive, or is safe with the next synced flush."""
+        if run.origin.persistent:
+            self._log.numbered(self._queue, run.end)
+        self._take_in(run, is_stored)
+
+    def _take_in(self, run: Run, is_stored: bool) -> None:
         (self._stored if is_stored else self._embedded).add(
             Run(run.first, run.contents[:], run.origin, run.expiry, run.redelivered, run.body_bytes, run.sizes))
 
@@ -361,7 +368,7 @@ class QueueIndex:
         self._emptied = set()
         if not emptied:
             return None
-        self._flush = Flush(self._disk, self._directory, [], {number: self._segments[number].is_damaged for number in emptied}, set(), False)
+        self._flush = Flush(self._disk, self._directory, [], {number: self._segments[number].is_damaged for number in emptied}, set(), False, False)
         return self._flush
 
     def take_flush(self, is_synced: bool = False) -> Flush | None:
@@ -391,7 +398,7 @@ class QueueIndex:
         self._folding = self._embedded, self._stored
         self._embedded, self._stored = PendingRuns(), PendingRuns()
         removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
-        self._flush = Flush(self._disk, self._directory, parts, removed, set(self._unsynced), is_synced)
+        self._flush = Flush(self._disk, self._directory, parts, removed, set(self._unsynced), self._are_names_unsynced, is_synced)
         for number in emptied:
             if not self._segments[number].size:
                 del self._segments[number]

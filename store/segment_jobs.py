@@ -9,6 +9,9 @@ from .records import Damaged
 from .segment_file import Block, Entries, Table, encode, read_block, read_table, segment_path
 from .segment_salvage import Salvaged, look_through, put_aside, salvage
 
+RESERVED_CHUNK = 1 << 20
+"""A backlog that is written and synced piece by piece gets its blocks in such chunks (see `disk.File.reserve`)."""
+
 
 class Segment:
     """`unacked` counts the entries that are not acked, in the file or on their way there; `size` is that of the file, 0 = none.
@@ -40,7 +43,8 @@ class Part(NamedTuple):
 class Flush:
     """What goes to the segments, in another thread. After an OSError it may be run again: what the first attempt wrote is cut off."""
 
-    def __init__(self, disk: Disk, directory: str, parts: list[Part], emptied: dict[int, bool], unsynced: set[int], is_synced: bool) -> None:
+    def __init__(self, disk: Disk, directory: str, parts: list[Part], emptied: dict[int, bool], unsynced: set[int], are_names_unsynced: bool,
+                 is_synced: bool) -> None:
         self.parts = parts
         self.emptied = emptied
         """Segments of which nothing is wanted, and whether they are damaged."""
@@ -50,6 +54,7 @@ class Flush:
         self._disk = disk
         self._directory = directory
         self._unsynced = unsynced
+        self._are_names_unsynced = are_names_unsynced or bool(emptied) or any(not part.offset or part.is_damaged for part in parts)
         self._salvaged: dict[int, int] = {}  # the sizes of files that were written anew
 
     def run(self) -> None:
@@ -67,6 +72,8 @@ class Flush:
             try:
                 if file.size() != offset:
                     file.truncate(offset)
+                if self.is_synced and size - offset >= RESERVED_CHUNK // 16:
+                    file.reserve(-(-size // RESERVED_CHUNK) * RESERVED_CHUNK)
                 file.append(buffers)
                 if self.is_synced:
                     file.sync()
@@ -87,7 +94,8 @@ class Flush:
                     file.sync()
                 finally:
                     file.close()
-            self._disk.sync_dir(self._directory)
+            if self._are_names_unsynced:
+                self._disk.sync_dir(self._directory)
 
 
 class Read:
@@ -130,7 +138,3 @@ class Read:
         for block in list(table.blocks):
             if block.first < stop and block.last >= start:
                 self.blocks[block.offset] = read_block(file, block.offset)
-
-    @property
-    def is_damaged(self) -> bool:
-        return self.salvaged is not None

@@ -19,6 +19,9 @@ Alone, a variable queue reads and writes segments when it has to. With `reads_ah
     load = queue.prepare();                  load.run(), and read the bodies of load.wanted;     queue.prepared(load, bodies)
     flush = queue.take_flush(is_synced);     flush.run();                                        queue.flushed(flush)
 
+What a lazy queue is sent in bulk will be in its segments anyway, so it goes there and nowhere else: it is confirmed by the next flush, which then is synced. Little at a
+time goes to the journal all the same, where one sync serves all queues.
+
 `available` tells what can be taken from the head as it is, and everything that takes from the head takes no more than that.
 `wants_flush` tells that a flush would free memory; one that is synced must be made before the journal gives up a file.
 """
@@ -38,14 +41,17 @@ from .journal import Replayed
 from .message import Delivery, Message, Origin
 from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
 from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted
-from .queue_index import SEGMENT_ENTRIES, Flush, QueueIndex, Read, Scan
+from .queue_index import SEGMENT_ENTRIES, QueueIndex, Scan
 from .range_read import PORTION_BYTES, PORTION_MESSAGES, Portion, RangeReadable, count_to, take_portion
 from .rates import Rates
 from .run import PendingRuns, Run, spans
+from .segment_jobs import Flush, Read
 from .sub_queues import DELTA_READ, Delta, SubQueues
 
 LAZY_UNFOLDED_BYTES = 512 << 10
 """A lazy queue keeps no more than this in memory between two flushes (D-12)."""
+DIRECT_BYTES = 32 << 10
+"""A lazy queue's runs of at least so many body bytes go to its segments directly."""
 READ_BYTES = 4 << 20
 """Bodies that one load brings into memory."""
 UNBOUNDED = 1 << 62
@@ -85,10 +91,18 @@ class VariableQueue(BackingQueue, RangeReadable):
         self._reads_ahead = reads_ahead
         self._scan: Scan | None = None
         self._mode = 'default'
+        self.may_expire = False
+        """Some message has an expiry, or had."""
         self._next = 0
         self._watermark = 0  # everything below was at the head once (D-5)
         self._rates = Rates(clock)
         self._unconfirmed: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
+        self._unflushed: list[tuple[int, int, int]] = []  # first, last, position in the store: these wait for a flush instead of the journal
+        self._in_flush: list[tuple[int, int, int]] = []
+        self._wants_sync = self._is_flush_direct = False
+        self._direct_in_flush = 0
+        self.direct = self.direct_safe = 0
+        """Messages that ever went directly to segments, and how many of them have got there: the owner bounds the difference."""
         self._confirmed: list[tuple[int, int]] = []
         self._journal_position = self._journal_durable = self._store_durable = 0
         self.wants_flush = False
@@ -117,10 +131,11 @@ class VariableQueue(BackingQueue, RangeReadable):
             return
         terms = recover if isinstance(recover, dict) else {}
         if self._scan is None:
-            count, body_bytes = terms['persistent_count'], terms['persistent_bytes']
+            count, body_bytes, self.may_expire = terms['persistent_count'], terms['persistent_bytes'], terms['may_expire']
             self._next, self._watermark = terms['next_seq_id'], terms['next_deliver_seq_id']
         else:
             # Whatever the terms say, a count made by looking overrides it (D-7); all may have been delivered before (C-5, C-7).
+            self.may_expire = self._scan.may_expire
             found = self._index.without(self._scan, missing)
             self._scan = None
             count, body_bytes = found.messages, found.body_bytes
@@ -136,7 +151,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         """Waits for the disk. Pending persistent messages are ready after the restart, and counted."""
         count, body_bytes = self._persistent_counts()
         return {'next_seq_id': self._next, 'next_deliver_seq_id': self._watermark, 'persistent_count': count, 'persistent_bytes': body_bytes,
-                'segments': self._index.terminate()}
+                'may_expire': self.may_expire and count > 0, 'segments': self._index.terminate()}
 
     def _queues(self) -> tuple[Any, ...]:
         sub = self.sub_queues
@@ -166,8 +181,14 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     def take_flush(self, is_synced: bool = False) -> Flush | None:
         """The job that folds what the journal alone has into segments; None if there is nothing. One at a time."""
-        self.wants_flush = False
-        return self._index.take_flush(is_synced)
+        flush = self._index.take_flush(is_synced or self._wants_sync)
+        self._is_flush_direct = self._wants_sync
+        self.wants_flush = self._wants_sync = False
+        self._in_flush, self._unflushed = self._unflushed, []
+        self._direct_in_flush = self.direct
+        if flush is None:
+            self._flush_is_done()  # what was waiting was acked, all of it
+        return flush
 
     @property
     def wants_removal(self) -> bool:
@@ -178,7 +199,14 @@ class VariableQueue(BackingQueue, RangeReadable):
         """The job that removes them; as a flush, and not beside one."""
         return self._index.take_removal()
 
+    def _flush_is_done(self) -> None:
+        self._is_flush_direct = False
+        self._unconfirmed.extend((first, last, 0, position) for first, last, position in self._in_flush)
+        self._in_flush = []
+        self.direct_safe = self._direct_in_flush
+
     def flushed(self, flush: Flush) -> None:
+        self._flush_is_done()
         self._index.flushed(flush)
 
     @property
@@ -224,7 +252,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         if load.read is not None:
             self._index.loaded(load.read)
             span = self.sub_queues.slice_wanted()
-            if span is not None and (self._index.take_read(span.start, span.stop) is None or load.read.is_damaged):
+            if span is not None and self._index.take_read(span.start, span.stop) is None:
                 self.sub_queues.load_from_delta(1)
 
     # -- in
@@ -234,6 +262,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         first = self._next
         self._next = end = first + len(contents)
         self._rates.into += end - first
+        if expiry is not None:
+            self.may_expire = True
         for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes)):
             self._write(run, confirm)
             self.sub_queues.push(run)
@@ -249,6 +279,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         self._rates.into += end - first
         self._rates.out += end - first
         self._rates.acks_into += end - first
+        if expiry is not None:
+            self.may_expire = True
         for run in self._place.split(Run(first, list(contents), origin, expiry, False, body_bytes)):
             self._write(run, confirm)
             self._pending.add(run)
@@ -263,16 +295,28 @@ class VariableQueue(BackingQueue, RangeReadable):
         return range(first, end)
 
     def _write(self, run: Run, confirm: bool) -> None:
+        is_direct = False
         if run.origin.persistent or self.sub_queues.is_lazy:
             self._place.write_body(run)
-            position = self._place.write_index(run)
+            is_direct = self._goes_directly(run)
+            position = self._place.write_index(run, not is_direct)
             if position:
                 self._journal_position = position
-        if confirm and run.origin.persistent:
+        if is_direct:
+            self.wants_flush = self._wants_sync = True
+            self.direct += len(run.contents)
+            if confirm:
+                self._unflushed.append((run.first, run.end - 1, self._place.store_position if run.kind & TO_STORE else 0))
+        elif confirm and run.origin.persistent:
             self._unconfirmed.append((run.first, run.end - 1, self._journal_position,
                                       self._place.store_position if run.kind & TO_STORE else 0))
         elif confirm:
             self._confirm(run.first, run.end - 1)
+
+    def _goes_directly(self, run: Run) -> bool:
+        """Whether a run just published is made durable by its segment rather than by the journal."""
+        return (self._reads_ahead and self.sub_queues.is_lazy and run.origin.persistent
+                and (run.body_bytes >= DIRECT_BYTES or self._wants_sync or self._is_flush_direct) and not run.kind & TO_STORE)
 
     def _confirm(self, first: int, last: int) -> None:
         confirmed = self._confirmed
@@ -533,7 +577,7 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     def range_prepared(self, read: Read, first: int, last: int) -> Read | None:
         self._index.loaded(read)
-        return None if read.is_damaged else self.prepare_range(first, last)
+        return self.prepare_range(first, last)
 
     def take_range(self, first: int, last: int, most: int = PORTION_MESSAGES, most_bytes: int = PORTION_BYTES) -> Portion:
         ready, stop = self.sub_queues.ready_from(first, last, PORTION_MESSAGES)

@@ -79,6 +79,8 @@ class Durability:
         self._load_waiters: list[Any] = []
         credit = queue.credit
         credit.relate("journal", JOURNAL_CREDIT, "journal")
+        credit.relate("segments", JOURNAL_CREDIT, "segments")
+        self._direct = self._direct_safe = 0
         for store in (PERSISTENT, TRANSIENT):
             credit.relate(store, STORE_CREDIT, "store")
 
@@ -118,8 +120,9 @@ class Durability:
             for spans in _portions(stored.get(number, [])):
                 missing += await queue.ask(self.storage.persistent, ("missing", number.to_bytes(8, "big"), spans))
             if missing:
-                log.warning("queue '%s' in vhost '%s': %d messages are gone that had not been confirmed: their bodies never reached the disk",
-                            queue.row.name, queue.row.vhost, len(missing))
+                log.warning("queue '%s' in vhost '%s': %d messages are dropped, for their bodies are not in the message store. A crash leaves those whose bodies had not reached "
+                            "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, confirmed "
+                            "messages may be among them", queue.row.name, queue.row.vhost, len(missing))
             await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
@@ -162,12 +165,19 @@ class Durability:
     def after_batch(self) -> None:
         self.send()
         for level in self.levels.values():
+            if level.sub_queues.lost:
+                self._say_lost(level)
             if (level.wants_flush or level.wants_removal) and not self._is_flushing:
                 self._is_flushing = True
                 self.queue.spawn(self._flush())
             if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
                 self._is_paging = True
                 self.queue.send(self.queue.myAddress, ("go_on_paging",))
+
+    def _say_lost(self, level: VariableQueue) -> None:
+        lost, level.sub_queues.lost = level.sub_queues.lost, 0
+        log.error("queue '%s' in vhost '%s': %d messages are lost: what the disk has of them is damaged or gone, as was said when it was found",
+                  self.queue.row.name, self.queue.row.vhost, lost)
 
     def grew(self) -> None:
         """Messages came in: from now on the memory monitor hears of this queue, until it is idle again."""
@@ -184,6 +194,16 @@ class Durability:
             messages = sum(part.messages for part in gathered)
             if messages:
                 credit.spend("journal", messages)
+        direct = safe = 0
+        for level in self.levels.values():
+            direct += level.direct
+            safe += level.direct_safe
+        if direct > self._direct:
+            credit.spend("segments", direct - self._direct)
+            self._direct = direct
+        if safe > self._direct_safe:
+            credit.bump("segments", safe - self._direct_safe)
+            self._direct_safe = safe
         for client, address, name in ((self._persistent, storage.persistent, PERSISTENT), (self._transient, storage.transient, TRANSIENT)):
             sent = client.take()
             if sent is None:
