@@ -18,7 +18,6 @@ from itertools import chain
 
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
 from .range_read import from_number
-from .records import Damaged
 from .run import PendingRuns, Run, RunQueue
 from .segment_file import Entries
 
@@ -74,7 +73,7 @@ class SubQueues:
         self.transient_threshold = 0
         """Transient messages below this number are left over from an earlier run, and gone."""
         self.lost = 0
-        """Messages that could not be read back from the index."""
+        """Messages that could not be read back; whoever tells people of them begins anew with 0."""
         self.reads_ahead = False
         """The owner has the disk read in time (`slice_wanted`): nothing here waits for it."""
 
@@ -184,12 +183,8 @@ class SubQueues:
 
     def _live(self, start: int, stop: int) -> list[Run]:
         """What the index has in a range within a segment, without pending messages and those of an earlier run."""
-        try:
-            entries = self._index.read(start, stop)
-        except Damaged:
-            return []
         live = []
-        for run, is_stored in entries:
+        for run, is_stored in self._index.read(start, stop):
             if run.first < self.transient_threshold and not run.origin.persistent:
                 self._index.ack(range(run.first, run.end), journaled=False)
                 continue
