@@ -58,7 +58,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 1000), most))
     broker = subprocess.Popen(
-        [Path(sys.executable).parent / "warren", "start", "--port", "0", "--log-level", "error"], stdout=subprocess.PIPE, text=True
+        [Path(sys.executable).parent / "warren", "start", "--in-memory", "--port", "0", "--log-level", "error"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert broker.stdout is not None
