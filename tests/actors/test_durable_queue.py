@@ -633,3 +633,23 @@ def test_a_queue_without_credit_from_the_disk_grants_none(stage, disk, size):
     stage.quiet()
     granted += sum(amount for _, amount in stage.actor(publisher.address).take("bump"))
     assert granted == 4400
+
+
+@pytest.mark.parametrize("arguments", [{"x_max_length": 0}, {"x_message_ttl": 0}, {"x_max_length": 0, "x_max_priority": 1}])
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_what_leaves_in_the_turn_in_which_it_came_is_confirmed(stage, arguments, size):
+    """QS-18: nobody wants it on disk any more, so no store ever speaks of it."""
+    queue, publisher = stage.declare(**arguments), Publisher(stage)
+    publisher.publish(queue, 5, size)
+    publisher.await_confirms()
+    assert queue.actor.backing.depth() == 0
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_what_is_purged_in_the_turn_in_which_it_came_is_confirmed(stage, size):
+    """QS-18, section 6.10: write and remove cancel, and the store hears of neither."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    publisher.publish(queue, 5, size)
+    stage.tell(publisher.address, queue.address, "purge")
+    publisher.await_confirms()
+    assert stage.actor(stage.storage.persistent).engine._summary.sum_file_size == 0
