@@ -10,6 +10,7 @@ import click
 
 from ..version import __version__
 from .failure import EX_USAGE, Failure
+from .simulate import simulate
 from .start import start
 from .store import store
 
@@ -33,6 +34,7 @@ def root() -> None:
     """
 
 
+root.add_command(simulate)
 root.add_command(start)
 root.add_command(store)
 

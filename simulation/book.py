@@ -98,6 +98,7 @@ class QueueBook:
         self.is_leaking = False
         self.deletes = 0  # under way
         self.declares = 0
+        self.is_declared_amid = False  # while a delete was under way: nobody knows which came first
         self.deleted = 0  # how often a delete was begun or answered
         self.unbinds = 0
         self.crashes = 0
@@ -185,7 +186,8 @@ class QueueBook:
         self.loosen()
         for copy in doomed:
             copy.fate = BURIED
-        self.exists = self.is_bound = None if self.deletes or self.declares else False
+        self.exists = self.is_bound = None if self.deletes or self.declares or self.is_declared_amid else False
+        self.is_declared_amid &= self.deletes > 0
 
     def bury(self) -> None:
         """The queue is gone with all that was in it."""
@@ -207,6 +209,7 @@ class QueueBook:
     def node_ended(self, was_stopped: bool) -> None:
         """The node has ended somehow. Nothing that comes later can be of its life."""
         self.deletes = self.declares = self.unbinds = 0
+        self.is_declared_amid = False
         if not self.outlives:
             self.bury()
             self.exists = self.is_bound = False

@@ -118,6 +118,7 @@ class Channel:
             self.declared.add(kind.name)
             if queue.deletes == 0 and queue.deleted == deleted and not self.is_leaving:
                 queue.exists = True
+            queue.is_declared_amid |= queue.deletes > 0
 
         queue.declares += 1  # for ever, if the channel ends before the answer: then nobody knows
         if queue.exists is False:

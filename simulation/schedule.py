@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..runtime.errors import ProcessDown
 from ..runtime.sim_base import SimulatedCrash
 from ..runtime.sim_choosing import Chooser, SeedChooser
 from ..runtime.sim_world import Conditions, SimWorld
@@ -30,6 +31,7 @@ REST_SECONDS = 5.0
 IDLE_SECONDS = 0.05
 CONDITIONS = Conditions(link_delay=2e-4, blocking_delay=2e-3)
 AUDITOR = "auditor"
+_MACHINE = Action("machine", 0, "", {})
 _SETTINGS: dict[str, Any] = {"heartbeat": 0, "stop_timeout": 1000, "vm_memory_high_watermark": 0.5, "disk_free_limit": 0}
 
 
@@ -148,7 +150,7 @@ class Schedule:
                 self.has_crashed = True
                 for queue in self.queues.values():
                     queue.crashed(queue.outlives)
-            elif not isinstance(error, SimulatedCrash):
+            elif not (isinstance(error, SimulatedCrash) or isinstance(error, ProcessDown) and self._is_vhost_down):
                 raise Broken(f"process {address} crashed by itself: {type(error).__name__}: {error}") from error
         self._seen_crashes = len(self.world.crashes)
 
@@ -219,6 +221,7 @@ class Schedule:
     def _do_stop(self, action: Action) -> None:
         if not self.node.is_up:
             return
+        self._do_disk(_MACHINE)  # a stop waits for ever while the disk is full
         self.tell("machine", "the node is stopped in order")
         self.has_crashed = True
         self.node.begin_stop()
@@ -268,14 +271,17 @@ class Schedule:
         kind = type(actor).__name__
         if kind == "Queue":
             self.tell("machine", f"the process of queue '{actor.row.name}' crashes")
-            self.queues[actor.row.name].crashed(self.queues[actor.row.name].outlives)
+            queue = self.queues[actor.row.name]
+            # One that crashes while the node starts stays down, and the next start does not find all that it had: a fault that is known.
+            queue.crashed(queue.outlives and self.node.is_up)
+            self._is_vhost_down |= not self.node.is_up
             return
         if kind in ("Channel", "Connection"):
             client = self._client_at(actor)
             self.tell("machine", f"the process of {'a channel' if kind == 'Channel' else 'the connection'} of {client.name if client else 'nobody'} crashes")
+            # A channel that crashes takes its connection with it.
             for channel in list(client.channels.values()) if client else ():
-                if kind == "Connection" or channel.number == actor.number:
-                    channel.doom()
+                channel.doom()
             return
         self.tell("machine", f"process {kind} crashes, and the virtual host with it")
         self._is_vhost_down = True
@@ -296,9 +302,8 @@ class Schedule:
 
     def _finish(self) -> None:
         """Undo what was done to the machine, let everybody get what they wait for, and look at what is left."""
-        machine = Action("machine", 0, "", {})
-        self._do_memory(machine)
-        self._do_disk(machine)
+        self._do_memory(_MACHINE)
+        self._do_disk(_MACHINE)
         if self.node.base is not None:
             self.node.base.crash_never()
         if self.node.disks is not None:
@@ -334,7 +339,9 @@ class Schedule:
             self._until(lambda: not auditor.waits_for(), lambda: f"nobody answers who consumes from {name}")
             if not self._rest():
                 raise Broken("the node does not come to rest")
-            channel = auditor.channels[PLAIN]
+            channel = auditor.channels.get(PLAIN)
+            if channel is None:
+                raise Broken(f"nobody can consume from queue '{name}'")
             deliveries = list(channel.unacked.values())
             found[name] = [(copy.copy.message.priority if queue.kind.has_priorities else 0, copy.copy.message.channel, copy.copy.message.order) for copy in deliveries]
             self._check_order(queue, found[name])
