@@ -1,0 +1,28 @@
+"""docs/amqp.md: its programs run and print what they say, and its table of consumer arguments is complete."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from warren.actors.reading_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "amqp.md").read_text()
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_prints_what_stands_beside_it(program):
+    promised = re.findall(r"^\s*print\(.*\)  # (.*)$", program, re.MULTILINE)
+    assert promised
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd="/")
+    assert result.returncode == 0, result.stderr
+    # pika shows an integer that came as 64 bits with an L behind it
+    assert [re.sub(r"(\d)L\b", r"\1", line) for line in result.stdout.splitlines()] == promised
+
+
+def test_every_argument_of_readers_is_documented():
+    table = PAGE.partition("### Reading by number")[2].partition("**Deliveries.**")[0]
+    assert set(re.findall(r"^\| `(x-warren-[a-z-]+)` \|", table, re.MULTILINE)) == {ACK_TO, BOUNDS, READ_FROM, READ_TO}
