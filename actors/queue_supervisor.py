@@ -8,6 +8,7 @@ disk: from nothing, if nothing is. Nobody hears of its new address before it has
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -188,6 +189,10 @@ class QueueSupervisor(Process):
 
     async def on_terminate(self, sender: Any) -> dict[int, dict[str, Any]]:
         self.is_ending = True
+        # Two steps, so that a dead letter never reaches a queue that has ended already.
+        for answer in [self.ask(supervised.row.address, ("hold",)) for supervised in self.queues.values() if supervised.row.address is not None]:
+            with suppress(ProcessDown):
+                await answer
         asked = []
         for queue_id, supervised in self.queues.items():
             if supervised.row.address is not None:

@@ -52,6 +52,9 @@ class Queue(Process):
         self.decorators: tuple[QueueDecorator, ...] = ()
         self.durability: Durability | None = None       # on a node with a data directory
         self.is_open = False
+        self.is_held = False                # the node stops: nothing leaves any more
+        self._holder: Any = None
+        self._late_rejects = 0              # that are read from the disk first
 
     def on_start(self, sender: Any, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None) -> Any:
         """Answered True; with a `recovery` by which persistent bodies are wanted, number -> spans, and then it wants to hear `open` before all else."""
@@ -250,6 +253,17 @@ class Queue(Process):
         self.backing.set_queue_mode(mode)
         self.prepare()
 
+    def on_hold(self, sender: Any) -> None:
+        """The node stops: nothing leaves by itself any more. Answered True when all dead letters are on their way; only then may the queues they go to be told to end."""
+        self.is_held = True
+        self._holder = sender
+        self._answer_holder()
+
+    def _answer_holder(self) -> None:
+        if self._holder is not None and not self._late_rejects:
+            self.reply(self._holder, True)
+            self._holder = None
+
     async def on_terminate(self, sender: Any) -> dict[str, Any] | None:
         """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
         terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
@@ -262,6 +276,9 @@ class Queue(Process):
         intake, dispatch = self.intake, self.dispatch
         if intake.arrivals:
             intake.absorb()
+        if self.is_held and self.durability is not None:
+            self.durability.after_batch()
+            return
         if self.has_work:
             self.has_work = False
             dispatch.deliver()
@@ -389,6 +406,7 @@ class Queue(Process):
 
     def _reject(self, tags: Sequence[int]) -> None:
         if self.dead_letterer.is_enabled and self.durability is not None and self.backing.prepare_pending(tags) is not None:
+            self._late_rejects += 1
             self.spawn(self._reject_from_disk(tags))
         else:
             self._rejected(tags)
@@ -396,6 +414,8 @@ class Queue(Process):
     async def _reject_from_disk(self, tags: Sequence[int]) -> None:
         await self._disk.prepare_pending(tags)
         self._rejected(tags)
+        self._late_rejects -= 1
+        self._answer_holder()
 
     def _rejected(self, tags: Sequence[int]) -> None:
         if self.dead_letterer.is_enabled:
