@@ -76,7 +76,8 @@ class RunningNode:
             system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
             self._address = system.createActor(NodeSupervisor)
-            facts = self.ask_node(("start", settings, extensions))
+            # With a data directory it takes as long as what is there takes to be recovered: a node that gave up would give up again at every start.
+            facts = self._ask(self._address, ("start", settings, extensions), CALL_TIMEOUT if self._claim is None else None)
         except ListenError as error:
             self._end()
             raise StartError(str(error), error.errno, error.port) from None
@@ -119,15 +120,15 @@ class RunningNode:
 
     def ask_node(self, request: tuple[Any, ...]) -> Any:
         """The node supervisor's answer. Raises `BrokerError` for what the broker refuses, `LimitError` for a limit that cannot be read."""
-        return self._ask(self._address, request)
+        return self._ask(self._address, request, CALL_TIMEOUT)
 
     def ask_direct(self, request: tuple[Any, ...]) -> Any:
         """The answer of the client that drives a channel without a socket. Raises `BrokerError`."""
-        return self._ask(self._direct, request)
+        return self._ask(self._direct, request, CALL_TIMEOUT)
 
-    def _ask(self, address: Any, request: tuple[Any, ...]) -> Any:
+    def _ask(self, address: Any, request: tuple[Any, ...], timeout: float | None) -> Any:
         try:
-            return self._client.ask(address, request, CALL_TIMEOUT)
+            return self._client.ask(address, request, timeout)
         except AmqpError as error:
             raise BrokerError(error.code, error.name, error.text) from None
         except NodeError as error:

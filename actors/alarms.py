@@ -21,7 +21,8 @@ class UnknownAlarm(ProcessError):
 
 class Alarms(Process):
     """
-    ('set', source, on, origin) `source` is one of SOURCES; `origin` names who says so, 'operator' if left out
+    ('set', source, on, origin, address)  `source` is one of SOURCES; `origin` names who says so, 'operator' if left out. With an `address` it is cleared when that process
+                                ends: whoever comes after it will say so if it is still true
     ('register', address)       that connection gets ('alarms', sources), now if there are any, then at each change
     ('unregister', address)     not needed by a connection that ends
     ('active',)                 -> the active sources, a sorted tuple
@@ -32,10 +33,14 @@ class Alarms(Process):
         self.raised: frozenset[tuple[str, str]] = frozenset()  # (source, origin)
         self.connections: dict[str, Any] = {}
 
-    def on_set(self, sender: Any, source: str, on: bool, origin: str = "operator") -> bool:
+    def on_set(self, sender: Any, source: str, on: bool, origin: str = "operator", address: Any = None) -> bool:
         if source not in SOURCES:
             raise UnknownAlarm(f"unknown alarm '{source}'; it is one of: {', '.join(SOURCES)}")
         before = self._active()
+        if address is not None and on:
+            self.monitor(address, (source, origin))
+        elif address is not None:
+            self.demonitor((source, origin))
         self.raised = self.raised | {(source, origin)} if on else self.raised - {(source, origin)}
         if self._active() != before:
             for address in self.connections.values():
@@ -58,7 +63,11 @@ class Alarms(Process):
         return self._active()
 
     def on_down(self, name: Any, reason: str) -> None:
-        self.connections.pop(name, None)
+        if type(name) is tuple:
+            source, origin = name
+            self.on_set(None, source, False, origin)
+        else:
+            self.connections.pop(name, None)
 
     def _active(self) -> tuple[str, ...]:
         return tuple(sorted({source for source, _ in self.raised}))

@@ -13,7 +13,7 @@ log = logging.getLogger('warren.disk')
 
 
 class DiskTrouble:
-    """Of one process. `name` says in logs and to `Alarms` what cannot be written; `payload` is that of the timer after which the process tries again."""
+    """Of one process. `name` says in logs and to `Alarms` what cannot be written; `payload` is that of the timer after which the process tries again. The alarm ends with the process."""
 
     def __init__(self, process: Process, alarms: Any, name: str, payload: str) -> None:
         self._process = process
@@ -41,4 +41,4 @@ class DiskTrouble:
     def _set(self, on: bool) -> None:
         self.is_on = on
         if self._alarms is not None:
-            self._process.send(self._alarms, ('set', 'disk', on, self._name))
+            self._process.send(self._alarms, ('set', 'disk', on, self._name, self._process.myAddress))

@@ -179,6 +179,8 @@ class Journal(Process):
         try:
             await self.run_blocking(self._write, batch)
         except OSError as error:
+            if self._closer is not None:
+                raise  # the node stops, and will not wait for room: the next start finds what is here
             self._failed_batch = batch, waiting
             self._trouble.failed(error)
             return

@@ -206,6 +206,8 @@ class MessageStore(Process):
         try:
             await self.run_blocking(job.run)
         except OSError as error:
+            if self._closers:
+                raise  # the node stops, and will not wait for room: the next start finds what is here
             self._failed_sync = job
             self._trouble.failed(error)
             return

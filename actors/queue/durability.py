@@ -72,7 +72,7 @@ class Durability:
         self._is_transient_registered = False
         self._replayed: dict[int, Replayed] = {}
         self._trouble = DiskTrouble(queue, queue.context.alarms, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", "flush")
-        self._is_flushing = self._is_loading = False
+        self._is_flushing = self._is_loading = self._is_terminating = False
         self._flush_waiters: list[Any] = []
         self._retry_waiters: list[Any] = []
         self._has_report_timer = self._is_paging = False
@@ -310,6 +310,10 @@ class Durability:
             try:
                 await self.queue.run_blocking(flush.run)
             except OSError as error:
+                if self._is_terminating:
+                    raise       # the node stops, and will not wait for room: the next start finds in the journal what is not here
+                if not self.queue.is_open:
+                    return      # it is being deleted, perhaps to make room
                 self._trouble.failed(error)
                 await self.queue.ask(self.queue.myAddress, ("try_again",))
                 continue
@@ -381,6 +385,7 @@ class Durability:
     async def terminate(self) -> dict[str, Any] | None:
         """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node."""
         queue = self.queue
+        self._is_terminating = True
         await self._quiet()
         if not self._durable:
             return None

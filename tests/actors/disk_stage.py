@@ -127,7 +127,7 @@ class DiskStage(Stage):
         self.settle()
 
     def alarms_heard(self) -> list[bool]:
-        return [on for source, on, _ in self.actor(self.alarms).take("set") if source == "disk"]
+        return [on for source, on, *_ in self.actor(self.alarms).take("set") if source == "disk"]
 
 
 class DurableStage(DiskStage):

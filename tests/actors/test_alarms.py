@@ -6,6 +6,7 @@ import pytest
 from thespian.actors import ActorExitRequest
 
 from warren.actors.alarms import Alarms, UnknownAlarm
+from warren.runtime.errors import ProcessDown
 from warren.runtime.process import Process
 
 WAIT = 5.0
@@ -83,3 +84,20 @@ def test_an_unknown_source_is_refused(client, alarms):
     with pytest.raises(UnknownAlarm, match="unknown alarm 'cpu'; it is one of: memory, disk"):
         client.ask(alarms, ("set", "cpu", True), WAIT)
     assert client.ask(alarms, ("active",), WAIT) == ()
+
+
+def test_what_a_process_has_set_ends_with_it(client, system, alarms, listener):
+    """QS-35: nobody else would ever clear it, and publishers would be blocked for good."""
+    client.tell(alarms, ("register", listener))
+    doomed, other = system.createActor(Listener), system.createActor(Listener)
+    client.ask(alarms, ("set", "disk", True, "the journal", doomed), WAIT)
+    client.ask(alarms, ("set", "disk", True, "an index", other), WAIT)
+    client.tell(doomed, ActorExitRequest())
+    with pytest.raises(ProcessDown):
+        client.ask(doomed, ("heard",), WAIT)
+    assert client.ask(alarms, ("active",), WAIT) == ("disk",)
+    client.ask(alarms, ("set", "disk", False, "an index", other), WAIT)
+    assert heard(client, alarms, listener) == [("disk",), ()]
+    client.tell(other, ActorExitRequest())
+    client.ask(alarms, ("set", "disk", True), WAIT)
+    assert heard(client, alarms, listener) == [("disk",), (), ("disk",)]

@@ -653,3 +653,40 @@ def test_what_is_purged_in_the_turn_in_which_it_came_is_confirmed(stage, size):
     stage.tell(publisher.address, queue.address, "purge")
     publisher.await_confirms()
     assert stage.actor(stage.storage.persistent).engine._summary.sum_file_size == 0
+
+
+def filled_up(stage, disk, size=3000):
+    """A queue with 10 confirmed messages in segments, more that cannot be written, and one that fails to fold."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    wanted = publisher.publish(queue, 10, size)
+    publisher.await_confirms()
+    disk.limit = disk.held
+    publisher.publish(queue, 10, size)
+    folding = stage.ask(queue.address, "fold")
+    stage.until(lambda: len([message for message in stage.actor(stage.alarms).heard if message[2]]) >= 2)
+    assert not folding.is_answered
+    return queue, wanted
+
+
+@pytest.mark.parametrize("size", [3000, LARGE])
+def test_a_node_stops_though_the_disk_is_full(tmp_path, disk, monkeypatch, size):
+    """QS-35, C-21: it ends uncleanly rather than wait for room, and what was confirmed is there."""
+    monkeypatch.setattr("warren.actors.disk_trouble.RETRY_SECONDS", 0.02)
+    with DurableStage(tmp_path, disk) as stage:
+        _, wanted = filled_up(stage, disk, size)
+        with pytest.raises(ProcessDown):
+            stage.terminate()
+        rows = stage.rows
+    disk.limit = None
+    with DurableStage(tmp_path, disk, rows) as stage:
+        queue = stage.recovered()
+        stage.quiet()
+        assert got(stage, queue, 10) == wanted
+
+
+def test_deleting_a_queue_makes_room(stage, disk, monkeypatch):
+    """QS-35: what cannot be written need not be, once it is deleted."""
+    monkeypatch.setattr("warren.actors.disk_trouble.RETRY_SECONDS", 0.02)
+    queue, _ = filled_up(stage, disk)
+    assert stage.ask(queue.address, "delete", False, False).answer() == 20
+    assert not stage.files_of(queue)

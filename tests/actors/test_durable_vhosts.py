@@ -6,6 +6,8 @@ import pytest
 
 from warren.actors.node import NodeError
 from warren.amqp.fields import Table
+from warren.running_node import RunningNode
+from warren.settings import Settings
 from warren.store.data_dir import DataDir
 from warren.store.metadata_store import MetadataStore
 
@@ -96,3 +98,9 @@ def test_declares_under_way_are_taken_back(tmp_path):
 def test_deleting_an_unknown_one_is_an_error(tmp_path):
     with DurableNode(tmp_path) as node, pytest.raises(NodeError, match="Virtual host 'nowhere' does not exist"):
         node.ask_node("delete_vhost", "nowhere")
+
+
+def test_a_start_takes_as_long_as_it_takes(tmp_path, monkeypatch):
+    """QS-41: with much to recover that is longer than a call on a node may take, and giving up would not make it shorter."""
+    monkeypatch.setattr("warren.running_node.CALL_TIMEOUT", 0.0)
+    RunningNode(Settings(port=0, data_dir=str(tmp_path))).stop()

@@ -6,7 +6,7 @@ import errno
 import time
 
 import pytest
-from thespian.actors import ActorSystem
+from thespian.actors import ActorExitRequest, ActorSystem
 from thespian.test import get_free_admin_port
 
 from warren.actors.journal import CREDIT, Journal, JournalSettings
@@ -480,12 +480,16 @@ class QueueStandIn(Process):
     def on_heard(self, sender):
         return self.heard
 
+    def on_kill(self, sender):
+        self.send(self.journal, ActorExitRequest())
+        return True
+
     async def on_close(self, sender):
         self.send(self.journal, ('detach', ONE))
         return await self.ask(self.journal, ('close',))
 
     def on_down(self, name, reason):
-        self.heard.append((name, reason))
+        self.heard.append(('down', reason))
 
 
 @pytest.fixture(params=['LoopBase', 'multiprocTCPBase'])
@@ -505,9 +509,13 @@ def ask(system, address, *message):
 
 
 def hears(system, queue, event):
+    until(lambda: event in ask(system, queue, 'heard'))
+
+
+def until(condition):
     deadline = time.monotonic() + WAIT
-    while event not in (events := ask(system, queue, 'heard')):
-        assert time.monotonic() < deadline, events
+    while not condition():
+        assert time.monotonic() < deadline, 'it did not come to pass'
         time.sleep(0.005)
 
 
@@ -525,13 +533,15 @@ def test_the_process(system, tmp_path):
     ask(system, queue, 'publish', 810, 1, 10)
     hears(system, queue, ('fold', None))
     hears(system, queue, ('durable', 3))
+    ask(system, queue, 'kill')
+    until(lambda: any(name == 'down' for name, _ in ask(system, queue, 'heard')))
 
-    rival = system.createActor(QueueStandIn)
-    assert ask(system, rival, 'create', str(tmp_path), 100_000) == {ONE << 8}
-    ((number, (_, next_number)),) = ask(system, rival, 'open').items()
+    queue = system.createActor(QueueStandIn)
+    ask(system, queue, 'create', str(tmp_path), 100_000)
+    ((number, (_, next_number)),) = ask(system, queue, 'open').items()
     assert (number, next_number) == (ONE << 8, 811)
-    assert ask(system, rival, 'close') is True
-    hears(system, rival, ('journal', 'normal'))
+    assert ask(system, queue, 'close') is True
+    hears(system, queue, ('down', 'normal'))
     again = system.createActor(QueueStandIn)
     assert ask(system, again, 'create', str(tmp_path), 100_000) == set()
     assert ask(system, again, 'open') == {ONE << 8: ([], 811)}
