@@ -267,7 +267,8 @@ class Queue(Process):
     async def on_terminate(self, sender: Any) -> dict[str, Any] | None:
         """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
         terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
-        self.stop()
+        # No ordinary end: what is published to it from now on is lost, and a channel must not take it for confirmed.
+        self.stop("exit: its node stops")
         return terms
 
     def after_batch(self) -> None:

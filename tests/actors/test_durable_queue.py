@@ -8,11 +8,12 @@ import pytest
 
 from warren.actors.queue.process import Queue
 from warren.amqp.frames import content_body
+from warren.amqp.methods import BasicAck, BasicNack, ConfirmSelect
 from warren.runtime.errors import ProcessDown
 from warren.store.paging import IO_BATCH_SIZE
 
 from .disk_stage import SEGMENT, DurableStage, HeldDisk, Publisher, bodies, consumer, drained
-from .stage import Stub, bodies_of
+from .stage import PERSISTENT, Stub, bodies_of
 
 LARGE = 10_000
 """Bytes of a body that belongs in a message store."""
@@ -690,3 +691,18 @@ def test_deleting_a_queue_makes_room(stage, disk, monkeypatch):
     queue, _ = filled_up(stage, disk)
     assert stage.ask(queue.address, "delete", False, False).answer() == 20
     assert not stage.files_of(queue)
+
+
+def test_what_comes_when_all_was_put_in_its_place_is_not_confirmed(stage):
+    """QS-37: the program that embeds a broker publishes beside the connections, and while the broker stops."""
+    queue, channel = stage.declare(), stage.channel()
+    channel.say(ConfirmSelect())
+    channel.publish([b"kept"], props=PERSISTENT)
+    stage.until(lambda: ("output", True) in [(message[0], BasicAck(1, False).encode() in message[1]) for message in stage.actor(channel.connection).heard])
+    channel.frames()
+    ending = stage.ask(queue.address, "terminate")
+    stage.until(lambda: any(type(message) is tuple and message[-1] == ("detach", "1") for message in stage.mailbox(stage.storage.persistent)))
+    channel.publish([b"late"], props=PERSISTENT)
+    ending.answer()
+    stage.quiet()
+    assert channel.frames() == [BasicNack(2, False, False)]
