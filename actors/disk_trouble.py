@@ -13,7 +13,7 @@ log = logging.getLogger('warren.disk')
 
 
 class DiskTrouble:
-    """Of one process. `name` says in logs and to `Alarms` what cannot be written; `payload` is that of the timer after which the process tries again. The alarm ends with the process."""
+    """Of one process, with which its alarm ends. `name` says in logs and to `Alarms` what cannot be written; `payload` is that of the timer after which it tries again."""
 
     def __init__(self, process: Process, alarms: Any, name: str, payload: str) -> None:
         self._process = process

@@ -41,7 +41,7 @@ class File(ABC):
     def truncate(self, size: int) -> None:
         """Cut the file, or extend it with zeros."""
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> None:  # noqa: B027 a disk that has no use for the hint need not say so
         """The file is going to be so large: a hint, which nobody can see but in the time that later syncs take. Never raises."""
 
     @abstractmethod

@@ -125,7 +125,8 @@ class _Segment:
         file = self._files.disk.open(self.place)
         try:
             if not file.size():
-                self._findings.note(self.place, 'it is empty: a crash came before its first block was written', 'it is deleted. Nothing is missing: the journal has what it was made for')
+                self._findings.note(self.place, 'it is empty: a crash came before its first block was written',
+                                    'it is deleted. Nothing is missing: the journal has what it was made for')
             for part in walk_frames(file):
                 advance(part.end - part.offset)
                 if isinstance(part, DamagedPart):
@@ -249,8 +250,8 @@ class _Segment:
                 if self._frames_behind else ''
             unless = '' if self._files.is_clean else ' unless the journal has them'
             self._findings.error(self.place, f'{first.size:,} damaged bytes{more}{what}',
-                                 f'all that is whole is kept, and the file written anew without the rest when it is next read. Messages that stood there are lost{unless}, and messages '
-                                 f'acknowledged there come back. {self._kept()} Restore it from a backup if there is one', first.offset)
+                                 f'all that is whole is kept, and the file written anew without the rest when it is next read. Messages that stood there are lost{unless}, and '
+                                 f'messages acknowledged there come back. {self._kept()} Restore it from a backup if there is one', first.offset)
 
     def _kept(self) -> str:
         return f'The file as it is now is kept as {self._number}{KEPT_SUFFIX}.'

@@ -121,8 +121,8 @@ class Durability:
                 missing += await queue.ask(self.storage.persistent, ("missing", number.to_bytes(8, "big"), spans))
             if missing:
                 log.warning("queue '%s' in vhost '%s': %d messages are dropped, for their bodies are not in the message store. A crash leaves those whose bodies had not reached "
-                            "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, confirmed "
-                            "messages may be among them", queue.row.name, queue.row.vhost, len(missing))
+                            "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, "
+                            "confirmed messages may be among them", queue.row.name, queue.row.vhost, len(missing))
             await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
