@@ -56,6 +56,10 @@ class StartError(Exception):
         self.port = port
 
 
+class DataDirUnusable(StartError):
+    """It is the data directory that keeps the broker from starting."""
+
+
 class RunningNode:
     """Made by starting it: `host` and `port` accept connections from then on, and so does `tls_port` unless it is None. Raises `StartError` when it
     cannot listen there or use its data directory,
@@ -70,7 +74,7 @@ class RunningNode:
         try:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
         except DataDirError as error:
-            raise StartError(str(error)) from None
+            raise DataDirUnusable(str(error)) from None
         self._base = LoopBase(thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
         try:
             system = ActorSystem(systemBase=self._base, transientUnique=True)
@@ -81,7 +85,10 @@ class RunningNode:
         except ListenError as error:
             self._end()
             raise StartError(str(error), error.errno, error.port) from None
-        except (StorageError, TlsError) as error:
+        except StorageError as error:
+            self._end()
+            raise DataDirUnusable(str(error)) from None
+        except TlsError as error:
             self._end()
             raise StartError(str(error)) from None
         except BaseException:

@@ -40,7 +40,9 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
         node = RunningNode(settings, thread=False)
     except StartError as error:
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
-        raise StartError(f"{error}. The port is held by {holder}." if holder else str(error), error.errno, error.port) from None
+        if not holder:
+            raise
+        raise StartError(f"{error}. The port is held by {holder}.", error.errno, error.port) from None
     _calm_garbage_collector()
     signals = _Signals(node)
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port))
@@ -80,7 +82,7 @@ def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls
         ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
         *tls,
         ("node", settings.node_name),
-        ("messages", "kept in memory only; all are lost when it stops" if settings.data_dir is None else f"what is durable is kept in {settings.data_dir}"),
+        ("messages", _kept(settings.data_dir)),
         ("memory", _watermark(memory)),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),
@@ -88,6 +90,12 @@ def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls
     ]
     lines = [f"  {name:<13} {value}" for name, value in rows]
     return "\n".join([f"warren {__version__} on Python {sys.version.split()[0]}", "", *lines, ""])
+
+
+def _kept(data_dir: str | None) -> str:
+    if data_dir is None:
+        return "kept in memory only, and lost when it stops; --data-dir DIR keeps what is durable"
+    return f"what is durable is kept in {os.path.abspath(data_dir)}; --in-memory keeps nothing"
 
 
 def _watermark(memory: dict[str, Any]) -> str:

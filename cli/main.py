@@ -27,7 +27,8 @@ def root() -> None:
       amqp-publish -r hello -b 'first message'
       amqp-get -q hello
 
-    The user is guest with password guest, from this machine only. Messages are kept in memory.
+    The user is guest with password guest, from this machine only. Durable queues and their persistent messages are kept
+    in ~/.local/share/warren; `warren start --in-memory` keeps nothing.
 
     In a Python program no command is needed: `from warren import Broker`, and `with Broker() as broker:` is a broker
     at `broker.url`.

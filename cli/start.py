@@ -10,13 +10,14 @@ from ..settings import DEFAULT_PORT, Settings, SettingsError
 from .failure import EX_CONFIG, EX_SOFTWARE, Failure
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
+WAY_OUT = "--data-dir DIR, or --in-memory to keep nothing"
 
 
 @click.command()
 @click.option("--port", type=int, help=f"TCP port to listen on; 0 takes a free one.  [default: {DEFAULT_PORT}]")
 @click.option("--host", help="Address to listen on; 0.0.0.0 for all of this machine's.  [default: 127.0.0.1]")
 @click.option("--config", metavar="FILE.toml", type=click.Path(dir_okay=False), help="Settings, one `name = value` a line; options win over it.")
-@click.option("--data-dir", metavar="DIR", help="Directory for what is durable.  [default: ~/.local/share/warren/NODE_NAME]")
+@click.option("--data-dir", metavar="DIR", help="Directory for what is durable, made if there is none.  [default: ~/.local/share/warren/NODE_NAME]")
 @click.option("--in-memory", is_flag=True, help="Keep nothing on disk: all is lost when the broker stops.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True, help="Least level of what is logged on standard error.")
 def start(port: int | None, host: str | None, config: str | None, data_dir: str | None, in_memory: bool, log_level: str) -> None:
@@ -39,22 +40,29 @@ def start(port: int | None, host: str | None, config: str | None, data_dir: str 
     except OSError as error:
         raise Failure(f"cannot read {config}: {error.strerror}", EX_CONFIG) from error
     # Here, not above: help texts and wrong settings need no broker loaded.
-    from ..running_node import StartError
+    from ..running_node import DataDirUnusable, StartError
     from ..server import ServerDied, configure_logging, serve
 
     configure_logging(log_level)
     try:
         serve(settings, on_ready=lambda report: click.echo(report))
+    except DataDirUnusable as error:
+        raise Failure(f"{error}. On the command line: {WAY_OUT}", EX_CONFIG) from error
     except StartError as error:
-        raise Failure(str(error), EX_CONFIG if settings.data_dir else EX_SOFTWARE) from error
+        raise Failure(str(error), EX_SOFTWARE) from error
     except ServerDied as error:
         raise Failure(str(error), EX_SOFTWARE) from error
 
 
 def default_data_dir(node_name: str) -> Path:
     """Where a broker of that name keeps what is durable unless it is told otherwise: with the user's other data (XDG base directories)."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "warren" / node_name.replace(os.sep, "_")
+    base = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not base.is_absolute():  # the rule for a variable that is unset, empty or relative is one
+        try:
+            base = Path.home() / ".local" / "share"
+        except RuntimeError as error:
+            raise Failure(f"this user has no home directory to keep data in. Say where: {WAY_OUT}", EX_CONFIG) from error
+    return base / "warren" / node_name.replace(os.sep, "_")
 
 
 def _names_data_dir(config: str | None) -> bool:

@@ -67,7 +67,6 @@ def test_an_unknown_command_is_wrong_use():
 def test_the_report_names_address_url_and_how_to_stop():
     with started() as (process, port):
         assert f"amqp://guest:guest@127.0.0.1:{port}/%2F" in process.report
-        assert "memory only" in process.report
         assert f"process {process.pid}" in process.report
 
 
@@ -153,7 +152,6 @@ def test_what_is_durable_is_kept_in_the_data_directory(tmp_path, end):
     body, large = b"small", b"x" * 10_000
     persistent = pika.BasicProperties(delivery_mode=2)
     with started("--data-dir", tmp_path) as (process, port):
-        assert f"what is durable is kept in {tmp_path}" in process.report
         channel = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)).channel()
         channel.confirm_delivery()
         channel.queue_declare("kept", durable=True)
@@ -167,12 +165,90 @@ def test_what_is_durable_is_kept_in_the_data_directory(tmp_path, end):
             assert [channel.basic_get("kept", auto_ack=True)[2] for _ in range(3)] == [body, large, None]
 
 
-def test_a_data_directory_that_cannot_be_used_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    result = warren("start", "--data-dir", str(tmp_path / "file"))
+def kept(process):
+    """What the report says of messages."""
+    return re.search(r"^  messages +(.*)$", process.report, re.MULTILINE)[1]
+
+
+def test_without_a_word_of_it_what_is_durable_is_kept_in_the_home_directory(home):
+    with started() as (process, _port):
+        assert kept(process) == f"what is durable is kept in {home}/.local/share/warren/warren@localhost; --in-memory keeps nothing"
+    assert (home / ".local/share/warren/warren@localhost/metadata").is_dir()
+
+
+def test_where_other_programs_keep_data_and_under_the_name_of_the_node(home, tmp_path, monkeypatch):
+    """XDG base directories; a relative one counts as none. A name is no path."""
+    config = tmp_path / "warren.toml"
+    config.write_text('node_name = "shop/eu@host"\n')
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    with started("--config", config) as (process, _port):
+        assert kept(process).startswith(f"what is durable is kept in {tmp_path}/xdg/warren/shop_eu@host;")
+    monkeypatch.setenv("XDG_DATA_HOME", "xdg")
+    with started() as (process, _port):
+        assert kept(process).startswith(f"what is durable is kept in {home}/.local/share/")
+
+
+def test_in_memory_nothing_is_written(home, tmp_path):
+    said = "kept in memory only, and lost when it stops; --data-dir DIR keeps what is durable"
+    with started("--in-memory") as (process, _port):
+        assert kept(process) == said
+    config = tmp_path / "warren.toml"
+    config.write_text("data_dir = false\n")
+    with started("--config", config) as (process, _port):
+        assert kept(process) == said
+    assert not home.exists()
+
+
+def test_the_directory_of_the_file_and_the_options_that_win_over_it(home, tmp_path):
+    config = tmp_path / "warren.toml"
+    config.write_text(f"data_dir = '{tmp_path}/filed'\n")
+    with started("--config", config) as (process, _port):
+        assert kept(process).startswith(f"what is durable is kept in {tmp_path}/filed;")
+    with started("--config", config, "--data-dir", tmp_path / "given") as (process, _port):
+        assert kept(process).startswith(f"what is durable is kept in {tmp_path}/given;")
+    with started("--config", config, "--in-memory") as (process, _port):
+        assert "memory only" in kept(process)
+    assert not home.exists()
+
+
+def test_both_ways_at_once_are_wrong_use(tmp_path):
+    result = warren("start", "--in-memory", "--data-dir", str(tmp_path / "data"))
+    assert result.returncode == 64
+    assert "--in-memory and --data-dir say the opposite of each other" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_second_broker_of_the_same_name_is_told_of_the_first(home):
+    with started() as (process, _port):
+        result = warren("start", "--port", "0")
+        assert result.returncode == 78
+        assert f"data directory '{home}/.local/share/warren/warren@localhost' is in use by warren@localhost (process {process.pid} on " in result.stderr
+        assert result.stderr.endswith("Stop that broker, or choose another data_dir for this one. On the command line: --data-dir DIR, or --in-memory to keep nothing\n")
+        with started("--in-memory"):
+            pass
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.touch(), lambda path: path.mkdir() or (path / "letter.txt").touch(), lambda path: newer(path)])
+def test_a_data_directory_that_cannot_be_used_is_named(tmp_path, spoil):
+    spoil(tmp_path / "given")
+    result = warren("start", "--data-dir", str(tmp_path / "given"))
     assert result.returncode == 78
-    assert str(tmp_path / "file") in result.stderr
+    assert str(tmp_path / "given") in result.stderr
+    assert "On the command line: --data-dir DIR" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def newer(path):
+    path.mkdir()
+    (path / "format").write_text("warren data directory\nformat 99\n")
+
+
+def test_a_user_without_a_home_says_where(monkeypatch):
+    monkeypatch.delenv("HOME")
+    script = "import os; os.getuid = lambda: 4_000_000_000; from warren.cli.main import main; import sys; sys.argv[1:] = ['start', '--port', '0']; main()"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, cwd="/")
+    assert (result.returncode, result.stdout) == (78, "")
+    assert result.stderr == "Error: this user has no home directory to keep data in. Say where: --data-dir DIR, or --in-memory to keep nothing\n"
 
 
 def test_a_wrong_setting_names_file_line_and_the_nearest_key(tmp_path):
