@@ -9,7 +9,7 @@ JOBS   ?= 2
 # More arguments for pytest: make test PYTEST_ARGS="-k pika"
 PYTEST_ARGS ?=
 # The benchmarks that fill a disk for minutes run only when asked for: make bench BENCH=backlog
-LONG_BENCHMARKS := backlog durable_queues restart
+LONG_BENCHMARKS := backlog durable_queues restart torture
 BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.py))))
 # The packages of the tests with node's amqplib; without npm those tests are skipped, and say so.
 NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.package-lock.json)

@@ -1,0 +1,234 @@
+"""Kill a broker again and again while clients work, and look each time whether all is there that must be, and nothing else.
+
+    torture = Torture(directory, seed=1, files=SMALL)
+    torture.run(30)                      raises Violation, BrokerFailed, or what a client met
+
+A life of the broker: it starts (and is sometimes killed while it recovers, and starts again), all queues are looked through, some of what is there is settled, clients work for
+some tenths of a second, and then it is killed, or told to stop, or told to stop and killed meanwhile. The seed decides what clients do and when the broker ends; which of their
+methods the broker has handled by then nobody can decide.
+
+`directory` gets: `data`, the broker's; `before`, a copy of it from before the last start; `broker.log`; `account`, a line for each thing that happened.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from warren.amqp import methods as m
+from warren.tests.behaviour.wire import Channel, Client
+
+from .broker import AS_IT_IS, BrokerFailed, TorturedBroker
+from .clients import CONSUMED, Consumer, Getter, Publisher, Sweeper, Transactor, Worker, declare, found, new_model
+from .model import Entry, Violation
+
+PATIENCE = 30.0
+
+
+class Torture:
+    """`tell` is called with the account's lines as they are written."""
+
+    def __init__(self, directory: Path, seed: int, files: tuple[int, int, int] = AS_IT_IS, fault: str = "", tell: Callable[[str], None] = lambda line: None) -> None:
+        self.directory = directory
+        self.seed = seed
+        self.chooser = random.Random(seed)
+        self.model = new_model()
+        self.broker = TorturedBroker(directory / "data", directory / "broker.log", files, fault)
+        self.kills = self.stops = self.kills_in_recovery = self.kills_in_stop = 0
+        self._tell = tell
+        self._began = time.monotonic()
+        self._recovery = self._stop = 0.05  # seconds it took last
+        self._failure: BaseException | None = None
+        self._failed = threading.Event()
+
+    def run(self, kills: int) -> None:
+        with self.broker:
+            try:
+                while self.kills < kills:
+                    self.live(kills)
+                self.end()
+            except BaseException as error:
+                self.note(f"FAILED: {error!r}")
+                raise
+
+    def note(self, line: str) -> None:
+        line = f"{time.monotonic() - self._began:7.2f}  life {self.model.life}: {line}"
+        with (self.directory / "account").open("a") as account:
+            account.write(line + "\n")
+        self._tell(line)
+
+    # -- a life -------------------------------------------------------------------------------------------------------------------------------
+
+    def live(self, kills: int) -> None:
+        choose = self.chooser
+        while choose.random() < 0.3 and self.kills + 1 < kills:
+            self.start_and_kill()
+        url = self.start()
+        self.check(url)
+        seconds = choose.choice((0.05, 0.2, 0.2, 0.4, 0.8)) * choose.uniform(0.5, 1.5)
+        workers = self.clients(url)
+        for worker in workers:
+            worker.start()
+        self._failed.wait(seconds)
+        way = choose.random() if self._failure is None else 0.0
+        told = "killed"
+        if way < 0.7:
+            self.broker.kill()
+            is_clean = False
+        else:
+            grace = None if way < 0.85 else choose.uniform(0, 1.2 * self._stop)
+            is_clean = self.stop(grace)
+            told = "stopped" if is_clean else f"killed {1000 * (grace or 0):.0f} ms after SIGTERM"
+        self.model.is_over = True
+        for worker in workers:
+            worker.join(PATIENCE)
+            if worker.is_alive() and self._failure is None:
+                self._failure = BrokerFailed(f"{worker.name} does not end")
+        self.model.is_over = False
+        self._ended(is_clean, f"{told} after {seconds:.2f} s of work")
+        if self._failure is not None:
+            raise self._failure
+
+    def clients(self, url: str) -> list[Worker]:
+        queues = [queue for queue in CONSUMED if self.chooser.random() < 0.7]
+        workers: list[Worker] = []
+
+        def add(kind: type[Worker], name: str, **options: object) -> None:
+            chooser = random.Random(f"{self.seed} {self.model.life} {name}")
+            workers.append(kind(name, url, self.model, chooser, self._client_failed, **options))
+
+        for number in range(3):
+            add(Publisher, f"publisher {number}")
+        for number in range(2):
+            if queues[number::2]:
+                add(Consumer, f"consumer {number}", queues=queues[number::2])
+        for kind in (Getter, Transactor, Sweeper):
+            if self.chooser.random() < 0.7:
+                add(kind, kind.__name__.lower())
+        return workers
+
+    def _client_failed(self, error: BaseException) -> None:
+        if self._failure is None:
+            error.add_note(f"in {threading.current_thread().name}")
+            self._failure = error
+            self._failed.set()
+
+    # -- starting and ending ------------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> str:
+        """The URL."""
+        self._begin()
+        began = time.monotonic()
+        url = self.broker.url()
+        self._recovery = time.monotonic() - began
+        return url
+
+    def start_and_kill(self) -> None:
+        self._begin()
+        seconds = self.chooser.uniform(0, 1.2 * self._recovery)
+        self.broker.is_ready(seconds)
+        self.broker.kill()
+        self.kills_in_recovery += 1
+        self._ended(False, f"killed {1000 * seconds:.0f} ms after it began to recover")
+
+    def _begin(self) -> None:
+        before, data = self.directory / "before", self.directory / "data"
+        shutil.rmtree(before, ignore_errors=True)
+        if data.exists():
+            shutil.copytree(data, before)
+        self.broker.begin()
+
+    def stop(self, grace: float | None) -> bool:
+        """Whether it ended cleanly within so many seconds; if not it was killed. Raises BrokerFailed if it does not although it had all the time."""
+        began = time.monotonic()
+        self.model.is_stopping = True
+        self.broker.terminate()
+        if self.broker.ended(PATIENCE if grace is None else grace):
+            self._stop = time.monotonic() - began
+            return True
+        if grace is None:
+            raise BrokerFailed(f"it did not stop within {PATIENCE:.0f} s")
+        self.broker.kill()
+        self.kills_in_stop += 1
+        return False
+
+    def _ended(self, is_clean: bool, told: str) -> None:
+        model = self.model
+        self.note(f"{told}; so far {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled; {self.kills + (not is_clean)} kills")
+        if is_clean:
+            self.stops += 1
+            model.stopped()
+        else:
+            self.kills += 1
+            model.crashed()
+
+    # -- looking ------------------------------------------------------------------------------------------------------------------------------
+
+    def check(self, url: str, keep_most: int | None = None) -> None:
+        """Everything that is in every queue, against the model; then settle some, so that at most `keep_most` stay in each."""
+        client = Client(url)
+        try:
+            declare(client.channel())
+            client.channel().expect_ready("expiring", 0)
+            sizes = [f"{name} {self._check(client, name, self.chooser.choice((0, 20, 200, 600)) if keep_most is None else keep_most)}" for name in self.model.queues]
+            client.close()
+        finally:
+            client.abort()
+        self.note(f"recovered in {1000 * self._recovery:.0f} ms; there: {', '.join(sizes)}")
+
+    def _check(self, client: Client, name: str, keep_most: int) -> int:
+        channel = client.channel()
+        count = channel.ready(name)
+        tag = channel.consume(name)
+        events = channel.deliveries(count)
+        channel.cancel(tag)
+        if channel.pending:
+            raise Violation(f"{name}: said to hold {count} messages, but {len(channel.pending)} more came")
+        there = [found(name, event) for event in events]
+        surplus = set(self.model.check(name, there))
+        entries = self.model.queues[name].entries
+        first = [at for at in range(count) if at not in surplus]
+        settled = sorted(surplus) + self._chosen(first, keep_most)
+        held: list[Entry] = []
+        for at in settled:
+            if at not in surplus:
+                held.append(entries[there[at].key])
+                self.model.settle(name, held[-1])
+            channel.ack(events[at].tag)
+        if self.chooser.random() < 0.5 and count > len(settled):
+            channel.call(m.BasicRecover(requeue=True))
+        self._flush(channel)
+        self.model.flushed(held)
+        channel.close()
+        return count
+
+    def _chosen(self, places: list[int], keep_most: int) -> list[int]:
+        """Places to settle: from the head, from anywhere, or with a hole of those that stay in the middle."""
+        count = max(0, len(places) - keep_most)
+        way = self.chooser.randrange(3)
+        if way == 0:
+            return places[:count]
+        if way == 1:
+            return self.chooser.sample(places, count)
+        return places[:count // 2] + places[len(places) - (count - count // 2):]
+
+    def _flush(self, channel: Channel) -> None:
+        channel.qos(0)
+
+    # -- the end ------------------------------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """All that is left is settled; after a clean stop nothing is there any more."""
+        self.check(self.start(), keep_most=0)
+        if not self.stop(None):
+            raise BrokerFailed("it was killed")
+        self._ended(True, "drained and stopped")
+        self.check(self.start(), keep_most=0)
+        left = {name: len(queue.order) for name, queue in self.model.queues.items() if queue.order}
+        if left:
+            raise Violation(f"after all was settled and the broker stopped cleanly, there are still: {left}")
+        self.stop(None)
