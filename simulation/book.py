@@ -183,7 +183,9 @@ class QueueBook:
         """None of these can be in what is declared under its name later."""
         self.deletes -= 1
         self.deleted += 1
-        self.loosen()
+        for copy in self.copies.values():
+            if copy.fate != BURIED:
+                copy.fate, copy.holder = LOOSE, None
         for copy in doomed:
             copy.fate = BURIED
         self.exists = self.is_bound = None if self.deletes or self.declares or self.is_declared_amid else False

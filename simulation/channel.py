@@ -400,7 +400,8 @@ class Channel:
                 book.confirmed(message)
                 continue
             self._tell(f"hears that message {message.number} is refused")
-            if not self.schedule.has_crashed and not any(copy.queue.kind.may_refuse for copy in message.copies):
+            # Of a queue that is being deleted nobody can say whether it went in good order.
+            if not self.schedule.has_crashed and not any(copy.queue.kind.may_refuse or copy.queue.deleted for copy in message.copies):
                 raise Broken(f"message {message.number} was refused for no reason")
             book.refused(message)
 

@@ -127,7 +127,7 @@ def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
     queue = queues[below(len(queues))]
     values: dict[str, int | str] = {}
     if what == "publish":
-        values = {"queue": queue, "count": 1 + below(3), "persistent": int(below(4) != 3), "size": SIZES[below(len(SIZES))], "priority": below(4),
+        values = {"queue": queue, "count": (1, 2, 3, 5)[below(4)], "persistent": int(below(4) != 3), "size": SIZES[below(len(SIZES))], "priority": below(4),
                   "expiration": 30 * (below(12) == 11), "by": "exchange" if below(5) == 4 else 0}
     elif what == "settle":
         values = {"which": below(8), "multiple": below(2), "how": ("ack", "ack", "ack", "requeue", "reject")[below(5)]}

@@ -104,27 +104,35 @@ class Schedule:
     # -- running -----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises Broken when a promise was broken."""
+        """All of it. Raises Broken when a promise was broken."""
         try:
-            self.node.start()
-            self._is_running = True
+            self.begin()
             for action in self.plan.actions:
-                if action.who == "machine":
-                    getattr(self, "_do_" + action.what.replace("-", "_"))(action)
-                else:
-                    self.clients[action.who].do(action)
-                self._run_on(action.then)
-            self._finish()
+                self.perform(action)
+            self.finish()
         finally:
-            self._is_running = False
-            self.node.close()
+            self.close()
 
-    def _run_on(self, steps: int) -> None:
-        """So many steps, or fewer if nothing happens for a while."""
+    def begin(self) -> None:
+        """Start the node."""
+        self.node.start()
+        self._is_running = True
+
+    def perform(self, action: Action) -> None:
+        """Do one line of a plan, and what comes of it: so many steps, or fewer if nothing happens for a while."""
+        if action.who == "machine":
+            getattr(self, "_do_" + action.what.replace("-", "_"))(action)
+        else:
+            self.clients[action.who].do(action)
         until = self.world.time + IDLE_SECONDS
-        for _ in range(steps):
+        for _ in range(action.then):
             if not self.world.step(until):
                 break
+
+    def close(self) -> None:
+        """Let go of everything, wherever it is."""
+        self._is_running = False
+        self.node.close()
 
     def _after_step(self) -> None:
         if not self._is_running:
@@ -300,7 +308,7 @@ class Schedule:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Undo what was done to the machine, let everybody get what they wait for, and look at what is left."""
         self._do_memory(_MACHINE)
         self._do_disk(_MACHINE)

@@ -1,0 +1,244 @@
+"""Planted bugs, each of them one that a broker could have: what the simulation must find. `MUTANTS` are context managers by name; inside, the bug is there.
+
+None of them shows in a quiet test: each needs a requeue, a crash, a channel that ends at the wrong moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from warren.actors.channel.confirms import Confirms
+from warren.actors.channel.process import Channel
+from warren.actors.channel.subscriptions import Subscriptions
+from warren.actors.channel.unacked import Unacked, UnackedRun
+from warren.actors.exchange_types import NO_ARGUMENTS, Binding
+from warren.actors.metadata import Metadata
+from warren.actors.queue.consumers import Consumer
+from warren.actors.queue.process import Queue
+from warren.runtime.credit import CreditFlow
+from warren.store.log_writer import LogWriter
+from warren.store.memory_queue import MemoryQueue
+from warren.store.run import RunQueue
+from warren.store.sub_queues import SubQueues
+from warren.store.variable_queue import VariableQueue
+
+MUTANTS: dict[str, Callable[[], Any]] = {}
+
+
+def mutant(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+    MUTANTS[function.__name__] = found = contextmanager(function)
+    return found
+
+
+@contextmanager
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    with mock.patch.object(owner, name, make(vars(owner)[name])):
+        yield
+
+
+@mutant
+def lost_requeue() -> Iterator[None]:
+    """Of several messages that come back at once the last is dropped."""
+
+    def make(original: Any) -> Any:
+        def requeue(self: Any, tags: Any) -> int:
+            tags = list(tags)
+            if len(tags) > 1:
+                self.ack(tags[-1:])
+                tags = tags[:-1]
+            return original(self, tags)
+
+        return requeue
+
+    with replaced(VariableQueue, "requeue", make), replaced(MemoryQueue, "requeue", make):
+        yield
+
+
+@mutant
+def confirm_before_sync() -> Iterator[None]:
+    """A publish is confirmed when it has been written, and not when that is on the disk."""
+
+    def make(original: Any) -> Any:
+        def drain_confirmed(self: VariableQueue) -> Any:
+            self._journal_durable = self._store_durable = 1 << 60
+            return original(self)
+
+        return drain_confirmed
+
+    with replaced(VariableQueue, "drain_confirmed", make):
+        yield
+
+
+@mutant
+def credit_leak() -> Iterator[None]:
+    """A grant that ends a block is one too small."""
+
+    def make(original: Any) -> Any:
+        def bump(self: CreditFlow, peer: Any, n: int) -> None:
+            original(self, peer, n - (peer in self.credit_blocked))
+
+        return bump
+
+    with replaced(CreditFlow, "bump", make):
+        yield
+
+
+@mutant
+def range_off_by_one() -> Iterator[None]:
+    """An acknowledgement of many in the middle of a run leaves the last of them out."""
+
+    def make(original: Any) -> Any:
+        def take_up_to(self: Unacked, delivery_tag: int) -> list[UnackedRun]:
+            run = self.oldest
+            inside = run is not None and len(run.tags) > 2 and run.first < delivery_tag < run.last
+            return original(self, delivery_tag - inside)
+
+        return take_up_to
+
+    with replaced(Unacked, "_take_up_to", make):
+        yield
+
+
+@mutant
+def double_delivery_after_channel_close() -> Iterator[None]:
+    """A channel's end brings back also what another channel of the queue holds."""
+
+    def make(original: Any) -> Any:
+        def forget_channel(self: Queue, channel_id: str) -> None:
+            ended = channel_id in self.channels
+            original(self, channel_id)
+            for record in self.channels.values() if ended else ():
+                if record.pending:
+                    self.backing.requeue([next(iter(record.pending))])
+                    break
+
+        return forget_channel
+
+    with replaced(Queue, "forget_channel", make):
+        yield
+
+
+@mutant
+def redelivered_flag_lost() -> Iterator[None]:
+    """What comes back from a channel that ends is fresh again, if it is one message alone."""
+
+    def make(original: Any) -> Any:
+        def on_deliver(self: Channel, sender: Any, queue_id: str, tag: str, runs: list[Any]) -> Any:
+            if len(runs) == 1 and len(runs[0][3]) == 1:
+                runs = [(runs[0][0], False, *runs[0][2:])]
+            return original(self, sender, queue_id, tag, runs)
+
+        return on_deliver
+
+    with replaced(Channel, "on_deliver", make):
+        # The table of handlers was made with the class.
+        with mock.patch.dict(Channel._handlers, {"deliver": vars(Channel)["on_deliver"]}):
+            yield
+
+
+@mutant
+def ack_to_the_next_life() -> Iterator[None]:
+    """What a queue delivered before it crashed is settled with its next process, which numbers its messages anew."""
+    with mock.patch.object(Subscriptions, "_disown", lambda self, queue_id: None):
+        yield
+
+
+@mutant
+def recovered_out_of_order() -> Iterator[None]:
+    """Of what is read from the disk at once, the first two runs change places."""
+
+    def make(original: Any) -> Any:
+        def load_from_delta(self: SubQueues, *args: Any) -> Any:
+            before = len(self.q3.runs)
+            found = original(self, *args)
+            runs = self.q3.runs
+            if len(runs) - before > 1:
+                runs[before], runs[before + 1] = runs[before + 1], runs[before]
+            return found
+
+        return load_from_delta
+
+    with replaced(SubQueues, "load_from_delta", make):
+        yield
+
+
+@mutant
+def requeued_to_the_tail() -> Iterator[None]:
+    """What comes back is put behind what has come since."""
+
+    def insert(self: RunQueue, returned: list[Any]) -> None:
+        for run in returned:
+            self.count += len(run.contents)
+            self.body_bytes += run.body_bytes
+            self.runs.append(run)
+
+    with mock.patch.object(RunQueue, "insert", insert):
+        yield
+
+
+@mutant
+def prefetch_overrun() -> Iterator[None]:
+    """A consumer with a prefetch of two or more gets one more."""
+    original = Consumer.capacity
+
+    def capacity(self: Consumer) -> int:
+        return int(original.fget(self)) + (self.prefetch > 1 and self.unacked == self.prefetch)  # type: ignore[attr-defined]
+
+    with mock.patch.object(Consumer, "capacity", property(capacity)):
+        yield
+
+
+@mutant
+def binding_before_its_commit() -> Iterator[None]:
+    """A binding routes before it is on the disk."""
+
+    def make(original: Any) -> Any:
+        async def write(self: Metadata, *changes: Any) -> None:
+            for change in changes:
+                if change.table == "bindings" and change.fields is not None:
+                    vhost, source, kind, destination, routing_key, _ = change.key
+                    self.routing.add_binding(vhost, Binding.of(source, kind, destination, routing_key, NO_ARGUMENTS))
+            await original(self, *changes)
+
+        return write
+
+    with replaced(Metadata, "_write", make):
+        yield
+
+
+@mutant
+def ack_lost_in_the_journal() -> Iterator[None]:
+    """An acknowledgement of a single message does not reach the journal."""
+
+    def make(original: Any) -> Any:
+        def ack(self: LogWriter, queue: int, spans: Any) -> int:
+            if len(spans) == 1 and len(spans[0]) == 1:
+                return self.position
+            return original(self, queue, spans)
+
+        return ack
+
+    with replaced(LogWriter, "ack", make):
+        yield
+
+
+@mutant
+def confirmed_twice() -> Iterator[None]:
+    """Confirms that came before an earlier one's are sent again with that."""
+
+    def make(original: Any) -> Any:
+        def flush(self: Confirms) -> Any:
+            acked = [] if self._waiting.smallest is None else [piece for piece in self._acked if piece[0] > self._waiting.smallest]
+            found = original(self)
+            for first, last in acked:
+                self._acked.add(first, last)
+            return found
+
+        return flush
+
+    with replaced(Confirms, "flush", make):
+        yield
+
