@@ -14,7 +14,7 @@ The file, as LMDB 0.9 writes it on 64-bit machines, numbers in the machine's ord
     free db       transaction -> u64 count | u64 page numbers, free to be written to
 
 Checked: every reachable page lies in the file, knows its number, is of the kind its place needs and reached once; nodes lie in their page; trees are as
-deep and have as many entries as their db says; no reachable page is free. What rows mean is their owner's to check.
+deep and have as many entries as their db says; tables are plain ones; no reachable page is free, and none free twice. What rows mean is their owner's to check.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _BIG_DATA, _SUB_DB = 1, 2
 _UNIFORM_LEAST = 8
 """Entries of a leaf, below which looking at each is as quick."""
+_INTEGER_KEYS = 8
 _EMPTY = (1 << 64) - 1
 _PAGE_SIZES = (4096, 8192, 16384, 32768, 65536)
 
@@ -70,24 +71,24 @@ class _Walk:
         found = self._newest_meta()
         if found is None:
             return
-        free, main, self._last = found
+        free, main, self._last, self._transaction = found
         self._tree(free, 'the free list', is_free_list=True)
         self._tree(main, 'the root', has_dbs=True)
         if self._seen & self._free:
             raise DamagedFile(f'page {min(self._seen & self._free)} is in use and free')
 
-    def _newest_meta(self) -> tuple[bytes, bytes, int] | None:
-        """The two dbs of the newest commit and its last page; None if the format is another one."""
+    def _newest_meta(self) -> tuple[bytes, bytes, int, int] | None:
+        """The two dbs of the newest commit, its last page and its number; None if the format is another one."""
         _, _, _, _, free, main, last, newest = self._meta(_PAGE.size)
         self._page_size = _DB.unpack(free)[0]
         if self._page_size not in _PAGE_SIZES:
             raise DamagedFile(f'its pages are said to have {self._page_size} bytes')
         other = self._meta(self._page_size + _PAGE.size)
         if other[7] > newest:
-            free, main, last = other[4:7]
+            free, main, last, newest = other[4:8]
         if {self._meta(_PAGE.size)[1], other[1]} != {VERSION}:
             return None
-        return free, main, last
+        return free, main, last, newest
 
     def _meta(self, offset: int) -> tuple[int, int, int, int, bytes, bytes, int, int]:
         meta = _META.unpack_from(self._data, offset)
@@ -97,7 +98,9 @@ class _Walk:
         return meta
 
     def _tree(self, db: bytes, name: str, has_dbs: bool = False, is_free_list: bool = False) -> None:
-        _, _, depth, _, _, _, entries, root = _DB.unpack(db)
+        _, flags, depth, _, _, _, entries, root = _DB.unpack(db)
+        if flags != (_INTEGER_KEYS if is_free_list else 0):
+            raise DamagedFile(f'{name} is of no kind that warren makes')
         if root == _EMPTY:
             if entries:
                 raise DamagedFile(f'{name} is empty, and should have {entries} entries')
@@ -116,7 +119,7 @@ class _Walk:
                 if node_flags & _SUB_DB and has_dbs:
                     self._tree(self._data[start:start + _DB.size], f"table {key.decode('ascii', 'replace')}")
                 elif is_free_list:
-                    self._free_pages(start, size)
+                    self._free_pages(key, start, size)
         if found != entries:
             raise DamagedFile(f'{name} has {found} entries of {entries}')
 
@@ -195,14 +198,21 @@ class _Walk:
         self._seen.update(range(page + 1, page + pages))
         return base + _PAGE.size
 
-    def _free_pages(self, start: int, size: int) -> None:
+    def _free_pages(self, key: bytes, start: int, size: int) -> None:
+        """What one transaction gave back: LMDB keeps the highest page first."""
         (count,) = _NUMBER.unpack_from(self._data, start)
         if size < (count + 1) * _NUMBER.size:
             raise DamagedFile('the free list is cut off')
-        for (page,) in _NUMBER.iter_unpack(self._data[start + _NUMBER.size:start + (count + 1) * _NUMBER.size]):
-            if not 2 <= page <= self._last:
-                raise DamagedFile(f'the free list has page {page}, which there is not')
-            self._free.add(page)
+        if len(key) != _NUMBER.size or not 0 < _NUMBER.unpack(key)[0] <= self._transaction:
+            raise DamagedFile('the free list has a transaction that there was not')
+        pages = [page for (page,) in _NUMBER.iter_unpack(self._data[start + _NUMBER.size:start + (count + 1) * _NUMBER.size])]
+        if any(lower >= page for page, lower in zip(pages, pages[1:], strict=False)):
+            raise DamagedFile('the free list is out of order')
+        if not all(2 <= page <= self._last for page in pages):
+            raise DamagedFile('the free list has a page that there is not')
+        if not self._free.isdisjoint(pages):
+            raise DamagedFile('the free list has a page twice')
+        self._free.update(pages)
 
     def _reach(self, page: int) -> int:
         """Where a page is that something leads to."""

@@ -68,7 +68,7 @@ def take_terms(path: str) -> dict[int, dict[str, Any]]:
         if os.path.exists(f'{path}/data.mdb'):
             check_file(f'{path}/data.mdb')
         return _taken(path)
-    except (DamagedFile, DamagedTerms, lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.VersionMismatchError) as error:
+    except (DamagedFile, DamagedTerms, lmdb.Error) as error:
         log.warning('%s is damaged: %s. It is thrown away: the last stop counts as unclean, so that all is looked through, and nothing is lost by it. %s', path, error, VERIFY)
     shutil.rmtree(path)
     return _taken(path)
