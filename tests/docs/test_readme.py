@@ -1,7 +1,7 @@
 """The README's first five minutes, done as a newcomer does them: in an empty folder beside the clone, with nothing but its text.
 
 A `python` block after a paragraph that ends in "`name.py`" or begins with it is that file; an `sh` block is run. What a `print` is to give stands beside it
-as a comment. `warren start` runs in the background, on a free port instead of 5672.
+as a comment. `warren start` runs in the background, on a free port instead of 5672, and is the process that is called 12345. `~` is a folder of its own.
 """
 
 import os
@@ -52,9 +52,20 @@ class Newcomer:
         self.server = None
         names = ("PYTHON", "VIRTUAL_ENV", "PIP_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"C_FORCE_ROOT": "1"}
+        # pip goes on with the cache and the index of whoever runs the tests.
+        kept = {name: os.environ.get(name, str(Path.home() / folder)) for name, folder in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config"))}
+        self.environment |= {"HOME": str(folder / "home"), **kept}
+        self.environment.pop("XDG_DATA_HOME", None)
 
     def run(self, code):
         command = code.strip().replace("5672", self.port)
+        self.environment |= dict(re.findall(r"^([A-Z]+)=(.*)$", command, re.MULTILINE))
+        if "12345" in command:
+            os.kill(self.server.pid, signal.SIGKILL)
+            assert command == "kill -9 12345" and self.server.wait(10) == -signal.SIGKILL
+            return ""
+        if "store verify" in command:
+            self.stop()
         if command.endswith("warren start"):
             self.server = subprocess.Popen(
                 ["bash", "-c", f"exec {command} --port {self.port}"], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True
@@ -65,10 +76,19 @@ class Newcomer:
         assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
         return result.stdout
 
-    def stop(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         if self.server is not None:
-            self.server.send_signal(signal.SIGINT)
-            assert self.server.wait(10) == 0
+            self.server.kill()
+            self.server.wait()
+            self.server.stdout.close()
+
+    def stop(self):
+        """Ctrl-C."""
+        self.server.send_signal(signal.SIGINT)
+        assert self.server.wait(10) == 0
 
 
 def wait_for_port(port):
@@ -85,23 +105,27 @@ def wait_for_port(port):
 def test_the_first_five_minutes(tmp_path):
     ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis")
     shutil.copytree(ROOT, tmp_path / "warren", ignore=ignored)
-    newcomer = Newcomer(tmp_path)
+    with Newcomer(tmp_path) as newcomer:
+        follow(newcomer)
+
+
+def follow(newcomer):
     written, seen, promised = set(), [], []
     for paragraph, language, code in blocks():
         if language == "python":
             # The file a block is: the last one named before it, if none of the paragraph's is new.
             name = next(name for name in FILE_NAME.findall(paragraph) if name not in written)
             written.add(name)
-            (tmp_path / name).write_text(code)
+            (newcomer.folder / name).write_text(code.replace("5672", newcomer.port))
             promised += [] if name.startswith("test_") else expected_output(code)
         else:
             seen += newcomer.run(code).splitlines()
-    newcomer.stop()
-    assert {"first.py", "second.py", "tasks.py", "shop.py", "test_orders.py"} == written
+    assert {"first.py", "second.py", "tasks.py", "shop.py", "test_orders.py", "order.py"} == written
     assert [line for line in seen if line in promised] == promised
     assert "1 passed" in "\n".join(seen)
-    assert seen[-1] == "from the shell"
-    assert "hello" in seen
+    assert "hello" in seen and "from the shell" in seen
+    assert "a lamp" in seen
+    assert seen[-1] == "Fine: nothing found."
 
 
 def test_every_link_leads_somewhere():
