@@ -263,6 +263,14 @@ class Broker:
         """Delete an exchange and its bindings."""
         self._call(methods.ExchangeDelete(exchange=name), vhost)
 
+    def set_queue_mode(self, name: str, mode: Literal["default", "lazy"], *, vhost: str | None = None) -> None:
+        """Switch a queue that runs: `lazy` keeps its messages on disk rather than in memory, `default` does not. A backlog moves in steps, while the queue goes on.
+
+        It holds until the queue's process ends, for instance with the broker; then the queue is as its argument `x-queue-mode` says. In memory both are the same.
+        Raises `BrokerError`: 404 if there is no such queue, 530 for another mode.
+        """
+        self._node.ask_node(("set_queue_mode", self._vhost(vhost), name, mode))
+
     def _call(self, method: Method, vhost: str | None) -> Any:
         return self._node.ask_direct(("call", self._vhost(vhost), method))
 

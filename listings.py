@@ -19,7 +19,7 @@ class QueueInfo:
     """A queue. `messages` = `messages_ready` + `messages_unacknowledged`; the three, and `message_bytes`, are counted in the queue's own mailbox order.
 
     `first_number` is the lowest sequence number in it (of a backlog whose head is on disk it may be less), `next_number` the next it will give; both are None of
-    a queue with priorities.
+    a queue with priorities. `queue_mode` is what it has now, None of a queue that does not run.
     """
 
     name: str
@@ -34,6 +34,7 @@ class QueueInfo:
     message_bytes: int
     consumers: int
     state: str
+    queue_mode: str | None
     first_number: int | None
     next_number: int | None
 

@@ -43,6 +43,7 @@ def queue_items(row: QueueRow) -> dict[str, Any]:
         "exclusive": row.exclusive_owner is not None,
         "arguments": row.arguments,
         "type": row.type,
+        "queue_mode": None,
         "policy": "",
         "state": row.state,
     }

@@ -38,6 +38,7 @@ from .info_items import queue_items
 from .listener import Listener, ListenError
 from .memory_monitor import MemoryMonitor
 from .metadata import Metadata
+from .resources import no_queue
 from .routing import QueueRow, RoutingTable
 from .storage import StorageError
 from .tls import TlsError
@@ -48,6 +49,8 @@ log = logging.getLogger("warren.node")
 SHORTSTR_MAX = 255  # octets
 
 LIST_TIMEOUT = 5.0  # s that a listing waits for a process; one that does not answer is left out
+
+QUEUE_MODES = ("default", "lazy")
 
 LIST_KINDS = ("bindings", "channels", "connections", "consumers", "exchanges", "queues", "vhosts")
 
@@ -69,6 +72,7 @@ class NodeSupervisor(Process):
     ('close_connections', reason)   -> how many there were; each is closed with X320 as an operator would (AB-31)
     ('create_vhost', name)          -> None; an existing one is success (AB-169); NodeError for a name no client could open
     ('delete_vhost', name)          -> None; its connections are being closed with X320, everything else of it is gone (AB-170); NodeError
+    ('set_queue_mode', vhost, queue, mode)     -> None; 'default' or 'lazy' until the queue's process ends, whatever it was declared as; AmqpError 404, NodeError
     ('trace', vhost, on)            -> None; copies of what is published and delivered go to amq.rabbitmq.trace from now on, or no more (AB-81); NodeError
     ('await_end',)                  never answered: the asker gets ProcessDown when the node ends
 
@@ -181,6 +185,17 @@ class NodeSupervisor(Process):
     async def on_trace(self, sender: Any, vhost: str, on: bool) -> None:
         self._check_vhost(vhost)
         await self.ask(self.metadata, ("trace", vhost, on))
+
+    def on_set_queue_mode(self, sender: Any, vhost: str, name: str, mode: str) -> None:
+        self._check_vhost(vhost)
+        if mode not in QUEUE_MODES:
+            raise NodeError(f"unknown queue mode '{mode}'; it is one of: {', '.join(QUEUE_MODES)}")
+        row = self.routing.queue(vhost, name)
+        if row is None:
+            raise no_queue(vhost, name)
+        if row.state == "running":
+            self.send(row.address, ("set_queue_mode", mode))
+        self.reply(sender, None)
 
     def _check_vhost(self, name: str) -> None:
         if not self.routing.has_vhost(name):

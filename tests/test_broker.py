@@ -204,7 +204,7 @@ class TestDoingAndLooking:
         broker.publish(b"12345", "q")
         assert broker.queue("q") == QueueInfo(
             name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5}, messages=1,
-            messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running", first_number=0, next_number=1,
+            messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running", queue_mode="default", first_number=0, next_number=1,
         )  # fmt: skip
 
     def test_purge_and_delete_count_what_they_drop(self, broker):

@@ -62,6 +62,7 @@ class Queue(Process):
         self.row = row
         self.queue_id = row.queue_id
         self.settings: QueueSettings = queue_settings(row.arguments)
+        self.queue_mode: str = self.settings.queue_mode
         self.consumers = Consumers(self.settings.single_active_consumer)
         self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
         self.credit = CreditFlow(context.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=context.settings.flow_hold_queue / 1000)
@@ -250,6 +251,7 @@ class Queue(Process):
 
     def on_set_queue_mode(self, sender: Any, mode: str) -> None:
         """`default` or `lazy`, from now on; a queue with a backlog gets there in steps."""
+        self.queue_mode = mode
         self.backing.set_queue_mode(mode)
         self.prepare()
 
@@ -489,7 +491,7 @@ class Queue(Process):
             "message_bytes_ready": backing.ready_bytes, "message_bytes_unacknowledged": backing.unacked_bytes,
             "message_bytes": backing.ready_bytes + backing.unacked_bytes,
             "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
-            "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
+            "queue_mode": self.queue_mode, "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
             "dead_lettered": dict(self.dead_letterer.counters), "readers": len(self.reading.readers),
             "first_number": None if numbers is None else numbers.start, "next_number": None if numbers is None else numbers.stop,
         }
