@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..store.disk import Disk, RealDisk
+from ..store.progress import NO_PROGRESS, Progress
 from .extensions import NO_EXTENSIONS, Extensions
 from .routing import RoutingTable
 
@@ -24,3 +25,4 @@ class NodeContext:
     memory_monitor: Any = None
     open_disk: Callable[[str], Disk] = RealDisk  # a directory of the operating system -> its files
     boot_id: str | None = None  # of this run of the machine; None: the operating system says
+    progress: Progress = NO_PROGRESS  # hears how far the recovery of a data directory is

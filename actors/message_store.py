@@ -34,6 +34,7 @@ from typing import Any
 from ..runtime.credit import CreditFlow
 from ..runtime.process import Process
 from ..store.disk import Disk
+from ..store.progress import NO_PROGRESS, Progress
 from ..store.store_engine import FILE_LIMIT, GcJob, ReadJob, StoreEngine, SyncJob
 from .disk_trouble import RETRY_SECONDS, DiskTrouble
 
@@ -64,6 +65,7 @@ class StoreSettings:
     clients      the queues whose own state was left cleanly, None if not all were
     references   a module's function or a partial of one, called in another thread if references must be counted: the ids that queue indexes name, in portions
     boot_id      as of `StoreEngine`
+    progress     hears of files that have to be scanned
     """
 
     name: str
@@ -75,6 +77,7 @@ class StoreSettings:
     references: Callable[[], Iterable[Sequence[bytes]]] = no_references
     file_limit: int = FILE_LIMIT
     boot_id: str | None = None
+    progress: Progress = NO_PROGRESS
 
 
 class MessageStore(Process):
@@ -96,7 +99,7 @@ class MessageStore(Process):
         self._name = settings.name
         self._trouble = DiskTrouble(self, settings.alarms, f'{settings.name} in {settings.root}', 'sync')
         engine = StoreEngine(settings.disk, settings.name, f'{settings.root}/{settings.name}/index', settings.is_durable, settings.file_limit, settings.boot_id)
-        is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references)
+        is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references, settings.progress)
         self._engine = engine
         self._is_open = True
         return is_clean

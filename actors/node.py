@@ -29,6 +29,7 @@ from ..runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ..runtime.process import Process
 from ..store.data_dir import DataDir
 from ..store.disk import Disk, RealDisk
+from ..store.progress import NO_PROGRESS, Progress
 from .alarms import Alarms
 from .context import NodeContext
 from .direct import DirectClient
@@ -61,7 +62,7 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings, extensions, open_disk, boot_id) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient, 'memory': the memory
+    ('start', settings, extensions, open_disk, boot_id, progress) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient, 'memory': the memory
                                        monitor's status}; ListenError, TlsError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
@@ -83,7 +84,8 @@ class NodeSupervisor(Process):
     reply_errors = (AmqpError, LimitError, ProcessError)
 
     async def on_start(
-        self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS, open_disk: Callable[[str], Disk] = RealDisk, boot_id: str | None = None
+        self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS, open_disk: Callable[[str], Disk] = RealDisk, boot_id: str | None = None,
+        progress: Progress = NO_PROGRESS,
     ) -> dict[str, Any]:
         self.settings = settings
         self.listeners: list[Any] = []
@@ -92,7 +94,9 @@ class NodeSupervisor(Process):
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
         self.memory_monitor = self._core(MemoryMonitor)
-        self.context = NodeContext(settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions, self.memory_monitor, open_disk, boot_id)
+        self.context = NodeContext(
+            settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions, self.memory_monitor, open_disk, boot_id, progress
+        )
         memory = await self.ask(self.memory_monitor, ("start", self.context))
         self.disk_monitor = None
         if settings.data_dir is not None:

@@ -41,7 +41,7 @@ class QueueSupervisor(Process):
     ('start', context, storage)         storage: `VhostStorage`, None if everything is in memory
     ('recover', rows, terms)            -> {queue id: {number: spans}}: starts queues that were there before; what each wants of the persistent store.
                                         terms: by `queue_number`, of those that ended cleanly
-    ('open', wanted)                    -> the rows of all of them, with addresses; a queue that cannot be recovered is 'stopped'
+    ('open', wanted)                    -> the rows of all of them, with addresses; a queue that cannot be recovered is 'stopped'; and the messages in them
     ('start_queue', row)                -> the row with the address of a new queue
     ('forget_queue', queue_id)          -> True; ends the queue if it runs, does not restart it, and removes what it has on disk
     ('terminate',)                      -> {queue number: terms}; every queue has kept what it had, and has ended
@@ -76,8 +76,9 @@ class QueueSupervisor(Process):
                 self._lost(supervised, down)
         return wanted
 
-    async def on_open(self, sender: Any, wanted: dict[str, Any]) -> list[QueueRow]:
+    async def on_open(self, sender: Any, wanted: dict[str, Any]) -> tuple[list[QueueRow], int]:
         rows = []
+        messages = 0
         asked = []
         for supervised in list(self.queues.values()):
             if supervised.row.queue_id in wanted:
@@ -88,13 +89,13 @@ class QueueSupervisor(Process):
         for supervised, answer in asked:
             try:
                 if answer is not None:
-                    await answer
+                    messages += await answer
             except ProcessDown as down:
                 self._lost(supervised, down)
             else:
                 self._started(supervised)
             rows.append(supervised.row)
-        return rows
+        return rows, messages
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
         row = supervised.row

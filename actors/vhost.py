@@ -9,6 +9,7 @@ the connections of the virtual host and no others (AB-171).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from ..store.data_dir import DataDir, queue_number
 from ..store.disk import Disk
 from ..store.log_writer import LogWriter
 from ..store.queue_index import SEGMENT_ENTRIES, QueueIndex
-from ..store.vhost_dir import PERSISTENT, TRANSIENT, FoundVhost, leave_vhost, open_vhost, queue_directory
+from ..store.vhost_dir import PERSISTENT, TRANSIENT, FoundVhost, index_bytes, leave_vhost, open_vhost, queue_directory
 from .context import NodeContext
 from .journal import Journal, JournalSettings
 from .message_store import MessageStore, StoreSettings
@@ -26,7 +27,11 @@ from .queue.durability import VhostStorage
 from .queue_supervisor import QueueSupervisor
 from .routing import QueueRow
 
+log = logging.getLogger("warren.vhost")
+
 IDS_AT_A_TIME = 4096
+
+SAID_FROM = 1.0  # s; a recovery that takes no longer is not worth a line
 
 
 class VhostSupervisor(Process):
@@ -51,7 +56,9 @@ class VhostSupervisor(Process):
         return self.queues, await self._recover(rows)
 
     async def _recover(self, rows: list[QueueRow]) -> list[QueueRow]:
-        context, name = self.context, self.name
+        context, name, progress = self.context, self.name, self.context.progress
+        began = self.now()
+        progress.enter(name)
         self.path = await self.run_blocking(DataDir(context.settings.data_dir).make_vhost, name)
         disk = context.open_disk(self.path)
         numbers = frozenset(queue_number(row.queue_id) for row in rows)
@@ -68,15 +75,23 @@ class VhostSupervisor(Process):
             clients = {f"{queue:x}" for queue in found.terms} if found.is_complete else None
             is_trusted = await self.ask(persistent, ("start", StoreSettings(
                 PERSISTENT, disk, self.path, context.alarms, clients=clients, references=partial(_referred, disk, found.numbers, found.segment_entries),
-                boot_id=context.boot_id)))
+                boot_id=context.boot_id, progress=progress)))
             if is_trusted:
                 terms = found.terms     # else what the queues counted may not be there (D-7)
+        if not terms:
+            progress.begin("queue indexes", await self.run_blocking(index_bytes, disk, found.numbers))
         wanted = await self.ask(self.queues, ("recover", rows, terms))
         if not is_clean:
             spans = {number: found_spans for of_queue in wanted.values() for number, found_spans in of_queue.items()}
-            await self.ask(persistent, ("start", StoreSettings(PERSISTENT, disk, self.path, context.alarms, references=partial(_ids, spans), boot_id=context.boot_id)))
-        opened: list[QueueRow] = await self.ask(self.queues, ("open", wanted))
-        return opened
+            await self.ask(persistent, ("start", StoreSettings(
+                PERSISTENT, disk, self.path, context.alarms, references=partial(_ids, spans), boot_id=context.boot_id, progress=progress)))
+        opened, messages = await self.ask(self.queues, ("open", wanted))
+        progress.leave()
+        seconds = self.now() - began
+        if seconds > SAID_FROM:
+            log.info("vhost '%s': recovered %d messages in %d queues in %.1f s, after %s stop", name, messages, len(opened), seconds, "a clean" if is_clean else "an unclean")
+        recovered: list[QueueRow] = opened
+        return recovered
 
     def _core(self, process: type[Process], name: str = "") -> Any:
         address = self.createActor(process)

@@ -38,6 +38,7 @@ from typing import NamedTuple, Protocol
 from .damage_log import say_foreign
 from .disk import Disk
 from .journal import Replayed
+from .progress import NO_PROGRESS, Progress
 from .run import PendingRuns, Run, spans
 from .segment_file import SUFFIX, Entries, Table, cut, mark, marked, segment_number, segment_path
 from .segment_jobs import Flush, Part, Read, Segment
@@ -114,7 +115,7 @@ class QueueIndex:
         missing = [number for span in found.stored for number in span if not contains(prefix + number.to_bytes(8, 'big'))]
         return self.without(found, missing)
 
-    def scan(self, replayed: Replayed | None, clean: dict[int, int] | None) -> Scan | None:
+    def scan(self, replayed: Replayed | None, clean: dict[int, int] | None, progress: Progress = NO_PROGRESS) -> Scan | None:
         """The first half of `recover`, for whoever must ask somebody else which bodies there are: `stored` tells whose are wanted."""
         if clean is not None and (replayed is None or replayed.is_empty):
             sizes = {number: self._file_size(number) for number in clean}
@@ -132,6 +133,7 @@ class QueueIndex:
         on_disk = self._on_disk()
         for number in on_disk:
             found = scan_segment(self._disk, self._path(number), number * self._entries, self._entries, replayed)
+            progress.advance(found.size)
             next_number = max(next_number, found.next_number)
             if not found.size:
                 self._disk.delete(self._path(number))  # a crash came before its first block was there

@@ -43,6 +43,7 @@ from .file_summary import FileSummary
 from .lease import Lease
 from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
 from .open_files import OpenFile, OpenFiles
+from .progress import NO_PROGRESS, Progress
 from .rdq_file import OVERHEAD
 from .read_job import Cold, ReadJob
 from .store_recovery import References, State
@@ -135,7 +136,7 @@ class StoreEngine:
 
     # -- start and stop
 
-    def recover(self, clients: Collection[str] | None, references: References) -> bool:
+    def recover(self, clients: Collection[str] | None, references: References, progress: Progress = NO_PROGRESS) -> bool:
         """Find what is there; True if the store was left cleanly by just these `clients`, who then are its clients again.
 
         Otherwise `references` is asked for the ids that queues refer to. See `store_recovery`. May take long.
@@ -145,7 +146,7 @@ class StoreEngine:
         self._lease.wait()
         if not self._is_durable:
             store_recovery.erase(self._disk, self._directory, self._index_path)
-        found = store_recovery.recover(self._disk, self._directory, self._index_path, self._boot_id, clients, references)
+        found = store_recovery.recover(self._disk, self._directory, self._index_path, self._boot_id, clients, references, progress)
         self._index, self._generation = found.locations, found.generation
         self._is_open = True
         for number, row in sorted(found.rows.items()):

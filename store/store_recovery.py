@@ -33,6 +33,7 @@ from .damage_log import VERIFY, log, say_damaged, say_foreign
 from .disk import Disk
 from .lmdb_check import check_file
 from .location_index import COMMIT_LEAST, Checkpoint, LocationIndex, Saved
+from .progress import NO_PROGRESS, Progress
 from .rdq_file import ASIDE_SUFFIX, SUFFIX, Found, aside_number, file_name, file_number
 from .records import Damaged, frame, read_frame
 from .walk_records import DamagedBytes, walk_records
@@ -112,8 +113,9 @@ def erase(disk: Disk, directory: str, index_path: str) -> None:
     shutil.rmtree(index_path, ignore_errors=True)
 
 
-def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: Collection[str] | None, references: References) -> Recovered:
-    """See the module. `clients` are those that the queues' own recovery terms name, None if any of them has none."""
+def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: Collection[str] | None, references: References,
+            progress: Progress = NO_PROGRESS) -> Recovered:
+    """See the module. `clients` are those that the queues' own recovery terms name, None if any of them has none. `progress` hears of files that are scanned."""
     names = disk.list(directory)
     sizes = {number: _size(disk, f'{directory}/{name}') for name in names if (number := file_number(name)) is not None}
     asides = [name for name in names if aside_number(name) is not None]
@@ -134,7 +136,7 @@ def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: 
             disk.delete(f'{directory}/{name}')
         if index is not None:
             try:
-                rows = _mend(disk, directory, index, saved, sizes, references)
+                rows = _mend(disk, directory, index, saved, sizes, references, progress)
             except _WrongIndex as error:
                 log.warning('%s is damaged: %s. %s', index_path, error, _ANEW)
                 index.close()
@@ -142,7 +144,7 @@ def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: 
         if index is None:
             shutil.rmtree(index_path, ignore_errors=True)
             index = _opened(index_path)
-            rows = _mend(disk, directory, index, _NOTHING_SAVED, sizes, references)
+            rows = _mend(disk, directory, index, _NOTHING_SAVED, sizes, references, progress)
         index.set_generation(generation)
         return Recovered(index, rows, generation, False)
     except BaseException:
@@ -152,17 +154,23 @@ def recover(disk: Disk, directory: str, index_path: str, boot_id: str, clients: 
         raise
 
 
-def _mend(disk: Disk, directory: str, index: LocationIndex, saved: Saved, sizes: dict[int, int], references: References) -> dict[int, tuple[int, int]]:
+def _mend(disk: Disk, directory: str, index: LocationIndex, saved: Saved, sizes: dict[int, int], references: References,
+          progress: Progress) -> dict[int, tuple[int, int]]:
     """Locate what `saved` does not speak for, recount, and give back what nobody refers to; returns the rows of the files that stay."""
     index.set_generation(None)
     interrupted = {number for files in saved.intents for number in files}
     for number in interrupted:
         index.drop_located_in(number)
+    wanted = {}  # file: from where on
     for number, size in sorted(sizes.items()):
         if number in interrupted or number not in saved.rows or number > saved.checkpoint.file:
-            _locate(disk, directory, number, 0, index)
+            wanted[number] = 0
         elif number == saved.checkpoint.file and size > saved.checkpoint.offset:
-            _locate(disk, directory, number, saved.checkpoint.offset, index)
+            wanted[number] = saved.checkpoint.offset
+    progress.begin('message store', sum(sizes[number] - offset for number, offset in wanted.items()))
+    for number, offset in wanted.items():
+        _locate(disk, directory, number, offset, index)
+        progress.advance(sizes[number] - offset)
     disk.sync_dir(directory)
     rows = _recount(disk, directory, index, references, sizes)
     last = max(rows, default=0)

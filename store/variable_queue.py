@@ -41,6 +41,7 @@ from .journal import Replayed
 from .message import Delivery, Message, Origin
 from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
 from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted
+from .progress import NO_PROGRESS, Progress
 from .queue_index import SEGMENT_ENTRIES, QueueIndex, Scan
 from .range_read import PORTION_BYTES, PORTION_MESSAGES, Portion, RangeReadable, count_to, take_portion
 from .rates import Rates
@@ -112,12 +113,12 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     # -- life
 
-    def scan(self, recover: Recover | dict[str, Any]) -> list[range]:
+    def scan(self, recover: Recover | dict[str, Any], progress: Progress = NO_PROGRESS) -> list[range]:
         """The first half of `init`, for an owner who must ask elsewhere which bodies there are: numbers of those that are wanted. Waits for the disk."""
         if recover is Recover.NEW:
             return []
         replayed, self._replayed = self._replayed, None
-        self._scan = self._index.scan(replayed, recover.get('segments') if isinstance(recover, dict) else None)
+        self._scan = self._index.scan(replayed, recover.get('segments') if isinstance(recover, dict) else None, progress)
         return [] if self._scan is None else self._scan.stored
 
     def init(self, recover: Recover | dict[str, Any]) -> None:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from .damage_log import say_foreign
 from .disk import Disk
 from .recovery_terms import RecoveryTerms, take_terms
+from .segment_file import segment_number
 
 JOURNAL, QUEUES, RECOVERY = 'journal', 'queues', 'recovery'
 PERSISTENT, TRANSIENT = 'msg_store_persistent', 'msg_store_transient'
@@ -65,6 +66,19 @@ def directory_number(name: str) -> int | None:
 def queue_numbers(disk: Disk) -> set[int]:
     """Those that have a directory."""
     return {number for name in disk.list(QUEUES) if (number := directory_number(name)) is not None}
+
+
+def index_bytes(disk: Disk, numbers: Iterable[int]) -> int:
+    """How much there is to look through in the indexes of these queues; waits for the disk."""
+    total = 0
+    for number in numbers:
+        directory = queue_directory(number)
+        for name in disk.list(directory):
+            if segment_number(name) is not None:
+                file = disk.open(f'{directory}/{name}')
+                total += file.size()
+                file.close()
+    return total
 
 
 def remove_queue(disk: Disk, queue: int) -> None:

@@ -108,7 +108,7 @@ class Durability:
         found = {}
         for number, recover in self._recover.items():
             level = self._make_level(number & 255)
-            found[number] = await queue.run_blocking(level.scan, recover)
+            found[number] = await queue.run_blocking(level.scan, recover, queue.context.progress)
         return found
 
     async def open_recovered(self, stored: dict[int, list[range]]) -> BackingQueue:

@@ -75,9 +75,10 @@ class Queue(Process):
         self._open(self.durability.open_new())
         return True
 
-    async def on_open(self, sender: Any, wanted: dict[int, list[range]]) -> None:
-        """The persistent store runs: go on recovering with what `start` was answered."""
+    async def on_open(self, sender: Any, wanted: dict[int, list[range]]) -> int:
+        """The persistent store runs: go on recovering with what `start` was answered. Answered with the messages there are."""
         self._open(await self._disk.open_recovered(wanted))
+        return len(self.backing)
 
     def _open(self, backing: BackingQueue) -> None:
         self.backing = backing
