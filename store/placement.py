@@ -173,6 +173,12 @@ class Placement:
         """The bodies of `wanted` were read, None for those that are lost. They are kept until the next are."""
         self._loaded = dict(zip([*wanted.persistent, *wanted.transient], [*persistent, *transient], strict=True))
 
+    def lost_in(self, run: Run) -> list[int]:
+        """The slots of which the body was looked for in vain by the last load."""
+        if not run.kind & ABSENT or None not in self._loaded.values():
+            return []
+        return [index for index, message_id in enumerate(self._ids(run)) if self._loaded.get(message_id, b'') is None]
+
     def drop_loaded(self) -> None:
         """Those that were not asked for by now will not be."""
         self._loaded = {}

@@ -99,6 +99,7 @@ class QueueIndex:
         self._emptied: set[int] = set()  # segments with a file that became worthless since the last flush
         self._unsynced: set[int] = set()  # segments written and not synced
         self._are_names_unsynced = False
+        self.has_lost_entries = False
 
     # -- recovery
 
@@ -315,7 +316,7 @@ class QueueIndex:
         if not segment.is_damaged:
             say_salvaged(self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, before - segment.unacked)
         segment.present = present
-        segment.is_damaged = True
+        segment.is_damaged = self.has_lost_entries = True
         if not segment.unacked:
             self._emptied.add(number)
 

@@ -153,6 +153,34 @@ class SubQueues:
             return None
         return self._first_slice()
 
+    def drop_lost(self) -> None:
+        """Forget messages at the head whose bodies were looked for in vain (D-19), so that what `available` counts is there."""
+        for queue in (self.q4, self.q3):
+            lost = {id(run): found for run in queue.runs if (found := self._place.lost_in(run))}
+            if not lost:
+                continue
+            runs = list(queue.runs)
+            queue.clear()
+            for run in runs:
+                start = 0
+                for index in [*lost.get(id(run), ()), len(run.contents)]:
+                    if start < index:
+                        queue.push(run.part(start, index))
+                    if index < len(run.contents):
+                        self._place.forget([run.part(index, index + 1)])
+                        self.lost += 1
+                    start = index + 1
+        if not self.q3.count and not self.is_lazy and (self.delta.count or self.q1.count):
+            self._after_loss()
+
+    def _after_loss(self) -> None:
+        """QS-5 again, if it reads the disk for that: it is rare."""
+        if self.delta.count:
+            self.load_from_delta()
+        if not self.q3.count:
+            while self.q1.count:
+                self.q4.push(self.q1.take(len(self.q1.runs[0].contents))[0])
+
     def _first_slice(self) -> range:
         delta = self.delta
         return range(delta.start, min(self._index.boundary_after(delta.start), delta.start + DELTA_READ, delta.end))

@@ -154,6 +154,11 @@ class VariableQueue(BackingQueue, RangeReadable):
         return {'next_seq_id': self._next, 'next_deliver_seq_id': self._watermark, 'persistent_count': count, 'persistent_bytes': body_bytes,
                 'may_expire': self.may_expire and count > 0, 'segments': self._index.terminate()}
 
+    @property
+    def has_lost_entries(self) -> bool:
+        """Damage was found in the index since the start. Bodies in the store may belong to nobody now, so the next start must look at everything: as after an unclean end."""
+        return self._index.has_lost_entries
+
     def _queues(self) -> tuple[Any, ...]:
         sub = self.sub_queues
         return sub.q4, sub.q3, sub.q2, sub.q1
@@ -250,6 +255,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         """The job was run, and the bodies of `load.wanted` were read, in that order."""
         if load.wanted.persistent or load.wanted.transient:
             self._place.loaded(load.wanted, persistent, transient)
+            if None in persistent or None in transient:
+                self.sub_queues.drop_lost()
         if load.read is not None:
             self._index.loaded(load.read)
             span = self.sub_queues.slice_wanted()

@@ -176,6 +176,9 @@ class VhostStore:
         """Keep everything that is durable, and the terms that make the next start quick."""
         self.write_all()
         terms = {queue: opened.terminate() for queue, opened in self._queues.items()}
+        for number, level in self._variable.items():
+            if level.has_lost_entries:
+                terms.pop(number >> LEVEL_BITS, None)
         self.journal.close_folded()
         self.persistent.close()
         self.transient.close()

@@ -383,7 +383,7 @@ class Durability:
         await queue.run_blocking(_delete_files, list(self.levels.values()))
 
     async def terminate(self) -> dict[str, Any] | None:
-        """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node."""
+        """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node, or that is to be looked through then."""
         queue = self.queue
         self._is_terminating = True
         await self._quiet()
@@ -399,7 +399,7 @@ class Durability:
         self.send()
         queue.send(self.storage.journal, ("detach", self.number))
         await queue.ask(self.storage.persistent, ("detach", self.client))
-        return terms
+        return None if any(level.has_lost_entries for level in self.levels.values()) else terms
 
 
 def _delete_files(levels: list[VariableQueue]) -> None:
