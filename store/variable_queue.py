@@ -7,8 +7,7 @@ persistent message is written when it is published: its index entry to the journ
 body to the message store. Everything else is written only to free memory.
 
 Durability comes back as positions: whoever writes the journal and the persistent store says `invoke('journal', position)` and
-`invoke('store', position)` when everything up to there is durable. A publish is confirmed when the entry is, and the body if it
-is in the store (QS-17). What is consumed and acked meanwhile is confirmed by the same positions, so each number once (QS-18).
+`invoke('store', position)` when everything up to there is durable; `unconfirmed` tells what that makes safe.
 
 Paging happens in `set_ram_duration_target` and `handle_info` alone (QS-15).
 
@@ -29,7 +28,6 @@ time goes to the journal all the same, where one sync serves all queues.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -48,6 +46,7 @@ from .rates import Rates
 from .run import PendingRuns, Run, spans
 from .segment_jobs import Flush, Read
 from .sub_queues import DELTA_READ, Delta, SubQueues
+from .unconfirmed import Unconfirmed
 
 LAZY_UNFOLDED_BYTES = 512 << 10
 """A lazy queue keeps no more than this in memory between two flushes (D-12)."""
@@ -97,15 +96,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         self._next = 0
         self._watermark = 0  # everything below was at the head once (D-5)
         self._rates = Rates(clock)
-        self._unconfirmed: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
-        self._unflushed: list[tuple[int, int, int]] = []  # first, last, position in the store: these wait for a flush instead of the journal
-        self._in_flush: list[tuple[int, int, int]] = []
-        self._wants_sync = self._is_flush_direct = False
-        self._direct_in_flush = 0
-        self.direct = self.direct_safe = 0
-        """Messages that ever went directly to segments, and how many of them have got there: the owner bounds the difference."""
-        self._confirmed: list[tuple[int, int]] = []
-        self._journal_position = self._journal_durable = self._store_durable = 0
+        self.unconfirmed = Unconfirmed()
+        self._journal_position = 0
         self.wants_flush = False
         """A flush would free memory, or remove files."""
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
@@ -187,13 +179,11 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     def take_flush(self, is_synced: bool = False) -> Flush | None:
         """The job that folds what the journal alone has into segments; None if there is nothing. One at a time."""
-        flush = self._index.take_flush(is_synced or self._wants_sync)
-        self._is_flush_direct = self._wants_sync
-        self.wants_flush = self._wants_sync = False
-        self._in_flush, self._unflushed = self._unflushed, []
-        self._direct_in_flush = self.direct
+        flush = self._index.take_flush(is_synced or self.unconfirmed.wants_sync)
+        self.wants_flush = False
+        self.unconfirmed.flush_taken()
         if flush is None:
-            self._flush_is_done()  # what was waiting was acked, all of it
+            self.unconfirmed.flush_done()
         return flush
 
     @property
@@ -205,14 +195,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         """The job that removes them; as a flush, and not beside one."""
         return self._index.take_removal()
 
-    def _flush_is_done(self) -> None:
-        self._is_flush_direct = False
-        self._unconfirmed.extend((first, last, 0, position) for first, last, position in self._in_flush)
-        self._in_flush = []
-        self.direct_safe = self._direct_in_flush
-
     def flushed(self, flush: Flush) -> None:
-        self._flush_is_done()
+        self.unconfirmed.flush_done()
         self._index.flushed(flush)
 
     @property
@@ -299,7 +283,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         self._next = end = first + len(contents)
         self._rates.into += end - first
         if confirm:
-            self._confirm(first, end - 1)
+            self.unconfirmed.is_safe(first, end - 1)
         return range(first, end)
 
     def _write(self, run: Run, confirm: bool) -> None:
@@ -311,35 +295,20 @@ class VariableQueue(BackingQueue, RangeReadable):
             if position:
                 self._journal_position = position
         if is_direct:
-            self.wants_flush = self._wants_sync = True
-            self.direct += len(run.contents)
-            if confirm:
-                self._unflushed.append((run.first, run.end - 1, self._place.store_position if run.kind & TO_STORE else 0))
+            self.wants_flush = True
+            self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
         elif confirm and run.origin.persistent:
-            self._unconfirmed.append((run.first, run.end - 1, self._journal_position,
-                                      self._place.store_position if run.kind & TO_STORE else 0))
+            self.unconfirmed.journaled(run.first, run.end - 1, self._journal_position, self._place.store_position if run.kind & TO_STORE else 0)
         elif confirm:
-            self._confirm(run.first, run.end - 1)
+            self.unconfirmed.is_safe(run.first, run.end - 1)
 
     def _goes_directly(self, run: Run) -> bool:
         """Whether a run just published is made durable by its segment rather than by the journal."""
         return (self._reads_ahead and self.sub_queues.is_lazy and run.origin.persistent
-                and (run.body_bytes >= DIRECT_BYTES or self._wants_sync or self._is_flush_direct) and not run.kind & TO_STORE)
-
-    def _confirm(self, first: int, last: int) -> None:
-        confirmed = self._confirmed
-        if confirmed and confirmed[-1][1] == first - 1:
-            confirmed[-1] = (confirmed[-1][0], last)
-        else:
-            confirmed.append((first, last))
+                and (run.body_bytes >= DIRECT_BYTES or self.unconfirmed.wants_sync or self.unconfirmed.is_flush_direct) and not run.kind & TO_STORE)
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
-        unconfirmed = self._unconfirmed
-        while unconfirmed and unconfirmed[0][2] <= self._journal_durable and unconfirmed[0][3] <= self._store_durable:
-            first, last, _, _ = unconfirmed.popleft()
-            self._confirm(first, last)
-        confirmed, self._confirmed = self._confirmed, []
-        return confirmed
+        return self.unconfirmed.drain()
 
     def is_duplicate(self, number: int) -> Duplicate:
         return Duplicate.FRESH
@@ -667,9 +636,9 @@ class VariableQueue(BackingQueue, RangeReadable):
     # -- events
 
     def needs_timeout(self) -> Timeout:
-        if self._unconfirmed:
+        if self.unconfirmed:
             return Timeout.TIMED
-        return Timeout.IDLE if self._journal_position > self._journal_durable else Timeout.NO
+        return Timeout.IDLE if self._journal_position > self.unconfirmed.journal_durable else Timeout.NO
 
     def timeout(self) -> None:
         self._sync()
@@ -688,9 +657,9 @@ class VariableQueue(BackingQueue, RangeReadable):
     def invoke(self, owner: Any, event: Any) -> None:
         """`('journal', position)` and `('store', position)`: durable up to there."""
         if owner == 'journal':
-            self._journal_durable = max(self._journal_durable, event)
+            self.unconfirmed.journal_durable = max(self.unconfirmed.journal_durable, event)
         elif owner == 'store':
-            self._store_durable = max(self._store_durable, event)
+            self.unconfirmed.store_durable = max(self.unconfirmed.store_durable, event)
 
     def check(self) -> None:
         """QS-1 to QS-11, for tests."""

@@ -196,8 +196,8 @@ class Durability:
                 credit.spend("journal", messages)
         direct = safe = 0
         for level in self.levels.values():
-            direct += level.direct
-            safe += level.direct_safe
+            direct += level.unconfirmed.direct
+            safe += level.unconfirmed.direct_safe
         if direct > self._direct:
             credit.spend("segments", direct - self._direct)
             self._direct = direct

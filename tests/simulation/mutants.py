@@ -63,7 +63,7 @@ def confirm_before_sync() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         def drain_confirmed(self: VariableQueue) -> Any:
-            self._journal_durable = self._store_durable = 1 << 60
+            self.unconfirmed.journal_durable = self.unconfirmed.store_durable = 1 << 60
             return original(self)
 
         return drain_confirmed
