@@ -7,7 +7,7 @@ from random import Random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from warren.store.disk import RealDisk
@@ -17,6 +17,7 @@ from warren.store.message import Origin
 from warren.store.records import make_stub
 from warren.store.run import Run
 from warren.store.vhost_store import DirectLog
+from warren.store.walk_frames import walk_frames
 
 ORIGIN = Origin('x', ('k',), b'\0\0', persistent=True)
 QUEUES = (1, 2)
@@ -260,3 +261,76 @@ def test_on_a_real_disk(tmp_path):
     journal.close()
     assert len(disk.list('j')) > 3
     assert sorted(live(opened(disk).recover()[1])) == [n for n in range(2000) if n % 100 >= 90]
+
+
+class TestDamage:
+    """What is damaged is passed over; only what an append left at the very end is cut."""
+
+    def written(self, disk, batches=5):
+        journal = opened(disk)
+        for first in range(0, 10 * batches, 10):
+            DirectLog(journal).publish(1, run_of(first, 10))
+            DirectLog(journal).ack(1, [range(first, first + 5)])
+            journal.write_all()
+        return journal
+
+    @given(data=st.data())
+    @settings(max_examples=100, deadline=None)
+    def test_costs_its_frame(self, data):
+        """Whatever byte it is: the other frames are replayed, as often as there is a start, and the file stays as it is."""
+        disk = FaultyDisk()
+        disk.make_dir('j')
+        self.written(disk)
+        content = disk._names['j/000001.wal']
+        frames = list(walk_frames(disk.open('j/000001.wal')))
+        at = data.draw(st.integers(0, len(content.data) - 1))
+        content.data[at] ^= data.draw(st.integers(1, 255))
+        content.durable = bytes(content.data)
+        victim = next(number for number, part in enumerate(frames) if at < part.end)
+        was_last = victim == len(frames) - 1
+        expected = {first + number for first in range(0, 50, 10) for number in range(5, 10) if first != 10 * (victim - 1)}  # the first frame says where numbers stand
+        for _ in range(3):
+            replayed = Journal(disk, 'j').recover()
+            assert set(live(replayed[1])) == expected
+            assert was_last or replayed[1].next_number >= 50
+            assert was_last or bytes(content.data) == content.durable
+            disk.crash(Random(at))
+            content = disk._names['j/000001.wal']
+
+    def test_is_said_in_a_line(self, disk, caplog):
+        self.written(disk)
+        disk._names['j/000001.wal'].data[300] ^= 1
+        opened(disk)
+        (record,) = caplog.records
+        assert record.name == 'warren.store' and record.levelname == 'ERROR'
+        assert record.message.startswith('j/000001.wal is damaged: bytes 33 to 398; behind that 4 whole frames, which are replayed. ')
+        assert 'messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. `warren store verify DATA_DIR` says more' in record.message
+
+    def test_a_torn_tail_is_nothing_to_speak_of(self, disk, caplog):
+        """C-15: it is cut, and what is written later is found."""
+        self.written(disk)
+        disk.open('j/000001.wal').truncate(1000)
+        journal = opened(disk)
+        assert not caplog.records
+        DirectLog(journal).publish(1, run_of(60, 1))
+        journal.write_all()
+        replayed = opened(disk).recover()
+        assert sorted(live(replayed[1])) == [n for n in range(20) if n % 10 >= 5] + [60]
+
+    def test_behind_it_numbers_are_not_given_again(self, disk):
+        """What was published there is not known: what comes next must not be taken for it, whose ack may be behind."""
+        self.written(disk, 1)
+        disk._names['j/000001.wal'].data[60] ^= 1
+        journal = opened(disk)
+        DirectLog(journal).publish(1, run_of(0, 1))
+        journal.write_all()
+        disk._names['j/000001.wal'].data[60] ^= 1
+        assert opened(disk).recover()[1].next_number >= 10
+
+    def test_foreign_names_are_left_alone(self, disk, caplog):
+        self.written(disk)
+        for name in ('x.wal', '1.wal', 'notes.txt'):
+            disk.open(f'j/{name}', create=True)
+        assert len(live(opened(disk).recover()[1])) == 25
+        assert caplog.records[0].message == "j: '1.wal', 'x.wal' left alone: not the name of a file of the journal"
+        assert {'x.wal', '1.wal', 'notes.txt'} <= set(disk.list('j'))

@@ -11,6 +11,7 @@ import pytest
 
 from warren.store.disk import RealDisk
 from warren.store.faulty_disk import Crash, FaultyDisk
+from warren.store.location_index import LocationIndex
 from warren.store.store_engine import Report, StoreBroken, StoreEngine
 from warren.store.store_recovery import read_state
 
@@ -380,6 +381,51 @@ def test_flipped_byte_in_a_body(tmp_path):
     store.remove('q', [A])  # the queue does not know
     store.check()
     vhost.stop()
+
+
+@pytest.mark.parametrize('boot', ['same', 'other'])
+@pytest.mark.parametrize('at', [0, 4, 6, 7, 10, 24, 26, 40])
+def test_damage_costs_its_record(tmp_path, caplog, boot, at):
+    """Whatever byte, the size included: what is behind it is found and stays, start after start, and what is written then comes behind it all."""
+    vhost = Vhost(tmp_path, RealDisk(str(tmp_path / 'disk')))
+    vhost.start()
+    ids = [name(number) for number in range(60)]
+    vhost.store.write('q', [(message_id, message_id * 5) for message_id in ids])
+    sync(vhost.store)
+    vhost.store.abandon()
+    with open(tmp_path / 'disk/s/1.rdq', 'r+b') as file:
+        file.seek(2 * 110 + at)
+        old = file.read(1)
+        file.seek(2 * 110 + at)
+        file.write(bytes([old[0] ^ 0x15]))
+    whole = ids[:2] + ids[3:]
+    for life in range(3):
+        vhost.boot += boot == 'other'
+        store = vhost.start([*ids, B] if life else ids)
+        assert read(store, *whole) == [message_id * 5 for message_id in whole]
+        assert read(store, ids[2]) == [None]
+        if life == 0:
+            store.write('q', [(b'n' * 16, b'new')])
+            sync(store)
+        store.check()
+        store.abandon()
+    said = [record.message for record in caplog.records if 'is damaged' in record.message]
+    assert len(said) == (3 if boot == 'other' else 0)
+    assert all('s/1.rdq is damaged: bytes 220 to 329; behind that 5' in line for line in said)
+
+
+def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
+    """Its rows have no checksums; where they cannot be right the files are scanned."""
+    store = vhost.start()
+    store.write('q', [(A, b'body'), (B, b'other')])
+    sync(store)
+    vhost.kill()
+    index = LocationIndex(vhost.index)
+    index.fill(7, [(name(9), 5000, 60)])
+    index.close()
+    store = vhost.start([A, B, name(9)])
+    assert read(store, A, B) == [b'body', b'other']
+    assert 'is said to be where no file is' in caplog.text
 
 
 def test_qs_43_nothing_is_deleted_before_the_recount_is_done(vhost):
