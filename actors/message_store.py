@@ -8,6 +8,7 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | `('register', client, address)` | queue | it will write; `address` hears `stored` and `bump`; None: it wants to hear nothing |
 | `('write', client, [(id, message)])` | queue | one reference more for each; a credit for each |
 | `('remove', client, [id])` | queue | one reference less for each |
+| `('remove_between', client, first, last, keep)` | queue | the same for all with ids from `first` to `last` but those to `keep` |
 | ask `('read', id)`, ask `('read_many', [id])` | queue | the message or None; a list of such |
 | ask `('contains', id)` | queue | whether anybody refers to it |
 | ask `('missing', prefix, spans)` | queue | of the ids `prefix + number`, the numbers to which nobody refers |
@@ -27,7 +28,7 @@ A full disk confirms nothing and is tried again; a sync that failed ends the pro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ from .disk_trouble import RETRY_SECONDS, DiskTrouble
 CREDIT = (4000, 800)
 """`msg_store_credit_disc_bound`: messages."""
 
+REMOVED_AT_A_TIME = 4096
+"""Messages that one turn removes of a queue that was purged or deleted."""
 DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.001
 DWELL_BYTES = 8 << 20
@@ -92,7 +95,7 @@ class MessageStore(Process):
         self._is_syncing = self._is_collecting = self._is_dwelling = False
         self._failed_sync: SyncJob | None = None
         self._is_collection_paused = False
-        self._reading = 0
+        self._reading = self._removals = 0
         self._closers: list[Any] = []
 
     async def on_start(self, sender: Any, settings: StoreSettings) -> bool:
@@ -125,6 +128,20 @@ class MessageStore(Process):
     def on_remove(self, sender: Any, client: str, ids: list[bytes]) -> None:
         if self._engine is not None:
             self._engine.remove(client, ids)
+
+    def on_remove_between(self, sender: Any, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+        """A portion; the rest follows in a message to itself, so that others get their turn."""
+        if self._engine is None:
+            return
+        after = self._engine.remove_between(client, first, last, keep, REMOVED_AT_A_TIME)
+        if after is not None:
+            self._removals += 1
+            self.send(self.myAddress, ('go_on_removing', client, after, last, keep))
+
+    def on_go_on_removing(self, sender: Any, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+        self._removals -= 1
+        self.on_remove_between(sender, client, first, last, keep)
+        self._close_when_quiet()
 
     def on_contains(self, sender: Any, message_id: bytes) -> bool:
         return self.engine.contains(message_id)
@@ -270,7 +287,7 @@ class MessageStore(Process):
         self._close_when_quiet()
 
     def _close_when_quiet(self) -> None:
-        if self._closers and not (self._is_syncing or self._is_collecting or self._reading):
+        if self._closers and not (self._is_syncing or self._is_collecting or self._reading or self._removals):
             closers, self._closers = self._closers, []
             engine, self._engine = self.engine, None
             self.spawn(self._finish(engine, closers))

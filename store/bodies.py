@@ -13,7 +13,7 @@ Reading is done at once, where it is asked for. All else that waits for the disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from .disk import Disk
@@ -21,6 +21,7 @@ from .store_engine import FILE_LIMIT, GcJob, StoreEngine, SyncJob
 from .store_recovery import References
 
 CLIENT = 'queues'
+IDS_AT_A_TIME = 4096
 
 
 @dataclass
@@ -79,6 +80,13 @@ class StoreBodies:
     def remove(self, message_ids: Iterable[bytes]) -> None:
         """One reference less to each; unknown ids are passed over."""
         self.engine.remove(CLIENT, message_ids)
+        self._hear()
+
+    def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+        """The same for every message with an id from `first` to `last` but those to `keep`."""
+        after: bytes | None = first
+        while after is not None:
+            after = self.engine.remove_between(CLIENT, after, last, keep, IDS_AT_A_TIME)
         self._hear()
 
     def contains(self, message_id: bytes) -> bool:

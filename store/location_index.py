@@ -212,6 +212,22 @@ class LocationIndex:
                 more = cursor.next()
         return found
 
+    def between(self, first: bytes, last: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
+        """Up to about `limit` ids that are known from `first` to `last`, ascending, changes of this moment included; and the id after which there may be more."""
+        if self._reader is None:
+            self._reader = self._env.begin(self._locations)
+        committed: list[bytes] = []
+        cursor = self._reader.cursor()
+        more = cursor.set_range(first)
+        while more and cursor.key() <= last and len(committed) < limit:
+            committed.append(cursor.key())
+            more = cursor.next()
+        end = committed[-1] if len(committed) == limit else last
+        changed = {**self._frozen, **self._entries}
+        found = {message_id for message_id in committed if changed.get(message_id, True) is not None}
+        found.update(message_id for message_id, entry in changed.items() if first <= message_id <= end and entry is not None)
+        return sorted(found), end if len(committed) == limit else None
+
     def close(self, is_clean: bool = False) -> None:
         """Let go of the environment; if clean, what was committed is durable when this returns."""
         self._stop_reading()

@@ -15,7 +15,7 @@ A message's id is the queue's id and its number. Persistent bodies go to the per
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -41,6 +41,8 @@ class Bodies(Protocol):
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int: ...
 
     def remove(self, message_ids: Iterable[bytes]) -> None: ...
+
+    def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None: ...
 
     def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]: ...
 
@@ -191,9 +193,13 @@ class Placement:
             if run.kind & IN_STORE:
                 self._store(run).remove(self._ids(run))
 
-    def forget_stored(self, run: Run) -> None:
-        """A run of stubs that the index is about to forget by itself."""
-        self._store(run).remove(self._ids(run))
+    def forget_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
+        """The bodies of the messages `[start, stop)` but those to `keep` are wanted no more; which of them have one, the stores know."""
+        if self.has_bodies and start < stop:
+            first, last = (self.prefix + number.to_bytes(8, 'big') for number in (start, stop - 1))
+            kept = frozenset(self.prefix + number.to_bytes(8, 'big') for number in keep)
+            for store in (self._persistent, self._transient):
+                store.remove_between(first, last, kept)
 
 
 def recovered(run: Run, is_stored: bool) -> Run:

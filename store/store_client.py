@@ -8,7 +8,7 @@ A remove whose write has not been sent yet cancels it (section 6.10): neither is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -17,6 +17,8 @@ class Sent(NamedTuple):
 
     writes: list[tuple[bytes, bytes]]
     removes: list[bytes]
+    ranges: list[tuple[bytes, bytes, Container[bytes]]]
+    """First and last id of messages to be removed, and those of them to keep."""
 
 
 class NotLoaded(Exception):
@@ -32,6 +34,7 @@ class StoreClient:
         """Position of each write that no report has answered, in their order."""
         self._writes: dict[bytes, bytes] = {}
         self._removes: list[bytes] = []
+        self._ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
         self.has_written = False
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
@@ -54,6 +57,11 @@ class StoreClient:
                 removes.append(message_id)
             else:
                 del self._unanswered[message_id]
+
+    def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+        """Every message with an id from `first` to `last` but those to `keep`; the store finds out which there are."""
+        self.remove([message_id for message_id in self._writes if first <= message_id <= last and message_id not in keep])
+        self._ranges.append((first, last, keep))
 
     def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]:
         """Only of what was written and not sent yet."""
@@ -78,8 +86,8 @@ class StoreClient:
 
     def take(self) -> Sent | None:
         """What has gathered since the last call; None if nothing has."""
-        if not self._writes and not self._removes:
+        if not self._writes and not self._removes and not self._ranges:
             return None
-        sent = Sent(list(self._writes.items()), self._removes)
-        self._writes, self._removes = {}, []
+        sent = Sent(list(self._writes.items()), self._removes, self._ranges)
+        self._writes, self._removes, self._ranges = {}, [], []
         return sent

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -274,6 +274,14 @@ class StoreEngine:
                     self._cache.pop(message_id, None)
         if ignored:
             self._report(client, 'ignored', ignored)
+
+    def remove_between(self, client: str, first: bytes, last: bytes, keep: Container[bytes], limit: int) -> bytes | None:
+        """`remove` each message with an id from `first` to `last` but those to `keep`: a portion of about `limit`. Returns where to go on, None at the end."""
+        found, end = self._index.between(first, last, limit)
+        highest = last if end is None else end
+        waiting = [message_id for message_id in self._waiting if first <= message_id <= highest]
+        self.remove(client, [message_id for message_id in {**dict.fromkeys(found), **dict.fromkeys(waiting)} if message_id not in keep])
+        return None if end is None else end + bytes(1)
 
     def contains(self, message_id: bytes) -> bool:
         """Whether any queue refers to it."""

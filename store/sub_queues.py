@@ -344,11 +344,6 @@ class SubQueues:
         stop = min(last + 1, self.delta.start) if self.delta.count and first < self.delta.start else last + 1
         return chain.from_iterable(from_number(queue.runs, first) for queue in (self.q4, self.q3, self.q2, self.q1)), stop
 
-    def delta_entries(self) -> Iterator[Entries]:
-        """Runs of delta as the index has them, without pending ones."""
-        for run in self.in_order(self.delta.start, self.delta.end - 1):
-            yield Entries(run, bool(run.kind & TO_STORE))
-
     def clear(self) -> None:
         for queue in (self.q1, self.q2, self.q3, self.q4):
             queue.clear()

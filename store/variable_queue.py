@@ -157,9 +157,7 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     def delete_and_terminate(self) -> None:
         """With `reads_ahead` the files stay for `delete_files`."""
-        if self._place.has_bodies:
-            self.purge()
-            self.purge_acks()
+        self._place.forget_between(0, self._next)
         self._index.forget()
         self.sub_queues.clear()
         self._pending.clear()
@@ -447,17 +445,14 @@ class VariableQueue(BackingQueue, RangeReadable):
         return known
 
     def purge(self) -> int:
-        """Delta is not read unless bodies in a store must be found."""
+        """Delta is not read."""
         sub = self.sub_queues
         count = len(sub)
         for queue in self._queues():
             self._place.forget(queue.runs)
         if sub.delta.count:
-            if self._place.has_bodies:
-                for run, is_stored in sub.delta_entries():
-                    if is_stored:
-                        self._place.forget_stored(run)
             keep = [run.first + index for run, index in self._pending.slots()]
+            self._place.forget_between(sub.delta.start, sub.delta.end, keep)
             self._index.ack_between(sub.delta.start, sub.delta.end, keep)
         sub.clear()
         return count

@@ -216,6 +216,8 @@ class Durability:
                 credit.spend(name, len(sent.writes))
             if sent.removes:
                 queue.send(address, ("remove", self.client, sent.removes))
+            for first, last, keep in sent.ranges:
+                queue.send(address, ("remove_between", self.client, first, last, keep))
 
     def durable(self, position: int) -> None:
         # A body that was removed before it was sent is answered for as well, and no store comes to say so.

@@ -510,3 +510,30 @@ def test_index_beside_the_data_files(tmp_path, is_durable):
         sync(store)
         store.detach('q')
         store.close()
+
+
+def test_removing_a_queues_messages_in_portions(tmp_path):
+    """A purge: what waits, what is on its way, what is on disk and what is left by earlier portions; others' messages and those to keep stay."""
+    engine = StoreEngine(FaultyDisk(), 's', str(tmp_path / 'index'))
+    engine.recover(None, lambda: ())
+    engine.register('q')
+    ids = [queue.to_bytes(8, 'big') + number.to_bytes(8, 'big') for queue in (1, 2, 3) for number in range(40)]
+    engine.write('q', [(message_id, b'body') for message_id in ids[0::3]])
+    job = engine.take_sync()
+    job.run()
+    engine.finish_sync(job)
+    engine.write('q', [(message_id, b'body') for message_id in ids[1::3]])
+    job = engine.take_sync()
+    job.run()
+    engine.write('q', [(message_id, b'body') for message_id in ids[2::3]])
+    first, last = ids[40], ids[79]
+    keep = {ids[45], ids[46], ids[47]}
+    at, portions = first, 0
+    while at is not None:
+        at = engine.remove_between('q', at, last, keep, 10)
+        portions += 1
+    assert portions > 2
+    assert [message_id for message_id in ids if engine.contains(message_id)] == [*ids[:40], *sorted(keep), *ids[80:]]
+    engine.finish_sync(job)
+    engine.check()
+    engine.abandon()
