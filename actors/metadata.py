@@ -50,6 +50,7 @@ from .exchange_types import EXCHANGE_TYPES, Binding, check_binding
 from .group_commit import GroupCommit
 from .info_items import binding_items, exchange_items, queue_items
 from .restart_waits import RestartWaits
+from .restarts import is_fault
 from .routing import ExchangeRow, QueueRow, Removed
 from .storage import StorageError
 
@@ -128,6 +129,8 @@ class Metadata(Process):
             try:
                 self.supervisors[name], rows = await self.ask(self.node, ("start_vhost", name, rows))
             except ProcessError as error:
+                if isinstance(error, ProcessDown) and not is_fault(str(error)):
+                    raise  # the node is ending
                 log.error("vhost '%s' is down: %s", name, error)
                 rows = [replace(row, state="stopped") for row in rows]
             for row in rows:

@@ -15,7 +15,6 @@ from .lease import Lease
 from .location_index import Changes, LocationIndex
 from .rdq_file import file_name, record
 
-
 RESERVED = 16 << 20
 """What a file will mostly hold."""
 

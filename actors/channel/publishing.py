@@ -136,6 +136,7 @@ class Publisher:
         outgoing, self.outgoing = self.outgoing, {}
         spend = channel.credit.spend
         for queue_id, (row, entries) in outgoing.items():
+            row = channel.queues.get(queue_id, row)     # what a transaction held back was routed to a process that may have been restarted since
             spend(queue_id, sum([len(entry[1]) for entry in entries]))
             channel.send(row.address, ("publish", channel.channel_id, entries))
 
