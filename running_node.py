@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,10 @@ from .runtime.loop_base import LoopBase
 from .runtime.outside import OutsideClient
 from .settings import Settings
 from .store.data_dir import DataDirError, claim
+from .store.disk import RealDisk
+from .store.progress import NO_PROGRESS, Progress
+
+log = logging.getLogger("warren.node")
 
 #: Seconds a call on the node may take before it is given up as hanging; no call comes near it.
 CALL_TIMEOUT = 30.0
@@ -60,28 +65,56 @@ class DataDirUnusable(StartError):
     """It is the data directory that keeps the broker from starting."""
 
 
+class StartInterrupted(Exception):
+    """`interrupt` came before it was ready."""
+
+
+class _ForSomebody(Progress):
+    """Ends the work in other threads when the node has ended in the middle of it."""
+
+    def __init__(self, base: LoopBase, progress: Progress):
+        self._base = base
+        self.enter, self.begin, self.leave = progress.enter, progress.begin, progress.leave  # type: ignore[method-assign]
+        self._advance = progress.advance
+
+    def advance(self, size: int) -> None:
+        if self._base.is_closed():
+            raise StartInterrupted
+        self._advance(size)
+
+
 class RunningNode:
     """Made by starting it: `host` and `port` accept connections from then on, and so does `tls_port` unless it is None. Raises `StartError` when it
     cannot listen there or use its data directory,
     which is its own from before it starts until everything in it has ended.
     `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes.
 
-    With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something.
+    With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something. `on_begin` is given
+    it before it recovers what its data directory has, which may take long: `interrupt` ends that too, with `StartInterrupted`. `progress` hears how far it is.
     """
 
-    def __init__(self, settings: Settings, thread: bool = True, extensions: Extensions = NO_EXTENSIONS):
+    def __init__(
+        self,
+        settings: Settings,
+        thread: bool = True,
+        extensions: Extensions = NO_EXTENSIONS,
+        progress: Progress = NO_PROGRESS,
+        on_begin: Callable[[RunningNode], None] = lambda node: None,
+    ):
         self._stop_timeout = settings.stop_timeout / 1000
         try:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
         except DataDirError as error:
             raise DataDirUnusable(str(error)) from None
         self._base = LoopBase(thread=thread, shutdown_seconds=SHUTDOWN_SECONDS)
+        self._is_interrupted = False
         try:
+            on_begin(self)
             system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
             self._address = system.createActor(NodeSupervisor)
             # With a data directory it takes as long as what is there takes to be recovered: a node that gave up would give up again at every start.
-            facts = self._ask(self._address, ("start", settings, extensions), CALL_TIMEOUT if self._claim is None else None)
+            facts = self._ask(self._address, ("start", settings, extensions, RealDisk, None, _ForSomebody(self._base, progress)), CALL_TIMEOUT if self._claim is None else None)
         except ListenError as error:
             self._end()
             raise StartError(str(error), error.errno, error.port) from None
@@ -91,6 +124,11 @@ class RunningNode:
         except TlsError as error:
             self._end()
             raise StartError(str(error)) from None
+        except ProcessTimeout:
+            self._end()
+            if self._is_interrupted:
+                raise StartInterrupted from None
+            raise
         except BaseException:
             self._end()
             raise
@@ -111,9 +149,14 @@ class RunningNode:
             self._end()
 
     def _end(self) -> None:
-        self._base.shutdown()
-        if self._claim is not None:
+        has_ended = self._base.shutdown()
+        if self._claim is None:
+            return
+        if has_ended:
             self._claim.release()
+        else:
+            # Another broker must not come in while a thread of this one may still write.
+            log.error("data directory '%s' stays in use until this process ends: the disk does not answer", self._claim.directory.path)
 
     def run_until_interrupted(self) -> None:
         """Run on the calling thread until `interrupt`. Raises ProcessDown if the node ends by itself."""
@@ -121,7 +164,8 @@ class RunningNode:
             self._client.ask(self._address, ("await_end",))
 
     def interrupt(self) -> None:
-        """End `run_until_interrupted`; may be called from a signal handler."""
+        """End the start or `run_until_interrupted`; may be called from a signal handler."""
+        self._is_interrupted = True
         # By way of the loop's inbox, so that a signal that comes just before it runs is not lost.
         self._base.post(self._base.stop)
 

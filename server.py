@@ -17,9 +17,10 @@ from types import FrameType
 from typing import Any
 
 from .limits import shown_size
-from .running_node import RunningNode, StartError
+from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
 from .settings import Settings
+from .store.progress import NO_PROGRESS, Progress
 from .version import __version__
 
 log = logging.getLogger("warren.server")
@@ -31,20 +32,23 @@ class ServerDied(Exception):
     """The broker ended although nobody asked it to."""
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
-    """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted.
+def serve(settings: Settings, on_ready: Callable[[str], None], progress: Progress = NO_PROGRESS) -> None:
+    """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted; `progress` hears how far recovery is until then.
 
     Raises `StartError` if it cannot start, `ServerDied` if it fails later. Ends the process with code 130 on a second signal.
     """
+    signals = _Signals()
     try:
-        node = RunningNode(settings, thread=False)
+        node = RunningNode(settings, thread=False, progress=progress, on_begin=signals.watch)
+    except StartInterrupted:
+        log.info("stopped on %s while it was starting", signals.first)
+        return
     except StartError as error:
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
         if not holder:
             raise
         raise StartError(f"{error}. The port is held by {holder}.", error.errno, error.port) from None
     _calm_garbage_collector()
-    signals = _Signals(node)
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port))
     try:
         node.run_until_interrupted()
@@ -112,18 +116,25 @@ def configure_logging(level: str) -> None:
 class _Signals:
     """The first signal interrupts the node, the second ends the process."""
 
-    def __init__(self, node: RunningNode):
-        self.node = node
-        self.first = "request"
+    def __init__(self) -> None:
+        self._node: RunningNode | None = None
+        self.first = ""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.received)
 
+    def watch(self, node: RunningNode) -> None:
+        """This is the node; one signal may have come already."""
+        self._node = node
+        if self.first:
+            node.interrupt()
+
     def received(self, number: int, _frame: FrameType | None) -> None:
-        if self.first != "request":
+        if self.first:
             # Whatever hangs may hang in an exit handler as well.
             os._exit(130)
         self.first = signal.Signals(number).name
-        self.node.interrupt()
+        if self._node is not None:
+            self._node.interrupt()
 
 
 def port_holder(port: int) -> str:

@@ -1,6 +1,7 @@
 """`warren start`: a broker in the foreground."""
 
 import os
+import sys
 import tomllib
 from pathlib import Path
 
@@ -42,10 +43,12 @@ def start(port: int | None, host: str | None, config: str | None, data_dir: str 
     # Here, not above: help texts and wrong settings need no broker loaded.
     from ..running_node import DataDirUnusable, StartError
     from ..server import ServerDied, configure_logging, serve
+    from .recovery_bar import recovery_progress
 
     configure_logging(log_level)
     try:
-        serve(settings, on_ready=lambda report: click.echo(report))
+        with recovery_progress(sys.stderr) as progress:
+            serve(settings, lambda report: click.echo(report), progress)
     except DataDirUnusable as error:
         raise Failure(f"{error}. On the command line: {WAY_OUT}", EX_CONFIG) from error
     except StartError as error:

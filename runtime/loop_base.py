@@ -103,6 +103,7 @@ class LoopBase(ActorBase):
         self._stopping = False  # leave run()
         self._shutdown_wanted = False  # and end everything
         self._closed = False
+        self._has_ended_whole = False
         self._ended = threading.Event()
         self._running = threading.Lock()  # held by whoever acts in the system: the loop, or a call while none runs
         self._runner: int | None = None  # ident of the thread that runs the loop, if one does
@@ -277,6 +278,10 @@ class LoopBase(ActorBase):
     def is_running(self) -> bool:
         return self._runner is not None
 
+    def is_closed(self) -> bool:
+        """Every actor has ended; threads may still be at work for nobody."""
+        return self._closed
+
     def busy_with(self) -> str:
         """What there is to do at this moment, in words; empty if nothing is. Call it on the loop: `base.call(base.busy_with)`.
 
@@ -316,20 +321,21 @@ class LoopBase(ActorBase):
         self._shutdown_wanted = True
         self.stop()
 
-    def shutdown(self) -> None:
-        """End every actor, then threads and descriptors. Takes at most about `shutdown_seconds`; idempotent.
+    def shutdown(self) -> bool:
+        """End every actor, then threads and descriptors. Takes at most about `shutdown_seconds`; idempotent. True if nothing of it runs any more.
 
         On the loop itself it only asks for that, as an actor cannot wait for its own end.
         """
         self.request_shutdown()
         if self.is_running_here():
-            return
+            return False
         if self._thread is None and not self.is_running():
             self._run(None, None)
         if not self._ended.wait(self._shutdown_seconds * 2 + 1):
             log.error("%s: an actor does not return from a handler; its thread is left behind", self.name)
         elif self._thread is not None:
             self._thread.join()
+        return self._has_ended_whole
 
     def _thread_main(self, started: threading.Event) -> None:
         self.post(started.set)
@@ -354,7 +360,8 @@ class LoopBase(ActorBase):
             log.warning("%s did not end in time and is killed", cell.address)
             self.end(cell, "killed")
         self._closed = True
-        if not self._pool.close(max(0.0, deadline - time.monotonic())):
+        self._has_ended_whole = self._pool.close(max(0.0, deadline - time.monotonic()))
+        if not self._has_ended_whole:
             log.error("%s: a blocking call does not return; its thread is left behind", self.name)
         for port in [port for port in list(self.cells.values()) if isinstance(port, Port)]:
             port.fail("shutdown")

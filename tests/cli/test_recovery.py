@@ -1,0 +1,141 @@
+"""`warren start` on a data directory with much to look through: a bar on a terminal, a line in a log, and signals that do not have to wait for it."""
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from warren import Broker
+
+MESSAGES = 5
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """One queue with messages in segments and in the message store, left as by a kill."""
+    path = tmp_path / "data"
+    with Broker(data_dir=path) as broker:
+        broker.declare_queue("kept", durable=True)
+        for number in range(MESSAGES):
+            broker.publish(b"x" * (100 if number % 2 else 10_000), "kept", delivery_mode=2)
+    (vhost,) = (path / "vhosts").iterdir()
+    # Without what only a clean stop leaves, and as if the machine had been off: then the message store scans all its files.
+    shutil.rmtree(vhost / "recovery")
+    (vhost / "msg_store_persistent" / "state").unlink()
+    return path
+
+
+def start(data_dir, spoiled="", **options):
+    """`warren start`, after `spoiled`, a piece of Python."""
+    program = f"import sys, time\n{spoiled}\nfrom warren.cli.main import main\nsys.argv[1:] = ['start', '--port', '0', '--data-dir', {str(data_dir)!r}]\nmain()"
+    return subprocess.Popen([sys.executable, "-c", program], cwd="/", **options)
+
+
+AT_ONCE = "from warren.cli import recovery_bar; recovery_bar.SHOWN_FROM = recovery_bar.BETWEEN = 0\n"
+SAID = "from warren.actors import vhost; vhost.SAID_FROM = 0\n"
+
+
+def shown(terminal, process):
+    """What the terminal shows until the broker runs and is stopped."""
+    seen = b""
+    while b"SIGTERM to process" not in seen:
+        seen += os.read(terminal, 10_000)
+    process.terminate()
+    assert process.wait(10) == 0
+    return seen.decode()
+
+
+def test_a_terminal_shows_a_bar_for_each_phase(data_dir):
+    terminal, screen = pty.openpty()
+    try:
+        with start(data_dir, AT_ONCE + SAID, stdout=screen, stderr=screen) as process:
+            seen = shown(terminal, process)
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    lines = seen.split("\n")
+    for phase in ("queue indexes", "message store"):
+        bar = next(line for line in lines if phase in line)
+        assert re.search(rf"\r\x1b\[Kvhost '/': {phase}  \[#+\]  100%\s*$", bar), bar
+    assert seen.index("queue indexes") < seen.index("message store") < seen.index(f"recovered {MESSAGES} messages") < seen.index("listening")
+    assert "?25l" not in seen  # the cursor is never hidden
+
+
+def test_what_takes_no_second_is_not_shown(data_dir):
+    terminal, screen = pty.openpty()
+    try:
+        with start(data_dir, stdout=screen, stderr=screen) as process:
+            seen = shown(terminal, process)
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    assert "queue indexes" not in seen and "messages in" not in seen
+
+
+def test_a_line_of_the_log_takes_the_place_of_the_bar(data_dir):
+    logs = "import logging\nfrom warren.cli.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
+    logs += "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
+    terminal, screen = pty.openpty()
+    try:
+        with start(data_dir, AT_ONCE + logs, stdout=screen, stderr=screen) as process:
+            seen = shown(terminal, process)
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    assert re.search(r"queue indexes  \[#+\]  100%\s*\r\x1b\[K\S+ \S+ WARNING test: in between", seen)
+
+
+def test_a_log_has_a_line_and_no_bar(data_dir):
+    with start(data_dir, AT_ONCE + SAID, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while "stop " not in process.stdout.readline():
+            pass
+        process.terminate()
+        _, said = process.communicate(timeout=10)
+    assert re.search(rf"vhost '/': recovered {MESSAGES} messages in 1 queues in \d+\.\d s, after an unclean stop\n", said)
+    assert "queue indexes" not in said
+    with start(data_dir, SAID, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while "stop " not in process.stdout.readline():
+            pass
+        process.terminate()
+        assert f"recovered {MESSAGES} messages in 1 queues in 0.0 s, after a clean stop" in re.sub(r"0\.\d s", "0.0 s", process.communicate(timeout=10)[1])
+
+
+def slow_scan(seconds):
+    return (
+        "from warren.store import queue_index; was = queue_index.scan_segment\n"
+        f"queue_index.scan_segment = lambda *a: (print('scanning', flush=True), time.sleep({seconds}), was(*a))[2]\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_recovery_and_the_next_start_finds_everything(data_dir, number):
+    with start(data_dir, slow_scan(0.3), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "scanning\n"
+        process.send_signal(number)
+        out, said = process.communicate(timeout=10)
+    assert (process.returncode, out) == (0, "")
+    assert f"stopped on {number.name} while it was starting" in said
+    assert not re.search("Traceback|ERROR|WARNING", said), said
+    with Broker(data_dir=data_dir) as broker:
+        assert broker.queue("kept").messages == MESSAGES
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody_who_wants_to_end_it(data_dir):
+    with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "scanning\n"
+        process.terminate()
+        said = process.communicate(timeout=10)[1]
+    assert process.returncode == 0
+    assert "Traceback" not in said
+    with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "scanning\n"
+        while process.poll() is None:
+            process.terminate()
+            time.sleep(0.05)
+    assert process.returncode == 130
