@@ -43,7 +43,8 @@ class Link:
         world = self._world
         delay = world.delay(self.max_delay)
         now = world.time
-        if not delay and lane.last_arrival < now:
+        # Between two steps of the world something may be due that has not arrived yet, and must do so first.
+        if not delay and lane.last_arrival < now and not world.is_behind():
             arrive(*args)
             return
         lane.last_arrival = due = max(now + delay, lane.last_arrival)

@@ -114,6 +114,10 @@ class SimWorld:
         """Let time pass in which nobody gets to do anything: the whole world was busy elsewhere."""
         self.time += seconds
 
+    def is_behind(self) -> bool:
+        """Whether something of `at` is due and not done yet: time has moved on, and no step has begun."""
+        return bool(self._events) and self._events[0][0] <= self.time
+
     # -- choices -----------------------------------------------------------------------------------
 
     def chance(self, one_in: int) -> bool:

@@ -24,13 +24,13 @@ from ..store.variable_queue import VariableQueue
 from ..store.vhost_dir import PERSISTENT, TRANSIENT
 from .book import Broken
 
-#: Sender, its credit, and the receiver's name in it; receiver, its credit, and the sender's name in it; messages on the way, and grants.
-Pair = tuple[str, CreditFlow, Any, str, CreditFlow, Any, int, int]
+#: Sender, its credit, and the receiver's name in it; receiver, its credit, and the sender's name in it; messages on the way, and grants; whether it is in transactions.
+Pair = tuple[str, CreditFlow, Any, str, CreditFlow, Any, int, int, bool]
 
 
 def check_credit(base: SimBase) -> None:
     """Raises Broken if credit was lost or made, or a mailbox overflows."""
-    for sender, spent, there, receiver, taken, here, unread, granted in _pairs(base):
+    for sender, spent, there, receiver, taken, here, unread, granted, is_commit in _pairs(base):
         initial, more = spent._pair_of(there)
         if not initial:
             continue
@@ -41,7 +41,8 @@ def check_credit(base: SimBase) -> None:
                 f" + {taken.deferred(here)} kept back + {granted} granted on the way = {total}, not {initial}"
             )
         bound = initial if there == here or here == CONNECTION else 2 * initial
-        if receiver.startswith(("channel", "queue")) and unread > bound:
+        # What a transaction commits goes to its queues at once, however much it is.
+        if receiver.startswith(("channel", "queue")) and unread > bound and not is_commit:
             raise Broken(f"{unread} messages of {sender} wait for {receiver}; there may be {bound}")
 
 
@@ -65,7 +66,7 @@ def _of_connection(cell: Any, connection: Connection) -> Iterator[Pair]:
         unread = channel.taken + _credited(channel.backlog)
         unread += sum(_credited(message[1]) for message in _letters(receiver, "input")) + _credited(entry.events)
         granted = _granted(cell, entry.channel_id)
-        yield f"connection {connection.name}", connection.credit, entry.channel_id, f"channel {channel.name}", channel.credit, CONNECTION, unread, granted
+        yield f"connection {connection.name}", connection.credit, entry.channel_id, f"channel {channel.name}", channel.credit, CONNECTION, unread, granted, False
 
 
 def _cell_at(address: Any) -> Any:
@@ -96,7 +97,7 @@ def _of_channel(cell: Any, channel: Channel) -> Iterator[Pair]:
         waiting = [entries for _, one, entries in queue.intake.late if one == name]
         waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
         unread = sum(len(entry[1]) for entries in waiting for entry in entries)
-        yield f"channel {channel.name}", channel.credit, queue_id, f"queue '{row.name}'", queue.credit, name, unread, _granted(cell, queue_id)
+        yield f"channel {channel.name}", channel.credit, queue_id, f"queue '{row.name}'", queue.credit, name, unread, _granted(cell, queue_id), channel.publisher.transaction is not None
 
 
 def _of_queue(cell: Any, queue: Queue) -> Iterator[Pair]:
@@ -108,13 +109,13 @@ def _of_queue(cell: Any, queue: Queue) -> Iterator[Pair]:
     if journal is not None and not journal._is_committing and durability.number in journal._addresses:
         unread = journal._waiting.get(durability.number, (0, 0))[1]
         unread += sum(part.messages for message in _letters(receiver, "append") if message[1] == durability.number for part in message[2])
-        yield name, queue.credit, "journal", "the journal", journal._credit, durability.number, unread, _granted(cell, "journal")
+        yield name, queue.credit, "journal", "the journal", journal._credit, durability.number, unread, _granted(cell, "journal"), False
     for which, address in ((PERSISTENT, storage.persistent), (TRANSIENT, storage.transient)):
         receiver = _cell_at(address)
         store: MessageStore | None = receiver.actor if receiver is not None else None
         if store is not None and durability.client in store._addresses:
             unread = sum(len(message[2]) for message in _letters(receiver, "write") if message[1] == durability.client)
-            yield name, queue.credit, which, which, store._credit, durability.client, unread, _granted(cell, which)
+            yield name, queue.credit, which, which, store._credit, durability.client, unread, _granted(cell, which), False
 
 
 # -- at rest ---------------------------------------------------------------------------------------------
