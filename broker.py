@@ -7,7 +7,7 @@
         broker.get("orders").body              # b'hello'
 
 `start` returns when the port accepts connections; `stop` closes every connection with 320 CONNECTION_FORCED and ends the broker's thread.
-Brokers share nothing: as many as you like in one process. Everything is kept in memory and gone after `stop`.
+Brokers share nothing: as many as you like in one process. Everything is kept in memory and gone after `stop`; with `data_dir="…"` what is durable is there again at the next start.
 
 All methods may be called from any thread. They wait for the broker's own thread, typically well under a millisecond, so asyncio code may
 call them directly; only `wait_idle` can take long, and belongs in `asyncio.to_thread`. What the broker refuses is raised as `BrokerError`
@@ -38,9 +38,11 @@ class Broker:
     """A broker on a port of its own, in a background thread of this process.
 
     `port` 0 lets the operating system choose; further keywords are those of `Settings`. Use it with `with` or `async with`, or call `start` and `stop`.
-    A stopped broker may be started again and is then empty. `extensions` are objects of the classes in `warren.actors.extensions`, which see and may change what it does.
+    A stopped broker may be started again; without a `data_dir` it is then empty. `extensions` are objects of the classes in `warren.actors.extensions`, which see
+    and may change what it does.
 
-    Raises `SettingsError` when made with a wrong setting, `ExtensionError` for extensions that cannot be used together, and `StartError` from `start` when it cannot listen.
+    Raises `SettingsError` when made with a wrong setting, `ExtensionError` for extensions that cannot be used together, and `StartError` from `start` when it cannot listen or use
+    its data directory.
     """
 
     def __init__(self, port: int = 0, host: str = "127.0.0.1", *, extensions: Iterable[object] = (), **settings: Any):
@@ -52,14 +54,16 @@ class Broker:
     # -- life -----------------------------------------------------------------------------------------------------------------
 
     def start(self) -> Broker:
-        """Start listening; returns when connections are accepted. Does nothing if it is running."""
+        """Start listening; returns when connections are accepted, and what its data directory holds is there. Does nothing if it is running."""
         with self._changing:
             if self._running is None:
                 self._running = RunningNode(self.settings, extensions=self._extensions)
         return self
 
     def stop(self) -> None:
-        """Close all connections (320 CONNECTION_FORCED), end the thread and free the port. Takes at most about `stop_timeout`; does nothing if it is not running."""
+        """Close all connections (320 CONNECTION_FORCED), end the thread and free the port. Does nothing if it is not running.
+
+        Takes at most about `stop_timeout`, and with a data directory as long as it takes to put everything in its place there."""
         with self._changing:
             node, self._running = self._running, None
             if node is not None:

@@ -121,7 +121,7 @@ class RunningNode:
         except StorageError as error:
             self._end()
             raise DataDirUnusable(str(error)) from None
-        except TlsError as error:
+        except (TlsError, BrokerError) as error:
             self._end()
             raise StartError(str(error)) from None
         except ProcessTimeout:

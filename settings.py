@@ -119,7 +119,7 @@ class Settings:
         0.4, "memory above which publishers are blocked: a share of what there is, or a size such as `\"2GB\"` or `\"512MiB\"`", read=read_watermark
     )
     vm_memory_high_watermark_paging_ratio: float = setting(
-        0.5, "share of the watermark above which messages move to disk; of no effect while all are kept in memory", above=0.0
+        0.5, "share of the watermark above which messages move to disk, with a `data_dir`; without one all stay in memory", above=0.0
     )
     total_memory_available_override_value: int | str | None = setting(
         None, "bytes or size: memory to assume instead of what machine and control group say", read=read_size, optional=True

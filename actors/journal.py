@@ -30,13 +30,14 @@ from typing import Any
 from ..runtime.credit import CreditFlow
 from ..runtime.errors import ProcessDown
 from ..runtime.process import Process
-from ..store.disk import Disk
+from ..store.disk import REFUSALS, Disk
 from ..store.journal import FILE_LIMIT, Batch, Replayed
 from ..store.journal import Journal as JournalFiles
 from ..store.log_writer import Gathered, LogWriter
 from ..store.queue_index import QueueIndex
 from ..store.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from .disk_trouble import RETRY_SECONDS, DiskTrouble
+from .storage import StorageError
 
 CREDIT = (4000, 800)
 """Messages that a queue may have on their way to the disk."""
@@ -83,7 +84,10 @@ class Journal(Process):
         self._settings = settings
         self._trouble = DiskTrouble(self, settings.alarms, f"the journal of vhost '{settings.vhost}'", 'commit')
         files = JournalFiles(settings.disk, JOURNAL, settings.file_limit)
-        found = await self.run_blocking(files.recover)
+        try:
+            found = await self.run_blocking(files.recover)
+        except REFUSALS as error:
+            raise StorageError(f'its journal cannot be opened: {error}') from error
         self._files = files
         self._replayed = {number: replayed for number, replayed in found.items() if number >> LEVEL_BITS in settings.queues}
         self._absent = {number >> LEVEL_BITS for number in self._replayed}

@@ -34,10 +34,11 @@ from typing import Any
 
 from ..runtime.credit import CreditFlow
 from ..runtime.process import Process
-from ..store.disk import Disk
+from ..store.disk import REFUSALS, Disk
 from ..store.progress import NO_PROGRESS, Progress
 from ..store.store_engine import FILE_LIMIT, GcJob, ReadJob, StoreEngine, SyncJob
 from .disk_trouble import RETRY_SECONDS, DiskTrouble
+from .storage import StorageError
 
 CREDIT = (4000, 800)
 """`msg_store_credit_disc_bound`: messages."""
@@ -102,7 +103,10 @@ class MessageStore(Process):
         self._name = settings.name
         self._trouble = DiskTrouble(self, settings.alarms, f'{settings.name} in {settings.root}', 'sync')
         engine = StoreEngine(settings.disk, settings.name, f'{settings.root}/{settings.name}/index', settings.is_durable, settings.file_limit, settings.boot_id)
-        is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references, settings.progress)
+        try:
+            is_clean = await self.run_blocking(engine.recover, settings.clients, settings.references, settings.progress)
+        except REFUSALS as error:
+            raise StorageError(f'{settings.name} cannot be opened: {error}') from error
         self._engine = engine
         self._is_open = True
         return is_clean

@@ -62,8 +62,8 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings, extensions, open_disk, boot_id, progress) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient, 'memory': the memory
-                                       monitor's status}; ListenError, TlsError, StorageError.
+    ('start', settings, extensions, open_disk, boot_id, progress) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient,
+                                       'memory': the memory monitor's status}; ListenError, TlsError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError

@@ -1,4 +1,4 @@
-"""What the node says when its data directory cannot be used."""
+"""What a node says when its data directory, or that of one of its virtual hosts, cannot be used."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..runtime.errors import ProcessError
 
 
 class StorageError(ProcessError):
-    """The node cannot start on its data directory; the text says what, why and the way out."""
+    """It cannot start on its data directory; the text says what, why and the way out."""

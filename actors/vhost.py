@@ -16,7 +16,7 @@ from typing import Any
 
 from ..runtime.process import Process
 from ..store.data_dir import DataDir, queue_number
-from ..store.disk import Disk
+from ..store.disk import REFUSALS, Disk
 from ..store.log_writer import LogWriter
 from ..store.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..store.vhost_dir import PERSISTENT, TRANSIENT, FoundVhost, index_bytes, leave_vhost, open_vhost, queue_directory
@@ -26,6 +26,7 @@ from .message_store import MessageStore, StoreSettings
 from .queue.durability import VhostStorage
 from .queue_supervisor import QueueSupervisor
 from .routing import QueueRow
+from .storage import StorageError
 
 log = logging.getLogger("warren.vhost")
 
@@ -36,7 +37,7 @@ SAID_FROM = 1.0  # s; a recovery that takes no longer is not worth a line
 
 class VhostSupervisor(Process):
     """
-    ('start', context, name, rows)  -> (address of the queue supervisor, rows): the durable queues there were, as they are now
+    ('start', context, name, rows)  -> (address of the queue supervisor, rows): the durable queues there were, as they are now; StorageError, and then it ends
     ('terminate',)                  -> None; everything is kept for the next start
     ('await_end',)                  never answered: the asker gets ProcessDown when this process ends
     """
@@ -53,7 +54,12 @@ class VhostSupervisor(Process):
         if context.settings.data_dir is None:
             self.send(self.queues, ("start", context, None))
             return self.queues, rows
-        return self.queues, await self._recover(rows)
+        try:
+            return self.queues, await self._recover(rows)
+        except (StorageError, *REFUSALS) as error:
+            self.stop("its data directory cannot be used")
+            raise StorageError(f"vhost '{name}' cannot use '{DataDir(context.settings.data_dir).vhost(name)}': {error}. "
+                               "Nothing is lost: see to that disk, and start the broker again") from error
 
     async def _recover(self, rows: list[QueueRow]) -> list[QueueRow]:
         context, name, progress = self.context, self.name, self.context.progress

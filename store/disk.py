@@ -18,6 +18,11 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+import lmdb
+
+REFUSALS = (OSError, lmdb.Error)
+"""What a disk says that is full, read-only or broken, to files and to LMDB."""
+
 WRITEV_MOST = 1024
 """IOV_MAX of Linux."""
 

@@ -62,12 +62,17 @@ def read_terms(path: str) -> dict[int, dict[str, Any]]:
 
 
 def take_terms(path: str) -> dict[int, dict[str, Any]]:
-    """What `take_all` says of the environment at `path`; one that is damaged is thrown away, and there are none. Waits for the disk."""
+    """What `take_all` says of the environment at `path`; one that is damaged is thrown away, and there are none. Waits for the disk.
+
+    Raises lmdb.DiskError on a full one.
+    """
     try:
         # LMDB would end the process at a damaged file.
         if os.path.exists(f'{path}/data.mdb'):
             check_file(f'{path}/data.mdb')
         return _taken(path)
+    except lmdb.DiskError:
+        raise  # no room: it is as good as it was
     except (DamagedFile, DamagedTerms, lmdb.Error) as error:
         log.warning('%s is damaged: %s. It is thrown away: the last stop counts as unclean, so that all is looked through, and nothing is lost by it. %s', path, error, VERIFY)
     shutil.rmtree(path)

@@ -1,12 +1,13 @@
-"""A node whose disk takes its time to stop: it is waited for, not for ever, and nobody else gets at the directory before it has answered."""
+"""A node whose disk refuses at its start, or takes its time at its stop: that is waited for, not for ever, and nobody else gets at the directory before it has answered."""
 
 import threading
 
 import pytest
 
 from warren import Broker, running_node
-from warren.broker import StartError
-from warren.store import vhost_dir
+from warren.actors import journal, message_store
+from warren.broker import BrokerError, StartError
+from warren.store import recovery_terms, vhost_dir
 
 
 @pytest.fixture
@@ -41,3 +42,57 @@ def test_a_directory_is_not_let_go_while_the_disk_may_still_write(tmp_path, gate
     assert f"data directory '{tmp_path}' stays in use until this process ends: the disk does not answer" in caplog.text
     with pytest.raises(StartError, match="is in use by warren@localhost"):
         broker.start()
+
+
+def refusing(*_):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("warren.actors.vhost.open_vhost", refusing)
+    with pytest.raises(StartError, match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. Nothing is lost: see to that disk, and start"):
+        Broker(data_dir=tmp_path).start()
+    assert "Traceback" not in caplog.text
+    monkeypatch.undo()
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.vhosts() == ["/"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"), [(journal.JournalFiles, "its journal cannot be opened"), (message_store.StoreEngine, "msg_store_transient cannot be opened")]
+)
+def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeypatch, caplog, engine, said):
+    """AB-171, QS 10.1: a start that finds no room costs nothing; the next one has everything."""
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_vhost("other")
+        broker.declare_queue("kept", durable=True)
+        broker.publish(b"x", "kept", delivery_mode=2)
+    (directory,) = (path.parent for path in (tmp_path / "vhosts").glob("*/name") if path.read_text() == "/")
+    recover = engine.recover
+    monkeypatch.setattr(engine, "recover", lambda self, *rest: refusing() if self._disk.full_path("") == f"{directory}/" else recover(self, *rest))
+    with Broker(data_dir=tmp_path) as broker:
+        assert f"vhost '/' is down: vhost '/' cannot use '{directory}': {said}: [Errno 28] No space left on device" in caplog.text
+        assert "Traceback" not in caplog.text
+        broker.declare_queue("here", vhost="other")
+        with pytest.raises(BrokerError):
+            broker.publish(b"x", "kept")
+    monkeypatch.undo()
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.queue("kept").messages == 1
+
+
+def test_a_full_disk_is_no_damage(tmp_path, monkeypatch):
+    """The terms of a clean stop are not thrown away because there is no room to open them."""
+    recovery_terms.take_terms(str(tmp_path))
+    terms = recovery_terms.RecoveryTerms(str(tmp_path))
+    terms.put_all({7: {"segments": {}}})
+    terms.close()
+
+    def full(*_, **__):
+        raise recovery_terms.lmdb.DiskError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery_terms.lmdb, "open", full)
+        with pytest.raises(recovery_terms.lmdb.DiskError):
+            recovery_terms.take_terms(str(tmp_path))
+    assert recovery_terms.take_terms(str(tmp_path)) == {7: {"segments": {}}}
