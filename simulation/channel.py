@@ -67,7 +67,7 @@ class Channel:
         self._asked: list[tuple[list[Copy], list[Copy]]] = []  # what the answer that is waited for proves
         self._expected: tuple[tuple[type, ...], Callable[[Any, bytes | None], None]] | None = None
         # A transaction, until its commit.
-        self._held_back: list[tuple[Message, list[bool]]] = []
+        self._held_back: list[tuple[Message, list[int]]] = []  # for each copy how often its queue had been deleted, -1: it may not be routed at all
         self._held_settled: list[tuple[int, Delivery, str]] = []
         self._ask(methods.ChannelOpen(), methods.ChannelOpenOk, self._opened)
 
@@ -140,7 +140,7 @@ class Channel:
         for one, is_routed in targets:
             # Even where there is no way: it may be handled late, when there is one.
             one.published(message, is_routed is True)
-            certain.append(is_routed is True)
+            certain.append(one.deleted if is_routed is True else -1)
         if self.number == TRANSACTIONAL:
             for copy in message.copies:
                 copy.fate = book.BURIED  # as long as it is not committed
@@ -314,8 +314,10 @@ class Channel:
         held_settled, self._held_settled = self._held_settled, []
         self._tell(f"commits {len(published)} messages and {len(held_settled)} acknowledgements")
         for message, certain in published:
-            for copy, is_certain in zip(message.copies, certain):
-                copy.fate = book.SENT if is_certain and copy.queue.exists and not copy.queue.is_leaking else book.LOOSE
+            for copy, deleted in zip(message.copies, certain):
+                # It goes to the queue that there was when it was published.
+                is_certain = copy.queue.exists and copy.queue.deleted == deleted and not copy.queue.is_leaking
+                copy.fate = book.SENT if is_certain else book.LOOSE
                 copy.may_be_redelivered = copy.queue.is_shaken
             self._unheard += message.copies
         for _, delivery, how in held_settled:

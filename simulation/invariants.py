@@ -97,7 +97,8 @@ def _of_channel(cell: Any, channel: Channel) -> Iterator[Pair]:
         waiting = [entries for _, one, entries in queue.intake.late if one == name]
         waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
         unread = sum(len(entry[1]) for entries in waiting for entry in entries)
-        yield f"channel {channel.name}", channel.credit, queue_id, f"queue '{row.name}'", queue.credit, name, unread, _granted(cell, queue_id), channel.publisher.transaction is not None
+        granted, is_commit = _granted(cell, queue_id), channel.publisher.transaction is not None
+        yield f"channel {channel.name}", channel.credit, queue_id, f"queue '{row.name}'", queue.credit, name, unread, granted, is_commit
 
 
 def _of_queue(cell: Any, queue: Queue) -> Iterator[Pair]:

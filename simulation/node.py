@@ -105,7 +105,7 @@ class SimNode:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def list(self, kind: str) -> list[dict[str, Any]]:
+    def listing(self, kind: str) -> list[dict[str, Any]]:
         """As `warren list`; runs the world until the answer is there."""
         found: list[dict[str, Any]] = self.port.request(self.address, ("list", kind, None))
         return found

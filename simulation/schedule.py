@@ -344,7 +344,7 @@ class Schedule:
             if queue.exists is False:
                 continue
             auditor.do(Action(AUDITOR, PLAIN, "consume", {"queue": name}))
-            self._until(lambda: not auditor.waits_for(), lambda: f"nobody answers who consumes from {name}")
+            self._until(lambda: not auditor.waits_for(), lambda: "nobody answers who consumes")
             if not self._rest():
                 raise Broken("the node does not come to rest")
             channel = auditor.channels.get(PLAIN)
@@ -374,8 +374,8 @@ class Schedule:
             newest[channel, priority] = order
 
     def _check_names(self) -> None:
-        queues = {row["name"] for row in self.node.list("queues")}
-        bound = {row["destination_name"] for row in self.node.list("bindings") if row["source_name"] == "events"}
+        queues = {row["name"] for row in self.node.listing("queues")}
+        bound = {row["destination_name"] for row in self.node.listing("bindings") if row["source_name"] == "events"}
         for name, queue in self.queues.items():
             for what, known, there in (("queue", queue.exists, name in queues), ("binding of queue", queue.is_bound, name in bound)):
                 if known is not None and known != there:

@@ -1,7 +1,7 @@
 """From a schedule that fails to a short one that fails in the same way.
 
-Lines of the plan are left out, many at a time and then one by one, what the lines say is made plainer, and for each attempt the order is that of the plainest choices first, then of a few
-seeds: whatever the order, a plan that still fails is a plan that still fails. What counts as the same failure is the text without its numbers and names.
+Lines of the plan are left out, many at a time and then one by one, and what the lines say is made plainer. For each attempt the order is that of the plainest choices first,
+then that of a few seeds: whatever the order, a plan that still fails is a plan that still fails. What counts as the same failure is the text without its numbers and names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The layer table of docs/internals, as a check on the imports of a source tree.
 
-    4  cli  management  spark  broker.py         the faces; with broker.py its parts: running_node.py, listings.py, server.py
+    4  cli  management  spark  broker.py         the faces; with broker.py its parts: running_node.py, listings.py, server.py; pytest_plugin.py
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
     1  actors  gm_ring                           processes
@@ -18,7 +18,7 @@ LAYERS = {
     1: {"actors", "gm_ring"},
     2: {"mirror"},
     3: {"cluster", "simulation"},
-    4: {"cli", "management", "spark", "broker", "listings", "running_node", "server", "__init__"},
+    4: {"cli", "management", "spark", "broker", "listings", "running_node", "server", "pytest_plugin", "__init__"},
 }
 LAYER_OF = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
 PURE = {"amqp", "store", "runtime"}

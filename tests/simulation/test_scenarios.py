@@ -1,6 +1,7 @@
 """Conversations that once ended badly, one for every bug that the simulation has found: replayed exactly, in tests/testdata/simulation/.
 
-A file says what it pins, the plan, the order (`plain`, or that of a seed), and what everybody did and saw. With WARREN_WRITE_SCENARIOS=1 what is seen now is written into the files.
+A file says what it pins, the plan, the order (`plain`, or that of a seed), and what everybody did and saw. With
+WARREN_WRITE_SCENARIOS=1 what is seen now is written into the files.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from warren.runtime.sim_choosing import SeedChooser
 from warren.runtime.sim_trace import digest
 from warren.simulation.plan import draw_plan, parse_plan
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.shrinking import plainest, shrink
-from warren.runtime.sim_choosing import SeedChooser
 
 FRESH = int(os.environ.get("WARREN_SCHEDULES", "4000"))
 PORTIONS = 20
@@ -67,7 +67,15 @@ def test_a_plan_is_what_its_text_says(seed):
     assert run(seed, again).story == run(seed).story
 
 
-@pytest.mark.parametrize(("text", "complaint"), [("", "begins with"), ("alice/1 get", "begins with"), ("node store=1\nalice/1", "what alice/1 does"), ("node store=1\nalice/1 get queue", "'queue' is not key=value")])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "begins with"),
+        ("alice/1 get", "begins with"),
+        ("node store=1\nalice/1", "what alice/1 does"),
+        ("node store=1\nalice/1 get queue", "'queue' is not key=value"),
+    ],
+)
 def test_a_text_that_is_no_plan(text, complaint):
     with pytest.raises(ValueError, match=complaint):
         parse_plan(text)
