@@ -19,7 +19,6 @@ from itertools import chain
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
 from .range_read import from_number
 from .run import PendingRuns, Run, RunQueue
-from .segment_file import Entries
 
 DELTA_READ = 2048
 """Numbers that one load looks at."""
