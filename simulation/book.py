@@ -139,7 +139,7 @@ class QueueBook:
             return
         if copy.fate == GONE:
             raise Broken(f"{copy} was delivered again after its acknowledgement")
-        if copy.fate in (HELD, SETTLING):
+        if copy.fate in (HELD, SETTLING) and not copy.holder.may_be_closed:
             raise Broken(f"{copy} was delivered while {copy.holder} has it")
         if copy.seen and not redelivered:
             raise Broken(f"{copy} was delivered for the second time, and not flagged as redelivered")

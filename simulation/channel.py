@@ -58,6 +58,7 @@ class Channel:
         self.unacked: dict[int, Delivery] = {}  # by delivery tag
         self.unconfirmed: dict[int, Message] = {}
         self.limit = 0
+        self.may_be_closed = False  # by the broker, for a queue may refuse what is being committed
         self._is_recovering = False
         self._published = 0
         self._consumed = 0
@@ -322,9 +323,13 @@ class Channel:
             self._unheard += message.copies
         for _, delivery, how in held_settled:
             self._settled(delivery, how)
+        self.may_be_closed = self.schedule.has_crashed or any(copy.queue.kind.may_refuse for message, _ in published for copy in message.copies)
+        if self.may_be_closed:
+            self._shake()
 
         def committed(method: Any, body: bytes | None) -> None:
             self._tell("hears that it is committed")
+            self.may_be_closed = False
             for message, _ in published:
                 book.confirmed(message)
 
@@ -436,9 +441,12 @@ class Channel:
             return f"{self} waits for {self._expected[0][0].__name__}"
         return f"{self} waits for confirms of {[message.number for message in self.unconfirmed.values()]}" if self.unconfirmed else ""
 
-    def _abandon(self) -> None:
+    def _shake(self) -> None:
         for queue, without_ack in self.touched.items():
             queue.shake(is_leaking=without_ack)
+
+    def _abandon(self) -> None:
+        self._shake()
         self._give_back()
         book.given_back([delivery.copy for _, delivery, _ in self._held_settled], self)
 

@@ -24,8 +24,7 @@ CONFIRMING, PLAIN, TRANSACTIONAL = 1, 2, 3
 SIZES = (20, 400, 4_000, 4_200, 9_000)
 STEPS = (3, 8, 0, 20, 1, 60, 2, 150)
 CREDITS = ((400, 200), (8, 4), (2, 1))
-CRASHING = ("Queue", "Channel", "Connection", "Journal", "MessageStore")
-CLIENT_KINDS = {kind.name for kind in KINDS}
+CRASHING = ("Queue", "Queue", "Channel", "Connection", "Journal", "MessageStore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +98,14 @@ def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
 # -- drawing ---------------------------------------------------------------------------------------------
 
 _CLIENT_ACTIONS = (
-    ("publish", 26), ("settle", 16), ("consume", 9), ("get", 5), ("commit", 3), ("cancel", 2), ("recover", 2), ("purge", 1), ("delete", 1), ("bind", 2), ("unbind", 1),
+    ("publish", 26), ("settle", 16), ("consume", 9), ("get", 5), ("commit", 3), ("cancel", 2), ("recover", 2), ("purge", 1), ("delete", 1), ("bind", 3), ("unbind", 1),
     ("qos", 1), ("close-channel", 2), ("close", 2), ("reset", 2), ("hang-up", 1), ("stall", 1), ("rollback", 1),
 )
-_MACHINE_ACTIONS = (("rest", 6), ("power-cut", 3), ("kill", 2), ("stop", 1), ("crash", 4), ("memory", 1), ("disk", 1))
+_MACHINE_ACTIONS = (("rest", 8), ("power-cut", 3), ("kill", 2), ("stop", 1), ("crash", 4), ("memory", 1), ("disk", 1))
 _CLIENT_LINE = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_LINE = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
-MACHINE_ONE_IN = 9
+MACHINE_ONE_IN = 8
+AGAIN_ONE_IN = 10  # lines that another client repeats at once
 
 
 def draw_plan(below: Below, longest: int = 34) -> Plan:
@@ -114,7 +114,14 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
     first = below(len(KINDS))
     names = [KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))]
     credit = CREDITS[below(len(CREDITS))]
-    return Plan(has_store, tuple(names), credit, tuple(draw_action(below, names, has_store) for _ in range(4 + below(longest - 3))))
+    actions: list[Action] = []
+    for _ in range(4 + below(longest - 3)):
+        if actions and below(AGAIN_ONE_IN) == AGAIN_ONE_IN - 1 and actions[-1].who != "machine":
+            last = actions[-1]
+            actions.append(Action(CLIENTS[below(len(CLIENTS))], last.channel, last.what, last.values, STEPS[below(len(STEPS))]))
+        else:
+            actions.append(draw_action(below, names, has_store))
+    return Plan(has_store, tuple(names), credit, tuple(actions))
 
 
 def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
@@ -152,7 +159,7 @@ def _draw_machine_action(below: Below, has_store: bool, then: int) -> Action:
     if what == "power-cut":
         values = {"after": (0, below(12))[below(2)]}
     elif what == "crash":
-        values = {"process": CRASHING[below(len(CRASHING) if has_store else 3)], "after": below(10), "late": below(2)}
+        values = {"process": CRASHING[below(len(CRASHING) if has_store else 4)], "after": below(10), "late": below(2)}
     elif what in ("memory", "disk"):
         values = {"low": below(2)}
     return Action("machine", 0, what, values, then)

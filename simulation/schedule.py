@@ -212,7 +212,7 @@ class Schedule:
     def _restart(self, text: str, end: Callable[[], None], was_stopped: bool = False) -> None:
         self.tell("machine", text)
         self.has_crashed = True
-        self._is_vhost_down = False
+        self._is_vhost_down = self._is_low["disk"]  # for with a full disk it does not come up
         end()
         for client in self.clients.values():
             if client.connection is not None:
@@ -253,6 +253,7 @@ class Schedule:
         if is_low != self._is_low["disk"]:
             self.tell("machine", "the disk is full" if is_low else "there is room on the disk again")
         self._is_low["disk"] = is_low
+        self._is_vhost_down |= is_low and not self.node.is_up
         if self.node.disks is not None:
             self.node.disks.fill(is_low)
 
