@@ -12,6 +12,7 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | ask `('read', id)`, ask `('read_many', [id])` | queue | the message or None; a list of such |
 | ask `('contains', id)` | queue | whether anybody refers to it |
 | ask `('missing', prefix, spans)` | queue | of the ids `prefix + number`, the numbers to which nobody refers |
+| ask `('empty', first, last)` | supervisor | the ids from `first` to `last` are to be given anew: nothing may be left of them |
 | `('forget', client)` | queue | it is gone and has removed what it wrote |
 | ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
 | ask `('clients',)` | anybody | the clients that have registered and were neither forgotten nor lost |
@@ -146,6 +147,16 @@ class MessageStore(Process):
         self._removals -= 1
         self.on_remove_between(sender, client, first, last, keep)
         self._close_when_quiet()
+
+    async def on_empty(self, sender: Any, first: bytes | None, last: bytes) -> bool:
+        while first is not None and self._engine is not None:
+            first = self._engine.forget_between(first, last, REMOVED_AT_A_TIME)
+            await self.ask(self.myAddress, ('next_turn',))
+        return True
+
+    def on_next_turn(self, sender: Any) -> bool:
+        """To itself, for what goes on when others have had their turn."""
+        return True
 
     def on_contains(self, sender: Any, message_id: bytes) -> bool:
         return self.engine.contains(message_id)

@@ -17,7 +17,7 @@ from thespian.actors import ActorExitRequest
 from ..runtime.errors import ProcessDown
 from ..runtime.process import Process
 from ..store.data_dir import queue_number
-from ..store.vhost_dir import remove_queue
+from ..store.vhost_dir import LEVEL_BITS, remove_queue
 from .context import NodeContext
 from .queue import Queue
 from .queue.durability import Recovery, VhostStorage
@@ -152,6 +152,8 @@ class QueueSupervisor(Process):
             log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
             address = self._create(supervised)
             try:
+                if self.storage is not None:
+                    await self._forget_transients(queue_number(row.queue_id))
                 wanted = await self.ask(address, ("start", self.context, supervised.row, self.storage, None if self.storage is None or not row.durable else Recovery(None)))
                 if wanted is not True:
                     await self.ask(address, ("open", wanted))
@@ -166,6 +168,12 @@ class QueueSupervisor(Process):
             supervised.row = replace(row, address=None)
             log.error("%s has crashed too often and stays down: %s", queue_phrase(row.vhost, row.name), reason)
             self.send(self.context.metadata, ("queue_crashed", row.vhost, row.name, row.queue_id))
+
+    async def _forget_transients(self, queue: int) -> None:
+        """The numbers of messages that nobody wrote to the journal are given again: what the store has under them must not be taken for the new ones."""
+        assert self.storage is not None
+        first, last = (queue << LEVEL_BITS).to_bytes(8, "big"), (queue << LEVEL_BITS | (1 << LEVEL_BITS) - 1).to_bytes(8, "big")
+        await self.ask(self.storage.transient, ("empty", first + bytes(8), last + b"\xff" * 8))
 
     def _is_wanted(self, supervised: _Supervised) -> bool:
         """Not forgotten, nor is everything about to end: what would start now could not be ended in order any more."""

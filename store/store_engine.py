@@ -283,6 +283,24 @@ class StoreEngine:
         self.remove(client, [message_id for message_id in {**dict.fromkeys(found), **dict.fromkeys(waiting)} if message_id not in keep])
         return None if end is None else end + bytes(1)
 
+    def forget_between(self, first: bytes, last: bytes, limit: int) -> bytes | None:
+        """Know nothing any more of messages with an id from `first` to `last`, whoever refers to them: a portion of about `limit`. Returns where to go on, None at the end.
+
+        What is written under such an id after that is another message; after `remove` it would be taken for the one that was there.
+        """
+        found, end = self._index.between(first, last, limit)
+        highest = last if end is None else end
+        for message_id in [message_id for message_id in self._waiting if first <= message_id <= highest]:
+            self.waiting_bytes -= len(self._waiting.pop(message_id).message)
+            self._spared += 1
+        for message_id in found:
+            entry = self._index.get(message_id)
+            if entry is not None and entry.ref_count:
+                self._summary.unwanted(entry.file, entry.total_size)
+            self._index.drop(message_id)
+            self._cache.pop(message_id, None)
+        return None if end is None else end + bytes(1)
+
     def contains(self, message_id: bytes) -> bool:
         """Whether any queue refers to it."""
         if message_id in self._waiting:
