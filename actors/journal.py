@@ -70,6 +70,7 @@ class Journal(Process):
         self._replayed: dict[int, Replayed] = {}
         self._absent: set[int] = set()  # queues of which the files may have something, and no process
         self._waiting: dict[int, tuple[int, int]] = {}  # queue -> its position and messages appended since the last batch
+        self._in_commit: dict[int, tuple[int, int]] = {}  # the same of the batch that is being written
         self._credit = CreditFlow(CREDIT, self._grant, key='journal credit')
         self._files: JournalFiles | None = None
         self._is_committing = self._is_folding = False
@@ -153,7 +154,9 @@ class Journal(Process):
         self.demonitor(queue)
         self._credit.peer_down(queue)
         self._addresses.pop(queue, None)
+        # Its next process counts from the beginning: what is said of this one's records is not for it.
         self._waiting.pop(queue, None)
+        self._in_commit.pop(queue, None)
 
     def _grant(self, queue: int, amount: int) -> None:
         address = self._addresses.get(queue)
@@ -174,6 +177,7 @@ class Journal(Process):
         if batch is not None:
             self._is_committing = True
             waiting, self._waiting = self._waiting, {}
+            self._in_commit = waiting
             self.spawn(self._commit(batch, waiting))
         elif self._closer is not None and not self._is_folding:
             self._is_committing = True
