@@ -107,7 +107,7 @@ class QueueBook:
 
     def published(self, message: Message, is_certain: bool) -> Copy:
         """`is_certain`: the message will be routed here."""
-        copy = self.copies[message.number] = Copy(message, self, SENT if is_certain and not self.is_leaking else LOOSE)
+        copy = self.copies[message.number] = Copy(message, self, SENT if is_certain and not (self.is_leaking or self.is_troubled) else LOOSE)
         copy.may_be_redelivered = self.is_shaken
         message.copies.append(copy)
         return copy
@@ -233,6 +233,8 @@ class QueueBook:
 
     def missing(self) -> list[Copy]:
         """What must be there and has not come, when everything has been taken out."""
+        if self.deletes:
+            return []  # who asked for its deletion is no more, so nobody knows
         return [copy for copy in self.copies.values() if copy.fate == THERE and not self.kind.may_drop and not copy.message.may_expire]
 
 

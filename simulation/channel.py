@@ -317,7 +317,7 @@ class Channel:
         for message, certain in published:
             for copy, deleted in zip(message.copies, certain):
                 # It goes to the queue that there was when it was published.
-                is_certain = copy.queue.exists and copy.queue.deleted == deleted and not copy.queue.is_leaking
+                is_certain = copy.queue.exists and copy.queue.deleted == deleted and not (copy.queue.is_leaking or copy.queue.is_troubled)
                 copy.fate = book.SENT if is_certain else book.LOOSE
                 copy.may_be_redelivered = copy.queue.is_shaken
             self._unheard += message.copies

@@ -29,6 +29,7 @@ LOOK_EVERY = 16  # steps between two looks at the credit of everybody
 PATIENCE = 300.0  # virtual seconds after which what has not happened will not
 REST_SECONDS = 5.0
 IDLE_SECONDS = 0.05
+ALARM_SECONDS = 1.2  # in which the monitors look again
 CONDITIONS = Conditions(link_delay=2e-4, blocking_delay=2e-3)
 AUDITOR = "auditor"
 _MACHINE = Action("machine", 0, "", {})
@@ -311,8 +312,11 @@ class Schedule:
 
     def finish(self) -> None:
         """Undo what was done to the machine, let everybody get what they wait for, and look at what is left."""
+        was_low = any(self._is_low.values())
         self._do_memory(_MACHINE)
         self._do_disk(_MACHINE)
+        if was_low:
+            self.world.run(ALARM_SECONDS)
         if self.node.base is not None:
             self.node.base.crash_never()
         if self.node.disks is not None:
