@@ -16,7 +16,10 @@ def head_message_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int
     if not tags:
         return ""
     oldest = max(tags, key=lambda tag: (tag >> LEVEL_SHIFT, -tag))
-    found = ready if ready is not None and ready.tag == oldest else backing.ackfold(_this, None, [oldest])
+    if ready is not None and ready.tag == oldest or backing.prepare_pending([oldest]) is not None:
+        found = ready   # what is unacknowledged counts only while its body is in memory: a listing must not wait for the disk
+    else:
+        found = backing.ackfold(_this, None, [oldest])
     timestamp = decode_properties(found.origin.props).timestamp if found is not None else None
     return "" if timestamp is None else timestamp
 
