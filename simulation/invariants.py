@@ -132,12 +132,31 @@ def check_at_rest(base: SimBase) -> None:
             raise Broken(f"{cell.address} does not read its mailbox: {cell.queue[0][1]!r:.200}")
         if type(actor) is Queue and actor.is_open:
             _check_queue(actor, channels)
+        elif type(actor) is Channel and actor.state == "running":
+            _check_unacked(actor)
         elif type(actor) is MessageStore and actor._engine is not None and not actor._is_syncing:
             actor.engine.check()
 
 
 def _cells(base: SimBase) -> Iterator[Cell]:
     return (cell for cell in base.cells.values() if isinstance(cell, Cell) and cell.actor is not None)
+
+
+def _check_unacked(channel: Channel) -> None:
+    """What a channel may still settle is what its queues hold for it."""
+    transaction = channel.publisher.transaction
+    held_back = [run for _, runs in transaction.settlements for run in runs] if transaction is not None else []
+    tags: dict[str, set[int]] = {}
+    for run in (*channel.subscriptions.unacked, *held_back):
+        tags.setdefault(run.queue_id, set()).update(run.tags)
+    for queue_id, row in channel.queues.items():
+        cell = _cell_at(row.address)
+        if cell is None or not cell.actor.is_open:
+            continue
+        record = cell.actor.channels.get(channel.channel_id)
+        pending = set() if record is None else set(record.pending)
+        if tags.get(queue_id, set()) != pending:
+            raise Broken(f"channel {channel.name} may settle {sorted(tags.get(queue_id, ()))} of queue '{row.name}', which waits for {sorted(pending)}")
 
 
 def _check_queue(queue: Queue, channels: set[str]) -> None:

@@ -29,7 +29,7 @@ LOOK_EVERY = 16  # steps between two looks at the credit of everybody
 PATIENCE = 300.0  # virtual seconds after which what has not happened will not
 REST_SECONDS = 5.0
 IDLE_SECONDS = 0.05
-ALARM_SECONDS = 1.2  # in which the monitors look again
+ALARM_SECONDS = 1.2  # in which monitors look again, and what the disk has refused is tried again
 CONDITIONS = Conditions(link_delay=2e-4, blocking_delay=2e-3)
 AUDITOR = "auditor"
 _MACHINE = Action("machine", 0, "", {})
@@ -68,6 +68,7 @@ class Schedule:
         self.told: list[tuple[float, str, str]] = []
         self._is_vhost_down = False
         self._is_low = {"memory": False, "disk": False}
+        self._was_low_at = 0.0
         self._seen_crashes = 0
         self._is_running = False
         self._since_look = 0
@@ -177,6 +178,7 @@ class Schedule:
 
     def _rest(self) -> bool:
         world = self.world
+        world.run(max(0.0, self._was_low_at + ALARM_SECONDS - world.time))
         end = world.time + REST_SECONDS
         # Small timers, such as a store's that waits for more to write, are part of what moves.
         while world.time < end:
@@ -246,6 +248,7 @@ class Schedule:
         is_low = bool(action.number("low"))
         if is_low != self._is_low["memory"]:
             self.tell("machine", "memory is low" if is_low else "there is memory again")
+            self._was_low_at = self.world.time
         self._is_low["memory"] = is_low
         self.node.machine.memory.used = self.node.machine.memory.size if is_low else MEMORY_USED
 
@@ -253,6 +256,7 @@ class Schedule:
         is_low = bool(action.number("low")) and self.node.disks is not None
         if is_low != self._is_low["disk"]:
             self.tell("machine", "the disk is full" if is_low else "there is room on the disk again")
+            self._was_low_at = self.world.time
         self._is_low["disk"] = is_low
         self._is_vhost_down |= is_low and not self.node.is_up
         if self.node.disks is not None:
@@ -312,11 +316,8 @@ class Schedule:
 
     def finish(self) -> None:
         """Undo what was done to the machine, let everybody get what they wait for, and look at what is left."""
-        was_low = any(self._is_low.values())
         self._do_memory(_MACHINE)
         self._do_disk(_MACHINE)
-        if was_low:
-            self.world.run(ALARM_SECONDS)
         if self.node.base is not None:
             self.node.base.crash_never()
         if self.node.disks is not None:
