@@ -359,20 +359,23 @@ class Queue(Process):
         """`(delivery or None, ready messages left)`."""
         self._check_alive()
         self.lease.restart()
-        if self.durability is not None and not self.backing.available(1) and len(self.backing):
-            return self._get_from_disk(channel_id, address, no_ack)
-        return self._get(channel_id, address, no_ack)
+        answer = self._get(channel_id, address, no_ack)
+        return self._get_from_disk(channel_id, address, no_ack) if answer is None else answer
 
     async def _get_from_disk(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
-        await self._disk.available()
-        return self._get(channel_id, address, no_ack)
+        answer = None
+        while answer is None:
+            await self._disk.available()
+            answer = self._get(channel_id, address, no_ack)
+        return answer
 
-    def _get(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
+    def _get(self, channel_id: str, address: Any, no_ack: bool) -> tuple | None:
+        """None: the head has to be read from the disk first, perhaps only once those before it have expired."""
         if self.expiry.is_needed:
             self.expiry.expire()
         deliveries = self.backing.fetch(1, not no_ack)
         if not deliveries:
-            return None, 0
+            return None if self.durability is not None and len(self.backing) else (None, 0)
         delivery = deliveries[0]
         if not no_ack:
             self.channel(channel_id, address).pending[delivery.tags[0]] = None
