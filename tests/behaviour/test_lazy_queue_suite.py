@@ -93,3 +93,16 @@ def test_a_switch_while_it_is_consumed(disk_broker, disk_channel, name):
         events = disk_channel.deliveries(100)
         assert [int(event.body) for event in events] == list(range(start, start + 100))
         disk_channel.ack(events[-1].tag, multiple=True)
+
+
+def test_a_listing_of_a_queue_whose_unacknowledged_bodies_are_on_disk(disk_broker, disk_channel, name):
+    """It says what it knows without them."""
+    disk_channel.queue(name, {"x-queue-mode": "lazy"}, durable=True)
+    disk_channel.confirm()
+    disk_channel.publish("x" * 5000, name, delivery_mode=2, timestamp=1000)
+    disk_channel.confirms(1, 1)
+    disk_channel.get(name)
+    for mode in ("lazy", "default"):
+        disk_broker.set_queue_mode(name, mode)
+        info = disk_broker.queue(name)
+        assert (info.messages_unacknowledged, info.queue_mode) == (1, mode)
