@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -44,17 +45,19 @@ class TorturedBroker:
     def __init__(self, data_dir: Path, log: Path, limits: tuple[int, int, int] = AS_IT_IS, fault: str = "") -> None:
         self.log = log
         self._command = [sys.executable, "-c", _PROGRAM, str(data_dir), *map(str, limits), fault]
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = b""        # and not read as a line yet; a file object's own buffer would hide it from `select`
 
     @property
-    def process(self) -> subprocess.Popen[str]:
+    def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "not started"
         return self._process
 
     def begin(self) -> None:
         """Start; returns when it has loaded its code and begins to recover."""
         with self.log.open("a") as log:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1, cwd="/")
+            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, bufsize=0, cwd="/")
+        self._said = b""
         self._read("loaded")
 
     def url(self) -> str:
@@ -62,18 +65,22 @@ class TorturedBroker:
         return f"amqp://guest:guest@127.0.0.1:{self._read('ready')}/%2F"
 
     def is_ready(self, seconds: float) -> bool:
-        """Whether it is, in so many seconds from now."""
-        return bool(select.select([self.process.stdout], [], [], seconds)[0])
+        """Whether it says something, or ends, within so many seconds from now."""
+        return b"\n" in self._said or bool(select.select([self.process.stdout], [], [], seconds)[0])
 
     def _read(self, wanted: str) -> str:
         """What follows on that line."""
         assert self.process.stdout is not None
-        if not self.is_ready(START_SECONDS):
-            raise BrokerFailed(f"it was not {wanted} within {START_SECONDS:.0f} s")
-        line = self.process.stdout.readline()
-        if not line.startswith(wanted):
-            raise BrokerFailed(f"it ended with exit code {self.process.wait()} before it was {wanted}")
-        return line.removeprefix(wanted).strip()
+        while b"\n" not in self._said:
+            if not self.is_ready(START_SECONDS):
+                raise BrokerFailed(f"it was not {wanted} within {START_SECONDS:.0f} s")
+            said = os.read(self.process.stdout.fileno(), 4096)
+            if not said:
+                raise BrokerFailed(f"it ended with exit code {self.process.wait()} before it was {wanted}")
+            self._said += said
+        line, _, self._said = self._said.partition(b"\n")
+        assert line.startswith(wanted.encode()), f"{line!r} instead of {wanted}"
+        return line.decode().removeprefix(wanted).strip()
 
     def kill(self) -> None:
         self.process.kill()
@@ -93,8 +100,9 @@ class TorturedBroker:
             raise BrokerFailed(f"it stopped with exit code {code}")
         return True
 
-    def has_died(self) -> bool:
-        return self._process is not None and self.process.poll() is not None
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def _end(self) -> None:
         self.process.wait()
