@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +168,23 @@ def test_the_limit_blocks_before_it_is_full(small_disk, tmp_path):
         publisher.wait_confirmed()
         client.wait(0, m.ConnectionUnblocked)
         client.abort()
+
+
+def test_a_file_system_that_has_become_read_only_is_refused(broker, small_disk):
+    """The error names the directory, the reason and the way out; made writable again everything is there."""
+    client = started(broker)
+    publisher = Publisher(client, "q")
+    publisher.publish()
+    publisher.wait_confirmed()
+    client.abort()
+    broker.kill()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    result = subprocess.run([Path(sys.executable).with_name("warren"), "start", "--port", "0", "--data-dir", str(small_disk / "data")],
+                            capture_output=True, text=True, timeout=30, cwd="/", check=False)
+    assert result.returncode == 78
+    assert f"data directory '{small_disk / 'data'}' cannot be used" in result.stderr
+    assert "read-only mount?" in result.stderr and "Traceback" not in result.stderr
+    subprocess.run(["mount", "-o", f"remount,rw,size={SIZE}", str(small_disk)], check=True)
+    client = started(broker)
+    assert numbers(client, "q") == [1]
+    client.abort()
