@@ -14,7 +14,6 @@ from warren.actors.channel.confirms import Confirms
 from warren.actors.channel.process import Channel
 from warren.actors.channel.subscriptions import Subscriptions
 from warren.actors.channel.unacked import Unacked, UnackedRun
-from warren.actors.exchange_types import NO_ARGUMENTS, Binding
 from warren.actors.metadata import Metadata
 from warren.actors.queue.consumers import Consumer
 from warren.actors.queue.process import Queue
@@ -193,15 +192,14 @@ def prefetch_overrun() -> Iterator[None]:
 
 @mutant
 def binding_before_its_commit() -> Iterator[None]:
-    """A binding routes before it is on the disk."""
+    """A binding is put into the table, and answered for, before it is on the disk."""
 
     def make(original: Any) -> Any:
         async def write(self: Metadata, *changes: Any) -> None:
-            for change in changes:
-                if change.table == "bindings" and change.fields is not None:
-                    vhost, source, kind, destination, routing_key, _ = change.key
-                    self.routing.add_binding(vhost, Binding.of(source, kind, destination, routing_key, NO_ARGUMENTS))
-            await original(self, *changes)
+            if changes and self.commits is not None and all(change.table == "bindings" and change.fields is not None for change in changes):
+                self.commits.note(changes)
+            else:
+                await original(self, *changes)
 
         return write
 
