@@ -67,6 +67,9 @@ class StubQueue(Process):
         self.context, self.row, self.recovering = context, row, recovery is not None
         return {} if self.recovering else True
 
+    def on_recovered(self, sender):
+        """Nothing of it waits for that."""
+
     def on_open(self, sender, wanted):
         return True
 
