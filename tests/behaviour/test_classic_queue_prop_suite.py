@@ -72,12 +72,14 @@ class ClassicQueue(RuleBasedStateMachine):
         self.published: dict[int, int] = {}     # on channels in confirm mode
 
     def teardown(self) -> None:
-        self.check_all()
-        self.client.abort()
-        self.broker.stop()
-        for patch in self.patches:
-            patch.stop()
-        self.directory.cleanup()
+        try:
+            self.check_all()
+        finally:
+            self.client.abort()
+            self.broker.stop()
+            for patch in self.patches:
+                patch.stop()
+            self.directory.cleanup()
 
     # -- the model
 
