@@ -19,7 +19,7 @@ from ..store.data_dir import DataDir, queue_number
 from ..store.disk import REFUSALS, Disk
 from ..store.log_writer import LogWriter
 from ..store.queue_index import SEGMENT_ENTRIES, QueueIndex
-from ..store.vhost_dir import PERSISTENT, TRANSIENT, FoundVhost, index_bytes, leave_vhost, open_vhost, queue_directory
+from ..store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, FoundVhost, index_bytes, leave_vhost, open_vhost, queue_directory
 from .context import NodeContext
 from .journal import Journal, JournalSettings
 from .message_store import MessageStore, StoreSettings
@@ -89,8 +89,14 @@ class VhostSupervisor(Process):
         wanted = await self.ask(self.queues, ("recover", rows, terms))
         if not is_clean:
             spans = {number: found_spans for of_queue in wanted.values() for number, found_spans in of_queue.items()}
+            # A queue that cannot be recovered now may be at the next start, and must find its bodies then.
+            lost = frozenset(queue_number(row.queue_id) for row in rows if row.queue_id not in wanted)
+            if lost:
+                spans.update(await self.ask(journal, ("referred", lost)))
+            on_disk = frozenset(number for number in found.numbers if number >> LEVEL_BITS in lost)
             await self.ask(persistent, ("start", StoreSettings(
-                PERSISTENT, disk, self.path, context.alarms, references=partial(_ids, spans), boot_id=context.boot_id, progress=progress)))
+                PERSISTENT, disk, self.path, context.alarms, references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
+                boot_id=context.boot_id, progress=progress)))
         opened, messages = await self.ask(self.queues, ("open", wanted))
         progress.leave()
         seconds = self.now() - began
@@ -126,6 +132,12 @@ def _ids(spans: dict[int, list[range]]) -> Iterator[list[bytes]]:
         for span in found:
             for start in range(0, len(span), IDS_AT_A_TIME):
                 yield [prefix + message.to_bytes(8, "big") for message in span[start:start + IDS_AT_A_TIME]]
+
+
+def _ids_and_referred(spans: dict[int, list[range]], disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:
+    """What running queues found, and what is in the segments of those that are down. There some may be counted twice, and be kept until it is counted again."""
+    yield from _ids(spans)
+    yield from _referred(disk, numbers, segment_entries)
 
 
 def _referred(disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:

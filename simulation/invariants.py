@@ -190,7 +190,7 @@ def check_nobody_there(base: SimBase) -> None:
             left = (len(actor.consumers), len(actor.channels), len(actor.intake.awaiting))
             if any(left):
                 raise Broken(f"queue '{actor.row.name}' knows {left[0]} consumers, {left[1]} channels and {left[2]} unconfirmed publishes of clients that are no more")
-            peers = {peer for table in (actor.credit._credit_from, actor.credit._credit_to) for peer in table} - {"journal", PERSISTENT, TRANSIENT}
+            peers = {peer for table in (actor.credit._credit_from, actor.credit._credit_to) for peer in table} - {"journal", "segments", PERSISTENT, TRANSIENT}
             if peers:
                 raise Broken(f"queue '{actor.row.name}' keeps credit of {peers}")
         for watcher in cell.monitors.values():

@@ -286,8 +286,7 @@ class Schedule:
         if kind == "Queue":
             self.tell("machine", f"the process of queue '{actor.row.name}' crashes")
             queue = self.queues[actor.row.name]
-            # One that crashes while the node starts stays down, and the next start does not find all that it had: a fault that is known.
-            queue.crashed(queue.outlives and self.node.is_up)
+            queue.crashed(queue.outlives)
             self._is_vhost_down |= not self.node.is_up
             return
         if kind in ("Channel", "Connection"):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.errors import ProcessDown
+from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...store.backing_queue import INFINITE, BackingQueue, Recover
 from ...store.data_dir import queue_number
 from ...store.disk import Disk
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("warren.queue")
 
 REPORT_SECONDS = 1.0        # between two reports of what is in memory (QS 8.3)
+SYNC_SECONDS = 5.0          # a purge is answered then, even if a full disk has not taken it: it frees what it can all the same
 MISSING_AT_A_TIME = 20_000  # ids that a store looks up in one turn
 
 
@@ -75,6 +77,8 @@ class Durability:
         self._is_flushing = self._is_loading = self._is_terminating = False
         self._flush_waiters: list[Any] = []
         self._retry_waiters: list[Any] = []
+        self._sync_waiters: list[tuple[int, Any]] = []
+        self._journaled = 0                     # everything up to this position is on disk
         self._has_report_timer = self._is_paging = False
         self._load_waiters: list[Any] = []
         credit = queue.credit
@@ -220,11 +224,28 @@ class Durability:
                 queue.send(address, ("remove_between", self.client, first, last, keep))
 
     def durable(self, position: int) -> None:
+        self._journaled = position
+        waiting, self._sync_waiters = self._sync_waiters, []
+        for wanted, sender in waiting:
+            self.wait_synced(sender, wanted)
         # A body that was removed before it was sent is answered for as well, and no store comes to say so.
         stored = self._persistent.durable
         for level in self.levels.values():
             level.invoke("store", stored)
             level.invoke("journal", position)
+
+    async def synced(self) -> None:
+        """Return when all that this queue has said to the journal is on disk, or the disk has not taken it for `SYNC_SECONDS`."""
+        self.send()
+        if self._journal.position > self._journaled:
+            with suppress(ProcessTimeout):
+                await self.queue.ask(self.queue.myAddress, ("synced", self._journal.position), SYNC_SECONDS)
+
+    def wait_synced(self, sender: Any, position: int) -> None:
+        if position > self._journaled:
+            self._sync_waiters.append((position, sender))
+        else:
+            self.queue.reply(sender, None)
 
     def stored(self, ids: list[bytes]) -> None:
         """A store has answered for the bodies of these; no id is in both."""

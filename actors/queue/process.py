@@ -230,6 +230,9 @@ class Queue(Process):
         """For the journal: have everything in segments, and these synced."""
         return await self._disk.fold()
 
+    def on_synced(self, sender: Any, position: int) -> None:
+        self._disk.wait_synced(sender, position)
+
     def on_loaded(self, sender: Any) -> None:
         self._disk.wait_loaded(sender)
 
@@ -446,9 +449,13 @@ class Queue(Process):
         self.lease.restart()
         return len(self.backing), len(self.consumers)
 
-    def on_purge(self, sender: Any) -> int:
+    async def on_purge(self, sender: Any) -> int:
+        """Answered when nothing of what is purged can come back (C-16)."""
         self.intake.take_late()
-        return self.backing.purge()
+        count = self.backing.purge()
+        if self.durability is not None and count:
+            await self.durability.synced()
+        return count
 
     def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> Any:
         """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table. One that is ending answers by its end."""

@@ -14,8 +14,9 @@ MENDED = PROGRAM.replace("        message.ack()\n", "").replace("        ledger.
 
 def run(tmp_path, program):
     (tmp_path / "test_it.py").write_text(program)
-    # Named with -p as well: an installation from before the plugin was there does not know it.
-    command = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q", "-p", "no:cacheprovider", "-p", "warren.pytest_plugin", "test_it.py"]
+    # Named with -p as well: an installation from before the plugin was there does not know it; one that does would load it twice.
+    plugins = ["-p", "no:cacheprovider", "-p", "no:warren", "-p", "warren.pytest_plugin"]
+    command = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q", *plugins, "test_it.py"]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
 
 

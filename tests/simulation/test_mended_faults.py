@@ -1,8 +1,6 @@
-"""Faults that the simulation has found and that are not mended yet. Schedules step around them; each test here fails on the day on which it need not."""
+"""Faults that the simulation has found, by the plans that showed them."""
 
 from __future__ import annotations
-
-import pytest
 
 from warren.simulation.plan import parse_plan
 from warren.simulation.schedule import run
@@ -17,7 +15,6 @@ machine kill then=3
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the store counts its references without the queue that is down, and takes its bodies for garbage")
 def test_a_queue_that_crashes_while_the_node_starts_keeps_its_messages():
     """Its process could not recover, so the queue is down until the next start; by then the bodies that it refers to are gone, though they had been confirmed."""
     story = run(0, parse_plan(CRASH_AT_START), plainest()).story
