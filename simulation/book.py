@@ -273,7 +273,8 @@ def given_back(copies: Iterable[Copy], channel: Any) -> None:
     """The channel returns them, or is no more."""
     for copy in copies:
         if copy.fate == HELD and copy.holder is channel:
-            copy.fate, copy.holder = THERE, None
+            # A consumer without acknowledgement may have gone, and the broker not have noticed: it gives this to that one.
+            copy.fate, copy.holder = LOOSE if copy.queue.is_leaking else THERE, None
         elif copy.fate == SETTLING and copy.holder is channel:
             copy.fate, copy.holder = LOOSE, None
         copy.may_be_redelivered = True

@@ -376,6 +376,7 @@ class Queue(Process):
         """None: the head has to be read from the disk first, perhaps only once those before it have expired."""
         if self.expiry.is_needed:
             self.expiry.expire()
+        self.dispatch.send()        # the answer follows every delivery made before it
         deliveries = self.backing.fetch(1, not no_ack)
         if not deliveries:
             return None if self.durability is not None and len(self.backing) else (None, 0)
