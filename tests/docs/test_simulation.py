@@ -30,7 +30,7 @@ def test_the_service_loses_an_order(tmp_path):
     # It acknowledges and crashes, and does not get that order again; the page shows the beginning of one such story.
     crashed = next(at for at, line in enumerate(story) if line.startswith("billing    crashes"))
     assert story[crashed - 1].startswith("billing    acknowledges b'")
-    assert len(story) < 30
+    assert len(story) < 60  # mostly about ten
     assert "an order is lost" in result.stdout
 
 

@@ -135,8 +135,9 @@ def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
         after = census()
         grown = after.pop("memory") - warm.pop("memory")
         assert_no_more(after, warm)
-        assert {key: after[key] for key in ("processes", "living", "watches", "queues", "descriptors", "reply channels")} == {
-            key: before[key] for key in ("processes", "living", "watches", "queues", "descriptors", "reply channels")
+        assert after["descriptors"] <= before["descriptors"]       # what earlier tests left may have gone meanwhile
+        assert {key: after[key] for key in ("processes", "living", "watches", "queues", "reply channels")} == {
+            key: before[key] for key in ("processes", "living", "watches", "queues", "reply channels")
         }
         assert grown < 2048, f"{grown} KiB for 600 clients"
 
