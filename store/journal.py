@@ -93,6 +93,8 @@ class Replayed:
 
     def ack(self, spans: Sequence[range]) -> None:
         for span in spans:
+            # A number that was once acked must never be given again: replay would take the new message for gone.
+            self.next_number = max(self.next_number, span[-1] + 1)
             last = self.acked[-1] if self.acked else None
             if last is not None and last.step == span.step == 1 and last.stop == span.start:
                 self.acked[-1] = range(last.start, span.stop)
@@ -376,9 +378,6 @@ def _replay(queues: dict[int, Replayed], entry: Record) -> None:
             (queue.stored if is_stored else queue.embedded).add(run)
             queue.next_number = max(queue.next_number, run.end)
     elif entry.type is Type.ACK:
-        acked = decode_spans(entry.body)
-        queue.ack(acked)
-        # A number that was once acked must never be given again: replay would take the new message for gone.
-        queue.next_number = max([queue.next_number, *(span[-1] + 1 for span in acked)])
+        queue.ack(decode_spans(entry.body))
     else:
         queue.next_number = max(queue.next_number, int.from_bytes(entry.body, 'big'))

@@ -181,10 +181,6 @@ class Placement:
             return []
         return [index for index, message_id in enumerate(self._ids(run)) if self._loaded.get(message_id, b'') is None]
 
-    def drop_loaded(self) -> None:
-        """Those that were not asked for by now will not be."""
-        self._loaded = {}
-
     def forget(self, runs: Iterable[Run]) -> None:
         """Messages left the queue: out of the index and the stores. Runs without holes."""
         for run in runs:

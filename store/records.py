@@ -140,8 +140,8 @@ def encode_run(run: Run, is_stored: bool) -> list[bytes]:
     return [head + origin + lengths, *contents]
 
 
-def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
-    """(run, bodies are in the store) of every run in `data`."""
+def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origin, Sequence[int], Sequence[int]]]:
+    """(first, count, flags, expiry, origin, where the slots begin, where they end) of every run in `data`."""
     offset = 0
     while offset < len(data):
         first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
@@ -151,16 +151,17 @@ def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
         if flags & _UNIFORM:
             size = int.from_bytes(data[offset:offset + 4], 'big')
             offset += 4
-            end = offset + count * size
-            contents = [data[at:at + size] for at in range(offset, end, size)] if size else [b''] * count
+            bounds: Sequence[int] = range(offset, offset + (count + 1) * size, size) if size else [offset] * (count + 1)
         else:
-            sizes = unpack(f'>{count}I', data[offset:offset + 4 * count])
-            end = offset + 4 * count
-            contents = []
-            for size in sizes:
-                contents.append(data[end:end + size])
-                end += size
-        offset = end
+            bounds = list(accumulate(unpack(f'>{count}I', data[offset:offset + 4 * count]), initial=offset + 4 * count))
+        offset = bounds[-1]
+        yield first, count, flags, expiry, origin, bounds[:-1], bounds[1:]
+
+
+def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
+    """(run, bodies are in the store) of every run in `data`."""
+    for first, count, flags, expiry, origin, starts, ends in _walk_runs(data):
+        contents = [data[start:end] for start, end in zip(starts, ends)]
         run = Run(first, contents, origin, None if expiry < 0 else expiry, bool(flags & _REDELIVERED), 0)
         sizes_of = run.measured()
         run.body_bytes = sizes_of * count if isinstance(sizes_of, int) else sum(sizes_of)
@@ -180,19 +181,7 @@ class RunHead(NamedTuple):
 
 def skim_runs(data: bytes) -> Iterator[RunHead]:
     """The heads of the runs in `data`: what recovery wants to know of a backlog without making an object of every message."""
-    offset = 0
-    while offset < len(data):
-        first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
-        offset += RUN.size
-        origin = decode_origin(data[offset:offset + origin_size])
-        offset += origin_size
-        if flags & _UNIFORM:
-            size = int.from_bytes(data[offset:offset + 4], 'big')
-            starts: Sequence[int] = range(offset + 4, offset + 4 + count * size, size) if size else [offset + 4] * count
-            offset += 4 + count * size
-        else:
-            ends = list(accumulate(unpack(f'>{count}I', data[offset:offset + 4 * count]), initial=offset + 4 * count))
-            starts, offset = ends[:-1], ends[-1]
+    for first, count, flags, expiry, origin, starts, _ in _walk_runs(data):
         yield RunHead(first, count, origin, bool(flags & _STORED), expiry >= 0, body_sizes([data[at:at + BODY_SIZE_END] for at in starts]))
 
 

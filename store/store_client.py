@@ -35,12 +35,10 @@ class StoreClient:
         self._writes: dict[bytes, bytes] = {}
         self._removes: list[bytes] = []
         self._ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
-        self.has_written = False
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
         """Each (id, content); returns the position at which they are durable."""
         self._position += 1
-        self.has_written = True
         self._writes.update(messages)
         for message_id, _ in messages:
             self._unanswered[message_id] = self._position

@@ -171,9 +171,7 @@ class _Reader:
                 (queue.stored if is_stored else queue.embedded).add(lightened(run, is_stored))
                 queue.next_number = max(queue.next_number, run.end)
         elif entry.type is Type.ACK:
-            acked = decode_spans(entry.body)
-            queue.ack(acked)
-            queue.next_number = max([queue.next_number, *(span[-1] + 1 for span in acked)])
+            queue.ack(decode_spans(entry.body))
         else:
             queue.next_number = max(queue.next_number, int.from_bytes(entry.body, 'big'))
 
