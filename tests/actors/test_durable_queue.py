@@ -520,9 +520,10 @@ def test_it_is_purged_while_it_writes_its_segments(stage, disk):
     disk.hold("append")
     stage.ask(queue.address, "fold")
     stage.is_held()
-    assert stage.ask(queue.address, "purge").answer() == SEGMENT + 25
+    purging = stage.ask(queue.address, "purge")
     wanted = publisher.publish(queue, 5, LARGE)
     disk.release()
+    assert purging.answer() == SEGMENT + 25
     publisher.await_confirms()
     stage.quiet()
     assert bodies(drained(stage, queue, 5)) == wanted
