@@ -521,6 +521,7 @@ def test_it_is_purged_while_it_writes_its_segments(stage, disk):
     stage.ask(queue.address, "fold")
     stage.is_held()
     purging = stage.ask(queue.address, "purge")
+    stage.until(lambda: not len(stage.actor(queue.address).backing))
     wanted = publisher.publish(queue, 5, LARGE)
     disk.release()
     assert purging.answer() == SEGMENT + 25
