@@ -1,7 +1,8 @@
-"""The table of crash points (queue-and-store section 10.2): a virtual host's store is stopped just there, by a kill and by power cuts that lose, tear or zero whatever was not synced.
+"""The table of crash points (queue-and-store section 10.2): a virtual host's store is stopped just there, by a kill and by power cuts that lose, tear or zero what was
+not synced.
 
-Each has its test here under its number, but for C-17 (test_vhost_store.py), C-19 (test_message_store_cases.py) and C-20 (test_message_store_combine.py). The model tests of this folder stop at
-random places; here it is certain that the place is met.
+Each has its test here under its number, but for C-17 (test_vhost_store.py), C-19 (test_message_store_cases.py) and C-20 (test_message_store_combine.py). The model
+tests of this folder stop at random places; here it is certain that the place is met.
 """
 
 from __future__ import annotations
@@ -443,7 +444,7 @@ def mixed(vhost: Vhost) -> list[bytes]:
     return kept[3:]
 
 
-def test_c_21_between_two_steps_of_a_stop(tmp_path, monkeypatch):
+def test_c_21_between_two_steps_of_a_stop(tmp_path):
     """Terms without a clean store, or none: everything is looked through and counted anew."""
     for way in ('kill', 0, 1):
         operations = 0
