@@ -375,6 +375,8 @@ class SubQueues:
             assert not q1.count or q3.count, 'QS-3'
             assert not q2.count or delta.count, 'QS-4'
             assert not delta.count or q3.count, 'QS-5'
+            assert bool(len(self)) == bool(q3.count or q4.count), 'QS-6'
+        assert self.ram_count <= len(self) and self.ram_bytes <= self.body_bytes, 'QS-8'
 
 
 def _within(queue: RunQueue, first: int, last: int) -> Iterator[Run]:

@@ -657,8 +657,9 @@ class VariableQueue(BackingQueue, RangeReadable):
             self.unconfirmed.store_durable = max(self.unconfirmed.store_durable, event)
 
     def check(self) -> None:
-        """QS-1 to QS-11, for tests."""
+        """QS-1 to QS-10 and QS-12, for tests."""
         self.sub_queues.check()
+        assert not any(self._pending.known(range(run.first, run.end)) for queue in self._queues() for run in queue.runs), 'QS-12'
         for run in self._pending.runs:
             assert not run.kind & ABSENT or run.kind & IN_STORE, 'QS-10'
             assert not run.origin.persistent or run.kind & INDEXED, 'QS-10'
