@@ -240,8 +240,9 @@ def test_what_is_embedded_leaves_memory_as_part_of_delta(stage):
     assert bodies(drained(stage, queue, BACKLOG + SEGMENT + 3)) == wanted + later
 
 
-def test_publishing_and_consuming_go_on_while_it_pages(stage):
+def test_publishing_and_consuming_go_on_while_it_pages(stage, monkeypatch):
     """QS-14, QS-39."""
+    monkeypatch.setattr("warren.actors.queue.durability.REPORT_SECONDS", 0.001)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = publisher.publish(queue, 2 * SEGMENT, LARGE)
     stage.target = 0.0
@@ -254,6 +255,43 @@ def test_publishing_and_consuming_go_on_while_it_pages(stage):
     publisher.await_confirms()
     stage.until(lambda: len(eater.got) == len(wanted))
     assert bodies(eater.got) == wanted
+    assert queue.actor.backing.info("disk_reads") > SEGMENT, "it has paged"
+
+
+def test_priorities_page_under_traffic(stage, monkeypatch):
+    """Section 9, QS-36: three levels in one queue that is to keep nothing in memory; each consumer's deliveries of a level are in its order, and nothing is missing."""
+    monkeypatch.setattr("warren.actors.queue.durability.REPORT_SECONDS", 0.001)
+    queue, publisher = stage.declare(x_max_priority=3), Publisher(stage)
+    wanted = {priority: publisher.publish(queue, SEGMENT, LARGE if priority else 10, priority=priority) for priority in (0, 1, 3)}
+    stage.target = 0.0
+    eater = consumer(stage, queue, prefetch=5)
+    for turn in range(60):
+        priority = (0, 3, 1)[turn % 3]
+        wanted[priority] += publisher.publish(queue, 7, LARGE if turn % 2 else 10, persistent=bool(turn % 4), priority=priority)
+        stage.base.run_until(lambda: True, 0)
+        if not turn % 20:
+            stage.quiet()
+    publisher.await_confirms()
+    stage.until(lambda: len(eater.got) == sum(map(len, wanted.values())))
+    got = bodies(eater.got)
+    for published in wanted.values():
+        assert [body for body in got if body in set(published)] == published
+    assert queue.actor.backing.info("disk_reads") > SEGMENT, "it has paged"
+
+
+def test_a_backlog_of_priorities_comes_from_the_disk_by_level(stage):
+    """Section 9: paged out to the last, then drained, the highest first, while more comes."""
+    queue, publisher = stage.declare(x_max_priority=2), Publisher(stage)
+    wanted = {priority: publisher.publish(queue, BACKLOG, 4100, priority=priority) for priority in (1, 0)}
+    publisher.await_confirms()
+    stage.target = 0.0
+    stage.until(lambda: not queue.actor.backing.info("messages_ready_ram"))
+    stage.quiet()
+    for level in queue.actor.durability.levels.values():
+        level.check()
+        assert level.info("backing_queue_status")["delta"][2] >= BACKLOG - SEGMENT
+    first = publisher.publish(queue, 3, priority=9)
+    assert bodies(drained(stage, queue, 2 * BACKLOG + 3)) == first + wanted[1] + wanted[0]
 
 
 def test_a_crash_with_everything_paged_out(stage):
