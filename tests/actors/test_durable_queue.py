@@ -391,7 +391,7 @@ def dead_lettering(stage, **arguments):
 
 def buried(stage, grave):
     return [body for _, entries in grave.actor.take("publish") for _, contents, *_ in entries for body in bodies_of(contents)] + \
-        [body for entries, in grave.actor.take("publish_at_most_once") for _, contents, _ in entries for body in bodies_of(contents)]
+        [body for entries, in grave.actor.take("publish_at_most_once") for _, contents, *_ in entries for body in bodies_of(contents)]
 
 
 def all_buried(stage, grave, count):
@@ -627,7 +627,7 @@ def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room(tmp_path, m
         publisher.await_confirms()
         wanted += publisher.publish(queue, 100, size)
         stage.until(lambda: stage.actor(stage.alarms).heard)
-        assert stage.alarms_heard() == [True]
+        assert set(stage.alarms_heard()) == {True}  # of the store, and perhaps of the journal
         assert publisher.confirmed == 10
         disk.limit = None
         publisher.await_confirms()
