@@ -429,7 +429,7 @@ def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
 
 
 def test_qs_43_nothing_is_deleted_before_the_recount_is_done(vhost):
-    """A crash while references are counted leaves every file."""
+    """QS-43: a crash while references are counted leaves every file."""
     vhost.options['file_limit'] = 100
     store = vhost.start()
     ids = [name(number) for number in range(20)]

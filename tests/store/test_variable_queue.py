@@ -106,6 +106,20 @@ def test_head_after_unclean_end_is_redelivered(node):
     assert got[-1] == (1, False)
 
 
+def test_watermark_gap(node):
+    """D-5: numbers that are missing, of transients that a restart has lost, do not stop the watermark; what was delivered behind them is redelivered after the next."""
+    for _ in range(2):
+        node.publish(5, TRANSIENT)
+        node.publish(5)
+    node.queue = node.opened(node.stop())
+    first = node.queue.fetch(7, True)
+    assert tags(first) == [*range(5, 10), 15, 16] and not any(delivery.redelivered for delivery in first)
+    assert node.status('next_deliver_seq_id') == (17,)
+    node.queue = node.opened(node.stop())
+    found = [(tag, delivery.redelivered) for delivery in node.queue.fetch(20, True) for tag in delivery.tags]
+    assert found == [(tag, tag < 17) for tag in (*range(5, 10), *range(15, 20))]
+
+
 def test_clean_restart_after_drop(node):
     """variable_queue_dropwhile_restart: 5 of 1000 dropped, 995 after a clean stop with terms, then empty."""
     node.publish(1000)

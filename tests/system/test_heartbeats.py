@@ -30,7 +30,7 @@ def test_the_receiver_needs_two_silent_steps_in_a_row():
 
 
 def test_a_restarted_receiver_counts_from_zero():
-    """AB-26."""
+    """AB-26, QS-33."""
     monitor = HeartbeatMonitor()
     assert steps(monitor, 10, 10) == [False, False]
     monitor.restart()
@@ -98,7 +98,7 @@ def test_replies_spare_heartbeats(address):
 
 
 def test_a_blocked_connection_is_not_dropped_for_its_silence(own, address):
-    """AB-26: nothing is read from it, so nothing can be missed; from the unblocking on it counts again."""
+    """AB-26, QS-33: nothing is read from it, so nothing can be missed; from the unblocking on it counts again."""
     with Wire.open(address, heartbeat=INTERVAL) as wire:
         wire.open_channel(1)
         own.set_alarm("memory", True)
