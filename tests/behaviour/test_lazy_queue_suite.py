@@ -5,6 +5,7 @@ import pytest
 from warren import Broker
 from warren.broker import BrokerError
 
+from .inside import Inside
 from .wire import Client
 
 WAVE = 2000
@@ -30,12 +31,22 @@ def test_declare_args(disk_broker, disk_channel, name, arguments, mode):
     assert disk_broker.queue(name).queue_mode == mode
 
 
-def test_queue_mode_is_that_of_the_switch(disk_broker, disk_channel, name):
-    """What a policy will do when it changes (QS-49)."""
-    disk_channel.queue(name, durable=True)
-    for mode in ("lazy", "default", "lazy", "lazy"):
+@pytest.mark.parametrize("argument", [None, "default", "lazy"])
+def test_queue_mode_policy(disk_broker, disk_channel, name, argument):
+    """What a policy will do when it changes (QS-49); and, before there are policies, the half of D-1's twin that is the operation's: it wins over the argument, until the
+    queue's next life, which is again as it was declared.
+    """
+    disk_channel.queue(name, {} if argument is None else {"x-queue-mode": argument}, durable=True)
+    disk_channel.fill(name, *map(str, range(100)))
+    for mode in ("lazy", "default", "lazy", "lazy", "default"):
         disk_broker.set_queue_mode(name, mode)
         assert disk_broker.queue(name).queue_mode == mode
+    other = {"lazy": "default"}.get(argument, "lazy")
+    disk_broker.set_queue_mode(name, other)
+    Inside(disk_broker).crash(name)
+    disk_broker.wait_idle()
+    disk_channel.ready(name)    # answered by the queue's next process
+    assert disk_broker.queue(name).queue_mode == (argument or "default") != other
 
 
 def test_queue_mode_of_no_queue_and_no_mode(disk_broker, disk_channel, name):

@@ -50,6 +50,30 @@ def files(node):
     return sorted(name for name in node.disk.list('q'))
 
 
+@pytest.mark.parametrize('is_flushed', [False, True], ids=['journal', 'segments'])
+def test_bq_queue_index_bounds_and_reads(node, is_flushed):
+    """After parts of segments were published, bounds are those of whole segments and reads find what is there; nothing is left when all is acked."""
+    index = node.queue._index
+
+    def numbers(start, stop):
+        return [number for run, _ in index.read(start, stop) for number in range(run.first, run.end)]
+
+    node.publish(HALF)
+    node.queue.flush_index(is_flushed)
+    assert index.bounds() == (0, SEGMENT)
+    node.publish(SEGMENT)
+    node.queue.flush_index(is_flushed)
+    assert index.bounds() == (0, 2 * SEGMENT)
+    assert (numbers(0, SEGMENT), numbers(SEGMENT, 2 * SEGMENT)) == (list(range(SEGMENT)), list(range(SEGMENT, SEGMENT + HALF)))
+    assert numbers(5, 9) == [5, 6, 7, 8]
+    node.queue.ack(tags(node.queue.fetch(SEGMENT, True)))
+    node.queue.flush_index(is_flushed)
+    assert index.bounds() == (SEGMENT, 2 * SEGMENT)
+    drain(node.queue)
+    node.queue.flush_index(True)
+    assert (index.bounds(), files(node)) == ((0, 0), [])
+
+
 def test_bq_queue_index_restart(node):
     """Transients vanish at a restart and persistent ones are counted, in number and octets."""
     node.publish(SEGMENT + HALF)
