@@ -13,6 +13,7 @@
 | `('durable', position)` | to a queue | everything it wrote up to there is on disk |
 | `('bump', 'journal', amount)` | to a queue | credit: 800 of 4000 messages are on disk |
 | ask `('fold',)` | to a queue | have everything in segments, and those synced |
+| `('batch_lost', 'journal')` | to a queue | something it appended did not arrive; nothing of it counts from there on, and it must start again |
 
 Group commit: a commit begins as soon as something was appended and none is under way; what comes meanwhile is the next one's (design, section 3.6). So an idle
 journal syncs at once, and nobody waits for more than two syncs.
@@ -70,6 +71,7 @@ class Journal(Process):
         self._addresses: dict[int, Any] = {}
         self._replayed: dict[int, Replayed] = {}
         self._absent: set[int] = set()  # queues of which the files may have something, and no process
+        self._appended: dict[int, int] = {}  # queue -> position of the last that came from its process
         self._waiting: dict[int, tuple[int, int]] = {}  # queue -> its position and messages appended since the last batch
         self._in_commit: dict[int, tuple[int, int]] = {}  # the same of the batch that is being written
         self._credit = CreditFlow(CREDIT, self._grant, key='journal credit')
@@ -104,6 +106,7 @@ class Journal(Process):
 
     def on_register(self, sender: Any, queue: int, address: Any) -> None:
         self._addresses[queue] = address
+        self._appended[queue] = 0
         self._absent.discard(queue)
         self.monitor(address, queue)
 
@@ -129,13 +132,23 @@ class Journal(Process):
                 for number, replayed in found.items() if number >> LEVEL_BITS in queues}
 
     def on_append(self, sender: Any, queue: int, gathered: list[Gathered], position: int) -> None:
-        if self._addresses.get(queue) is None:
-            return  # it was forgotten, and something of it was still on its way
+        if sender != self._addresses.get(queue):
+            return  # it was forgotten, or another has taken its place, and this was still on its way
+        if self._appended[queue] + sum(part.records for part in gathered) != position:
+            self._miss(sender, queue)
+            return
+        self._appended[queue] = position
         messages = self._waiting.get(queue, (0, 0))[1]
         for part in gathered:
             self.files.append(part.queue, part.parts, part.records, part.next_number)
             messages += part.messages
         self._waiting[queue] = position, messages
+
+    def _miss(self, address: Any, queue: int) -> None:
+        """A transport drops what a sender has too much of on its way (section 6.10). Positions go on, and what is missing must not be taken for durable."""
+        log.error("the journal of vhost '%s' misses something of queue %x, which starts again", self._settings.vhost, queue)
+        self.on_down(queue, 'a batch was lost')
+        self.send(address, ('batch_lost', 'journal'))
 
     def on_forget(self, sender: Any, queue: int) -> None:
         writer = LogWriter()
@@ -160,6 +173,7 @@ class Journal(Process):
         self.demonitor(queue)
         self._credit.peer_down(queue)
         self._addresses.pop(queue, None)
+        self._appended.pop(queue, None)
         # Its next process counts from the beginning: what is said of this one's records is not for it.
         self._waiting.pop(queue, None)
         self._in_commit.pop(queue, None)

@@ -7,3 +7,7 @@ from ..runtime.errors import ProcessError
 
 class StorageError(ProcessError):
     """It cannot start on its data directory; the text says what, why and the way out."""
+
+
+class BatchLost(Exception):
+    """Something that a queue sent on its way to the disk did not arrive. It starts again from what is there, and its channels refuse what was not confirmed."""

@@ -26,6 +26,7 @@ from ..extensions import QueueDecorator, tell
 from ..reading_arguments import read_arguments
 from ..resources import no_queue, queue_phrase
 from ..routing import QueueRow
+from ..storage import BatchLost
 from .backing import open_in_memory
 from .consumers import ChannelRecord, Consumer, Consumers
 from .dead_letters import DeadLetterer
@@ -217,6 +218,9 @@ class Queue(Process):
         """Have more of the head read from the disk; there is work again when it was."""
         if self.durability is not None:
             self.durability.prepare()
+
+    def on_batch_lost(self, sender: Any, by: str) -> None:
+        raise BatchLost(f"{by} did not get what {queue_phrase(self.row.vhost, self.row.name)} sent it")
 
     def on_durable(self, sender: Any, position: int) -> None:
         """The journal has synced what this queue wrote up to there."""
