@@ -87,7 +87,8 @@ class RunningNode:
     """Made by starting it: `host` and `port` accept connections from then on, and so does `tls_port` unless it is None. Raises `StartError` when it
     cannot listen there or use its data directory,
     which is its own from before it starts until everything in it has ended.
-    `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes.
+    `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes; `down` are the virtual
+    hosts that could not be started then.
 
     With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something. `on_begin` is given
     it before it recovers what its data directory has, which may take long: `interrupt` ends that too, with `StartInterrupted`. `progress` hears how far it is.
@@ -136,6 +137,7 @@ class RunningNode:
         self.port: int = facts["port"]
         self.tls_port: int | None = facts["tls_port"]
         self.memory: dict[str, Any] = facts["memory"]
+        self.down: list[str] = facts["down"]
         self._direct = facts["direct"]
 
     def stop(self, reason: str = "shutdown") -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -49,7 +49,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None], progress: Progres
             raise
         raise StartError(f"{error}. The port is held by {holder}.", error.errno, error.port) from None
     _calm_garbage_collector()
-    on_ready(report(settings, node.host, node.port, node.memory, node.tls_port))
+    on_ready(report(settings, node.host, node.port, node.memory, node.tls_port, node.down))
     try:
         node.run_until_interrupted()
     except ProcessDown as error:
@@ -69,8 +69,8 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls_port: int | None = None) -> str:
-    """What a person wants to know at start: where it listens, how to connect, what is on, how to stop. `memory` is that of `RunningNode`."""
+def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls_port: int | None = None, down: Sequence[str] = ()) -> str:
+    """What a person wants to know at start: where it listens, how to connect, what is on and what is not, how to stop. `memory` and `down` are those of `RunningNode`."""
     shown = f"[{host}]" if ":" in host else host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
     local_only = ", ".join(user for user in settings.loopback_users) or "nobody"
@@ -87,6 +87,7 @@ def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls
         *tls,
         ("node", settings.node_name),
         ("messages", _kept(settings.data_dir)),
+        *(("DOWN", f"vhost '{name}' cannot be opened; the log says why. What it has is kept for the next start") for name in down),
         ("memory", _watermark(memory)),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),

@@ -132,6 +132,7 @@ class Metadata(Process):
                 if isinstance(error, ProcessDown) and not is_fault(str(error)):
                     raise  # the node is ending
                 log.error("vhost '%s' is down: %s", name, error)
+                self.routing.set_down(name)
                 rows = [replace(row, state="stopped") for row in rows]
             for row in rows:
                 self.routing.put_queue(row)
@@ -146,14 +147,7 @@ class Metadata(Process):
                 if row.state == "running":
                     self.send(row.address, ("recovered",))
         self.commits.note(found.stale)
-        log.info(
-            "recovered %d vhosts, %d exchanges, %d queues and %d bindings from '%s'",
-            len(found.vhosts),
-            len(found.exchanges),
-            len(found.queues),
-            len(found.bindings),
-            directory.path,
-        )
+        _say_recovered(directory.path, found)
 
     async def _write(self, *changes: Change) -> None:
         """Return when these changes, and all noted before, are on the disk. Raises AmqpError 541."""
@@ -593,3 +587,12 @@ def _check_binding_names(binding: Binding) -> None:
 def _check_owner(row: QueueRow, connection_id: str) -> None:
     if row.exclusive_owner is not None and row.exclusive_owner != connection_id:
         raise resources.queue_locked(row.vhost, row.name)
+
+
+def _say_recovered(path: str, found: durable_rows.Stored) -> None:
+    counts = {"vhost": len(found.vhosts), "exchange": len(found.exchanges), "queue": len(found.queues), "binding": len(found.bindings)}
+    said = [f"{count} {noun}{'s' * (count > 1)}" for noun, count in counts.items() if count]
+    if said:
+        log.info("recovered from '%s': %s", path, ", ".join(said))
+    else:
+        log.info("data directory '%s' is new", path)

@@ -63,7 +63,7 @@ class NodeError(ProcessError):
 class NodeSupervisor(Process):
     """
     ('start', settings, extensions, open_disk, boot_id, progress) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient,
-                                       'memory': the memory monitor's status}; ListenError, TlsError, StorageError.
+                                       'memory': the memory monitor's status, 'down': names of virtual hosts that could not be started}; ListenError, TlsError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
@@ -116,7 +116,7 @@ class NodeSupervisor(Process):
         for listener, sibling in zip(self.listeners, reversed(self.listeners)):
             if listener is not sibling:
                 self.send(listener, ("sibling", sibling))
-        return {"node_name": settings.node_name, "host": host, "port": port, "tls_port": tls_port, "direct": self.direct, "memory": memory}
+        return {"node_name": settings.node_name, "host": host, "port": port, "tls_port": tls_port, "direct": self.direct, "memory": memory, "down": sorted(self.routing.down)}
 
     async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
         listener = self.createActor(Listener)

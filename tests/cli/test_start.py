@@ -15,6 +15,9 @@ import pika.exceptions
 import pytest
 import trustme
 
+from warren import Broker
+from warren.store.data_dir import DataDir
+
 WARREN = Path(sys.executable).with_name("warren")
 
 
@@ -95,6 +98,42 @@ def test_the_report_says_when_publishers_are_blocked(tmp_path):
     config.write_text('vm_memory_high_watermark = 0.5\ntotal_memory_available_override_value = "3GiB"\n')
     with started("--config", config) as (process, _port):
         assert re.search(r"memory +publishers are blocked above 1\.5 GiB of 3 GiB\n", process.report)
+
+
+def test_the_report_names_a_virtual_host_that_is_down(tmp_path):
+    """And the log the reason; the others are served. What was in the way removed, it is there again, with all it had."""
+    data_dir = tmp_path / "data"
+    with Broker(data_dir=str(data_dir)) as broker:
+        for name in ("orders", "other"):
+            broker.create_vhost(name)
+            broker.declare_queue("q", durable=True, vhost=name)
+            broker.publish("kept", "q", delivery_mode=2, vhost=name)
+    journal = Path(DataDir(str(data_dir)).vhost("orders")) / "journal"
+    journal.rename(tmp_path / "away")
+    journal.write_text("in the way")
+    with started("--data-dir", str(data_dir)) as (process, _):
+        assert re.search(r"^  DOWN +vhost 'orders' cannot be opened; the log says why\.", process.report, re.MULTILINE)
+        assert "'other'" not in process.report
+        process.terminate()
+        assert "vhost 'orders' cannot use" in process.communicate(timeout=20)[1]
+    journal.unlink()
+    (tmp_path / "away").rename(journal)
+    with started("--data-dir", str(data_dir)) as (process, _):
+        assert "DOWN" not in process.report
+    with Broker(data_dir=str(data_dir)) as broker:
+        assert broker.queue("q", vhost="orders").messages == 1
+
+
+def test_the_log_says_what_was_recovered(tmp_path):
+    """Of a new data directory that it is new."""
+    data_dir = str(tmp_path / "data")
+    for said in (f"data directory '{data_dir}' is new\n", f"recovered from '{data_dir}': 1 vhost, 2 queues\n"):
+        with started("--data-dir", data_dir) as (process, _):
+            process.terminate()
+            assert said in process.communicate(timeout=20)[1]
+        with Broker(data_dir=data_dir) as broker:
+            for name in ("a", "b"):
+                broker.declare_queue(name, durable=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
