@@ -96,6 +96,11 @@ class FrameReader:
     `content_started` becomes True when a content header or body frame was consumed (AB-33); the caller clears it.
     """
 
+    __slots__ = (
+        "_assemblies", "_buffer", "_chunks", "_chunks_size", "_dead", "_fast", "_frame_max", "_max_body_size", "_needed", "_position", "_shape", "_shapes",
+        "content_started", "credit", "phase",
+    )
+
     def __init__(self, frame_max: int = FRAME_MIN_SIZE, fast: bool = True) -> None:
         self.phase = RUNNING
         self.credit: dict[int, int] = {}

@@ -13,8 +13,9 @@ READ = select.EPOLLIN | select.EPOLLPRI
 WRITE = select.EPOLLOUT
 HANG_UP = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 
-# Ready descriptors taken per poll: enough to amortise the call, few enough that mailboxes get their turn.
-MAX_EVENTS = 256
+# Ready descriptors taken per poll: enough to amortise the call, few enough that mailboxes get their turn, and that what a message touches on its way
+# through connection, channel and queue is still in the processor's cache at the end of it: with 256 a thousand connections cost a third more a message.
+MAX_EVENTS = 32
 
 
 class Watches(Protocol):

@@ -52,6 +52,8 @@ class RangeSet:
     def discard(self, first: int, last: int) -> list[Range]:
         """Removes what of [first, last] is present; returns the removed pieces."""
         ranges = self._ranges
+        if ranges and ranges[0] == (first, last):
+            return [ranges.pop(0)]      # what waited longest, whole: one message at a time knows nothing else
         at = bisect_right(ranges, (first,))
         if at and ranges[at - 1][1] >= first:
             at -= 1
@@ -91,7 +93,7 @@ class Confirms:
     @property
     def has_settled(self) -> bool:
         """Whether a flush would send anything."""
-        return bool(self._acked or self._nacked)
+        return bool(self._acked._ranges or self._nacked._ranges)
 
     def publish(self, count: int, queue_ids: Iterable[str]) -> int:
         """Numbers `count` publishes that went to `queue_ids`; returns the first number. No queue: acked at once."""
@@ -165,10 +167,15 @@ class Confirms:
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
         """What to send now: acks, then nacks, each `(delivery_tag, multiple)` (AB-113). Forgets them."""
         acked, nacked = self._acked, self._nacked
-        if not acked and not nacked:
-            return [], []
         waiting = self._waiting.smallest
         floor = self.next_number if waiting is None else waiting
+        if not nacked:
+            settled = acked._ranges
+            if not settled:
+                return [], []
+            if len(settled) == 1 and settled[0][1] < floor:
+                first, last = settled.pop()
+                return [(last, last > first)], []
         first_ack, first_nack = acked.smallest, nacked.smallest
         acks = _grouped(acked, floor if first_nack is None else min(floor, first_nack))
         nacks = _grouped(nacked, floor if first_ack is None else min(floor, first_ack))

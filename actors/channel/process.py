@@ -39,6 +39,12 @@ CONNECTION = "connection"       # the connection's name as a credit peer
 
 
 class Channel(Process):
+    __slots__ = (
+        "acknowledge", "backlog", "busy", "cancel_notify", "channel_id", "connection", "connection_id", "connection_name", "context", "credit", "frame_max",
+        "handlers", "input_paused", "last_queue", "metadata", "name", "notices", "number", "out", "publish", "publisher", "queues", "routing", "running_ids",
+        "settings", "shut_down_for", "state", "subscriptions", "taken", "user", "vhost",
+    )
+
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:

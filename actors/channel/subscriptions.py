@@ -61,6 +61,11 @@ class ChannelConsumer:
 class Subscriptions:
     """The consuming half of a channel."""
 
+    __slots__ = (
+        "_timeout_timer", "channel", "consumers", "exempt", "got_from", "limit", "next_tag", "prefetch", "reply_key", "reply_tag", "reserved", "settled",
+        "slot_line", "unacked",
+    )
+
     def __init__(self, channel: "Channel") -> None:
         self.channel = channel
         self.consumers: dict[str, ChannelConsumer] = {}

@@ -51,6 +51,12 @@ class ChannelEntry:
 
 
 class Connection(Process):
+    __slots__ = (
+        "alarms", "by_id", "channel_serial", "channels", "client_properties", "closing", "connected_at", "connection_id", "context", "credit", "fd", "handshake",
+        "heartbeat", "is_refused", "local", "monitor_beat", "name", "output", "pauses", "peer", "read_size", "reader", "received", "sender_beat", "settings",
+        "sock", "state", "stray_close_ok", "told_blocked", "touched", "user", "vhost", "watching",
+    )
+
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:

@@ -21,6 +21,8 @@ DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
 class Dispatch:
     """The consuming side of a queue."""
 
+    __slots__ = ("_slot_holders", "awaits_write", "outbox", "queue")
+
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.outbox = Outbox()
