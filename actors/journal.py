@@ -5,7 +5,7 @@
 | ask `('start', settings)` | supervisor | recover; the numbers of which the journal has messages or acks |
 | `('register', queue, address)` | queue | a new queue will write; `address` hears `durable` and `bump`, and is asked to `fold` |
 | ask `('open', queue, address)` | queue | the same for one that recovers; what the journal has of it: number -> `Replayed` |
-| ask `('referred', queues)` | supervisor | number -> spans: which messages of theirs have bodies in the message store, as far as the journal knows |
+| ask `('referred', queues)` | supervisor | number -> `StoredSpan`s: which messages of theirs have bodies in the message store, as far as the journal knows |
 | `('append', queue, gathered, position)` | queue | records of its numbers, as `LogWriter` gathered them; `position` is the writer's after them |
 | `('detach', queue)` | queue | it ends, and has folded all it had |
 | `('forget', queue)` | queue, supervisor | the queue is deleted: nothing said of it counts any more |
@@ -36,6 +36,7 @@ from ..store.disk import REFUSALS, Disk
 from ..store.journal import FILE_LIMIT, Batch, Replayed
 from ..store.journal import Journal as JournalFiles
 from ..store.log_writer import Gathered, LogWriter
+from ..store.message_ids import StoredSpan
 from ..store.queue_index import QueueIndex
 from ..store.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from .disk_trouble import RETRY_SECONDS, DiskTrouble
@@ -126,10 +127,9 @@ class Journal(Process):
         self.on_register(None, queue, address)
         self.reply(sender, found)
 
-    async def on_referred(self, sender: Any, queues: frozenset[int]) -> dict[int, list[range]]:
+    async def on_referred(self, sender: Any, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
         found = await self._replay()
-        return {number: [range(piece.first, piece.end) for run in replayed.stored.runs for piece in run.without_holes()]
-                for number, replayed in found.items() if number >> LEVEL_BITS in queues}
+        return {number: replayed.stored_spans() for number, replayed in found.items() if number >> LEVEL_BITS in queues}
 
     def on_append(self, sender: Any, queue: int, gathered: list[Gathered], position: int) -> None:
         if sender != self._addresses.get(queue):

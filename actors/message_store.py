@@ -11,7 +11,8 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | `('remove_between', client, first, last, keep)` | queue | the same for all with ids from `first` to `last` but those to `keep` |
 | ask `('read', id)`, ask `('read_many', [id])` | queue | the message or None; a list of such |
 | ask `('contains', id)` | queue | whether anybody refers to it |
-| ask `('missing', prefix, spans)` | queue | of the ids `prefix + number`, the numbers to which nobody refers |
+| ask `('missing', spans)` | queue | of these `StoredSpan`s the numbers to whose ids nobody refers |
+| ask `('adopt', spans)` | queue | the same, and one reference more for each of the others |
 | ask `('empty', first, last)` | supervisor | the ids from `first` to `last` are to be given anew: nothing may be left of them |
 | `('forget', client)` | queue | it is gone and has removed what it wrote |
 | ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
@@ -36,6 +37,7 @@ from typing import Any
 from ..runtime.credit import CreditFlow
 from ..runtime.process import Process
 from ..store.disk import REFUSALS, Disk
+from ..store.message_ids import StoredSpan
 from ..store.progress import NO_PROGRESS, Progress
 from ..store.store_engine import FILE_LIMIT, GcJob, ReadJob, StoreEngine, SyncJob
 from .disk_trouble import RETRY_SECONDS, DiskTrouble
@@ -161,9 +163,13 @@ class MessageStore(Process):
     def on_contains(self, sender: Any, message_id: bytes) -> bool:
         return self.engine.contains(message_id)
 
-    def on_missing(self, sender: Any, prefix: bytes, spans: list[range]) -> list[int]:
+    def on_missing(self, sender: Any, spans: list[StoredSpan]) -> list[int]:
         contains = self.engine.contains
-        return [number for span in spans for number in span if not contains(prefix + number.to_bytes(8, 'big'))]
+        return [number for span in spans for number, message_id in zip(span.numbers, span.ids()) if not contains(message_id)]
+
+    def on_adopt(self, sender: Any, spans: list[StoredSpan]) -> list[int]:
+        numbers = {message_id: number for span in spans for number, message_id in zip(span.numbers, span.ids())}
+        return [numbers[message_id] for message_id in self.engine.adopt(numbers)]
 
     async def on_read(self, sender: Any, message_id: bytes) -> bytes | None:
         return (await self._read([message_id]))[0]

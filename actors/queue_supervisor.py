@@ -39,7 +39,7 @@ class _Supervised:
 class QueueSupervisor(Process):
     """
     ('start', context, storage)         storage: `VhostStorage`, None if everything is in memory
-    ('recover', rows, terms)            -> {queue id: {number: spans}}: starts queues that were there before; what each wants of the persistent store.
+    ('recover', rows, terms)            -> {queue id: {number: `StoredSpan`s}}: starts queues that were there before; what each wants of the persistent store.
                                         terms: by `queue_number`, of those that ended cleanly
     ('open', wanted)                    -> the rows of all of them, with addresses; a queue that cannot be recovered is 'stopped'; and the messages in them
     ('start_queue', row)                -> the row with the address of a new queue
@@ -154,7 +154,7 @@ class QueueSupervisor(Process):
             try:
                 if self.storage is not None:
                     await self._forget_transients(queue_number(row.queue_id))
-                wanted = await self.ask(address, ("start", self.context, supervised.row, self.storage, None if self.storage is None or not row.durable else Recovery(None)))
+                wanted = await self.ask(address, ("start", self.context, supervised.row, self.storage, None if self.storage is None or not row.durable else Recovery(None, True)))
                 if wanted is not True:
                     await self.ask(address, ("open", wanted))
             except ProcessDown as down:

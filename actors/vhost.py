@@ -10,14 +10,16 @@ the connections of the virtual host and no others (AB-171).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 from ..runtime.process import Process
 from ..store.data_dir import DataDir, queue_number
 from ..store.disk import REFUSALS, Disk
 from ..store.log_writer import LogWriter
+from ..store.message_ids import StoredSpan
 from ..store.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, FoundVhost, index_bytes, leave_vhost, open_vhost, queue_directory
 from .context import NodeContext
@@ -88,11 +90,11 @@ class VhostSupervisor(Process):
             progress.begin("queue indexes", await self.run_blocking(index_bytes, disk, found.numbers))
         wanted = await self.ask(self.queues, ("recover", rows, terms))
         if not is_clean:
-            spans = {number: found_spans for of_queue in wanted.values() for number, found_spans in of_queue.items()}
+            spans: list[StoredSpan] = [span for of_queue in wanted.values() for of_level in of_queue.values() for span in of_level]
             # A queue that cannot be recovered now may be at the next start, and must find its bodies then.
             lost = frozenset(queue_number(row.queue_id) for row in rows if row.queue_id not in wanted)
             if lost:
-                spans.update(await self.ask(journal, ("referred", lost)))
+                spans += chain.from_iterable((await self.ask(journal, ("referred", lost))).values())
             on_disk = frozenset(number for number in found.numbers if number >> LEVEL_BITS in lost)
             await self.ask(persistent, ("start", StoreSettings(
                 PERSISTENT, disk, self.path, context.alarms, references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
@@ -125,16 +127,14 @@ class VhostSupervisor(Process):
         self.stop(reason)
 
 
-def _ids(spans: dict[int, list[range]]) -> Iterator[list[bytes]]:
+def _ids(spans: Iterable[StoredSpan]) -> Iterator[list[bytes]]:
     """The ids of bodies to which queues refer, in portions."""
-    for number, found in spans.items():
-        prefix = number.to_bytes(8, "big")
-        for span in found:
-            for start in range(0, len(span), IDS_AT_A_TIME):
-                yield [prefix + message.to_bytes(8, "big") for message in span[start:start + IDS_AT_A_TIME]]
+    ids = (message_id for span in spans for message_id in span.ids())
+    while portion := list(islice(ids, IDS_AT_A_TIME)):
+        yield portion
 
 
-def _ids_and_referred(spans: dict[int, list[range]], disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:
+def _ids_and_referred(spans: list[StoredSpan], disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:
     """What running queues found, and what is in the segments of those that are down. There some may be counted twice, and be kept until it is counted again."""
     yield from _ids(spans)
     yield from _referred(disk, numbers, segment_entries)
@@ -144,4 +144,4 @@ def _referred(disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iter
     """The same, from the segments alone: of queues that ended cleanly, whose store did not."""
     for number in sorted(numbers):
         found = QueueIndex(disk, queue_directory(number), number, LogWriter(), segment_entries).scan(None, None)
-        yield from _ids({number: found.stored if found is not None else []})
+        yield from _ids(found.stored if found is not None else [])

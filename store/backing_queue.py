@@ -115,12 +115,15 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def publish(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                confirm: bool, redelivered: bool = False) -> range:
-        """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers."""
+                confirm: bool, redelivered: bool = False, shared: int = 0) -> range:
+        """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers.
+
+        `shared`: other queues are given the same messages under this id (`message_ids`), which is the first one's; 0 if none is, or all are small.
+        """
 
     @abstractmethod
     def publish_delivered(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                          confirm: bool) -> range:
+                          confirm: bool, shared: int = 0) -> range:
         """A run handed straight to a consumer that will ack: pending at once. The queue must be empty. Returns the tags."""
 
     @abstractmethod

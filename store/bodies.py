@@ -2,7 +2,8 @@
 
 `StoreEngine` answers every write of its clients by a report; a queue's confirms wait for **positions**, as they do for the journal.
 Here the one is made of the other: a write has the next position, and everything up to `durable` has been answered, be it that it is
-on disk or that it was removed before it came there. All queues are one client: they end together, and none is told anything.
+on disk or that it was removed before it came there. Several queues may write the same message, so each has its `QueueBodies`; the next
+start knows them as one client all the same, for they end together.
 
 Reading is done at once, where it is asked for. All else that waits for the disk is in `StoreWork`, to be run in another thread:
 
@@ -13,7 +14,7 @@ Reading is done at once, where it is asked for. All else that waits for the disk
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from .disk import Disk
@@ -42,51 +43,36 @@ class StoreWork:
             self._is_collected = True
 
 
-class StoreBodies:
-    """See the module; `placement.Bodies` is the part of it that a queue uses. The arguments are those of `StoreEngine`."""
+class QueueBodies:
+    """A store as one client of it sees it: a `placement.Bodies`. `hear` is called when there may be reports for anybody."""
 
-    def __init__(self, disk: Disk, directory: str, index_path: str, is_durable: bool = True, file_limit: int = FILE_LIMIT, boot_id: str | None = None) -> None:
-        self.engine = StoreEngine(disk, directory, index_path, is_durable, file_limit, boot_id)
+    def __init__(self, engine: StoreEngine, client: str, hear: Callable[[], None]) -> None:
+        self.engine = engine
+        self._client = client
+        self._hear = hear
         self._position = 0
         self._unanswered: dict[bytes, int] = {}
         """Position of each write that no report has answered, in their order."""
 
-    def recover(self, may_trust: bool, references: References = lambda: ()) -> bool:
-        """Find what is there; True if it is as it was left, False if `references` had to be counted.
-
-        They are counted in any case unless `may_trust`: of a queue that did not end cleanly, what it lost would be wanted for ever.
-        """
-        is_trusted = self.engine.recover({CLIENT} if may_trust else None, references)
-        self.engine.register(CLIENT)
-        return is_trusted
-
-    def close(self) -> None:
-        """Write everything, and leave cleanly."""
-        self.engine.detach(CLIENT)
-        self.engine.close()
-        self._hear()
-
-    # -- queues
-
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
-        """One reference more to each (id, content); returns the position at which they are durable."""
+        """One reference more to each (id, content), none of which the client has; returns the position at which they are durable."""
         self._position += 1
         for message_id, _ in messages:
-            self._unanswered.setdefault(message_id, self._position)
-        self.engine.write(CLIENT, messages)
+            self._unanswered[message_id] = self._position
+        self.engine.write(self._client, messages)
         self._hear()
         return self._position
 
     def remove(self, message_ids: Iterable[bytes]) -> None:
         """One reference less to each; unknown ids are passed over."""
-        self.engine.remove(CLIENT, message_ids)
+        self.engine.remove(self._client, message_ids)
         self._hear()
 
     def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None:
         """The same for every message with an id from `first` to `last` but those to `keep`."""
         after: bytes | None = first
         while after is not None:
-            after = self.engine.remove_between(CLIENT, after, last, keep, IDS_AT_A_TIME)
+            after = self.engine.remove_between(self._client, after, last, keep, IDS_AT_A_TIME)
         self._hear()
 
     def contains(self, message_id: bytes) -> bool:
@@ -100,12 +86,54 @@ class StoreBodies:
         self.engine.finish_read(job)
         return job.messages
 
-    # -- work
+    def answered(self, message_ids: Iterable[bytes]) -> None:
+        """The store reported these written or ignored."""
+        for message_id in message_ids:
+            self._unanswered.pop(message_id, None)
 
     @property
     def durable(self) -> int:
         """Everything up to here is durable, or was removed."""
         return next(iter(self._unanswered.values())) - 1 if self._unanswered else self._position
+
+
+class StoreBodies(QueueBodies):
+    """See the module. The arguments are those of `StoreEngine`. Where there is but one queue it may use this itself."""
+
+    def __init__(self, disk: Disk, directory: str, index_path: str, is_durable: bool = True, file_limit: int = FILE_LIMIT, boot_id: str | None = None) -> None:
+        super().__init__(StoreEngine(disk, directory, index_path, is_durable, file_limit, boot_id), CLIENT, self._hear_all)
+        self._queues: dict[str, QueueBodies] = {CLIENT: self}
+
+    def of(self, queue: str) -> QueueBodies:
+        """The store for that queue; what it was before under this name says nothing any more."""
+        self.engine.register(queue)
+        bodies = self._queues[queue] = QueueBodies(self.engine, queue, self._hear_all)
+        return bodies
+
+    def forget(self, queue: str) -> None:
+        """It is gone, and has removed what it wrote."""
+        self.engine.forget(queue)
+        del self._queues[queue]
+
+    def recover(self, may_trust: bool, references: References = lambda: ()) -> bool:
+        """Find what is there; True if it is as it was left, False if `references` had to be counted.
+
+        They are counted in any case unless `may_trust`: of a queue that did not end cleanly, what it lost would be wanted for ever.
+        """
+        is_trusted = self.engine.recover({CLIENT} if may_trust else None, references)
+        self.engine.register(CLIENT)
+        return is_trusted
+
+    def close(self) -> None:
+        """Write everything, and leave cleanly."""
+        self.write_all()
+        for queue in self._queues.keys() - {CLIENT}:
+            self.engine.forget(queue)
+        self.engine.detach(CLIENT)
+        self.engine.close()
+        self._hear_all()
+
+    # -- work
 
     def take_work(self) -> StoreWork | None:
         """What waits for the disk; None if nothing does. What was taken before must be done."""
@@ -118,7 +146,7 @@ class StoreBodies:
             self.engine.finish_sync(work.sync)
         if work.collection is not None:
             self.engine.finish_gc(work.collection)
-        self._hear()
+        self._hear_all()
 
     def write_all(self) -> int:
         """All work, here and now; returns `durable`."""
@@ -128,7 +156,6 @@ class StoreBodies:
             self.done(work)
         return self.durable
 
-    def _hear(self) -> None:
+    def _hear_all(self) -> None:
         for report in self.engine.take_reports():
-            for message_id in report.ids:
-                self._unanswered.pop(message_id, None)
+            self._queues[report.client].answered(report.ids)

@@ -27,8 +27,8 @@ from hashlib import blake2b
 from .damage_log import say_foreign
 from .disk import RealDisk
 
-FORMAT = 1
-"""The format written, and the newest one that can be read."""
+FORMAT = 2
+"""The format written, and the newest one that can be read. In format 1 every message had its queue's own id (`message_ids`): it is read, and claiming it makes it format 2."""
 
 _TITLE = 'warren data directory'
 _FORMAT_NAME, _FORMAT_TEMPORARY, _LOCK_NAME = 'format', 'format.new', 'lock'
@@ -125,7 +125,7 @@ def claim(path: str, node_name: str) -> Claim:
         lock = os.open(f'{path}/{_LOCK_NAME}', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             _lock(path, lock, node_name)
-            if _check_format(path) is None:
+            if _check_format(path) != FORMAT:
                 _write_whole(path, _FORMAT_TEMPORARY, _FORMAT_NAME, f'{_TITLE}\nformat {FORMAT}\n'.encode())
             directory = DataDir(path)
             _check_metadata(directory)

@@ -37,7 +37,8 @@ from typing import NamedTuple
 
 from .damage_log import say_damaged, say_foreign
 from .disk import Disk, File
-from .records import Kind, Record, Type, decode_runs, decode_spans, frame, record, records
+from .message_ids import StoredSpan, stored_spans
+from .records import Kind, Record, Type, decode_runs, decode_spans, frame, record, records, stub_id
 from .run import PendingRuns
 from .walk_frames import DamagedPart, walk_frames
 
@@ -90,6 +91,10 @@ class Replayed:
     def is_empty(self) -> bool:
         """Nothing is known but where the numbering stood."""
         return not (self.embedded.count or self.stored.count or self.acked)
+
+    def stored_spans(self) -> list[StoredSpan]:
+        """Of `stored`, what the message store is to have."""
+        return [span for run in self.stored.runs for piece in run.without_holes() for span in stored_spans(piece.first, map(stub_id, piece.contents))]
 
     def ack(self, spans: Sequence[range]) -> None:
         for span in spans:

@@ -44,13 +44,13 @@ class MemoryQueue(BackingQueue, RangeReadable):
     # -- in
 
     def publish(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                confirm: bool, redelivered: bool = False) -> range:
+                confirm: bool, redelivered: bool = False, shared: int = 0) -> range:
         numbers = self._number(len(contents), confirm)
         self._ready.append(numbers.start, contents, origin, expiry, redelivered, body_bytes)
         return numbers
 
     def publish_delivered(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                          confirm: bool) -> range:
+                          confirm: bool, shared: int = 0) -> range:
         assert not self._ready.count, 'publish_delivered on a queue that is not empty'
         numbers = self._number(len(contents), confirm)
         self._pending.add(Run(numbers.start, list(contents), origin, expiry, False, body_bytes))

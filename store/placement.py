@@ -10,7 +10,8 @@
 so that of RabbitMQ's states alpha is anything not ABSENT in q1 or q4, beta is without INDEXED, gamma with it. A message that is not TO_STORE keeps its body in memory until it
 becomes part of delta.
 
-A message's id is the queue's id and its number. Persistent bodies go to the persistent store, others to the transient one.
+A message's id in a store (`message_ids`) is told by its stub. While the body is in memory the number of the message tells it, and `Run.id_base` if other queues have the message
+as well. Persistent bodies go to the persistent store, others to the transient one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from .message import Sizes
+from .message_ids import as_bytes, is_shared, own_base
 from .queue_index import QueueIndex
 from .records import make_stub, stub_id
 from .run import Run
+from .segment_jobs import Release
 
 TO_STORE, IN_STORE, INDEXED, ABSENT = 1, 2, 4, 8
 EMBED_BELOW = 4096
@@ -53,7 +56,7 @@ class Placement:
     """Moves the messages of one queue between memory, index and stores. `store_position` is the persistent store's after the last write."""
 
     def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, embed_below: int = EMBED_BELOW) -> None:
-        self.prefix = queue.to_bytes(8, 'big')
+        self._own = own_base(queue)
         self.index = index
         self._persistent = persistent
         self._transient = transient
@@ -61,11 +64,13 @@ class Placement:
         self.store_position = 0
         self.has_bodies = False
         """Some message may have a body in a store."""
+        self.has_shared = False
+        """Some may be there under an id that other queues refer to as well."""
         self._loaded: dict[bytes, bytes | None] = {}
         self.reads = self.writes = 0
 
-    def split(self, run: Run) -> Iterator[Run]:
-        """The run as pieces of one target each (`>=` is deliberate: a limit of 0 embeds nothing)."""
+    def split(self, run: Run, shared: int = 0) -> Iterator[Run]:
+        """The run as pieces of one target each (`>=` is deliberate: a limit of 0 embeds nothing). `shared`: the id of its first message, if other queues have the same messages."""
         limit = self._embed_below
         if max(map(len, run.contents)) < limit:
             yield run  # content is larger than body and properties together
@@ -73,14 +78,18 @@ class Placement:
         most = limit - len(run.origin.props)
         sizes = run.measured()
         if isinstance(sizes, int):
-            run.kind = 0 if sizes < most else TO_STORE
+            if sizes >= most:
+                run.kind = TO_STORE
+                run.id_base = shared and shared - run.first
             yield run
             return
         start = 0
         for is_small, group in groupby(size < most for size in sizes):
             stop = start + len(list(group))
             piece = run.part(start, stop)
-            piece.kind = 0 if is_small else TO_STORE
+            if not is_small:
+                piece.kind = TO_STORE
+                piece.id_base = shared and shared - run.first
             yield piece
             start = stop
 
@@ -90,12 +99,13 @@ class Placement:
     def _ids(self, run: Run) -> list[bytes]:
         if run.kind & ABSENT:
             return [stub_id(stub) for stub in run.contents if stub is not None]
-        return [self.prefix + (run.first + index).to_bytes(8, 'big') for index, slot in enumerate(run.contents) if slot is not None]
+        base = run.id_base or self._own
+        return [as_bytes(base + number) for number, slot in enumerate(run.contents, run.first) if slot is not None]
 
     def _stubs(self, run: Run) -> list[bytes | None]:
         sizes: Sizes = run.measured() if run.live == len(run.contents) else run.sizes  # type: ignore[assignment]
-        prefix = self.prefix
-        return [None if slot is None else make_stub(prefix + (run.first + index).to_bytes(8, 'big'), sizes if isinstance(sizes, int) else sizes[index])
+        base = (run.id_base or self._own) + run.first
+        return [None if slot is None else make_stub(as_bytes(base + index), sizes if isinstance(sizes, int) else sizes[index])
                 for index, slot in enumerate(run.contents)]
 
     def write_body(self, run: Run) -> None:
@@ -108,6 +118,7 @@ class Placement:
         if run.origin.persistent:
             self.store_position = position
         self.has_bodies = True
+        self.has_shared = self.has_shared or bool(run.id_base)
         run.kind |= IN_STORE
 
     def write_index(self, run: Run, is_journaled: bool = True) -> int:
@@ -133,6 +144,7 @@ class Placement:
         if run.kind & TO_STORE and not run.kind & ABSENT:
             run.contents = self._stubs(run)
             run.kind |= ABSENT
+            run.id_base = 0
 
     def read(self, run: Run) -> list[bytes | None]:
         """The contents of a run without holes; None for a body that is lost."""
@@ -187,13 +199,32 @@ class Placement:
             if run.kind & INDEXED:
                 self.index.ack(range(run.first, run.end), run.origin.persistent)
             if run.kind & IN_STORE:
-                self._store(run).remove(self._ids(run))
+                ids = self._ids(run)
+                if self.index.has_lost_entries:
+                    # What damage has brought back was given up before. The other queues' references must not pay for it; the next start counts.
+                    ids = [message_id for message_id in ids if not is_shared(message_id)]
+                self._store(run).remove(ids)
+
+    def forget_shared(self, runs: Iterable[Run]) -> None:
+        """What of their bodies `forget_between` does not reach is wanted no more. Settled slots are passed over."""
+        if self.index.has_lost_entries:
+            return
+        for run in runs:
+            shared = [message_id for message_id in self._ids(run) if is_shared(message_id)] if run.kind & IN_STORE else []
+            if shared:
+                self._store(run).remove(shared)
+
+    def released(self, release: Release) -> None:
+        """The bodies that it has found are wanted no more."""
+        if not self.index.has_lost_entries:
+            self._persistent.remove(release.persistent)
+            self._transient.remove(release.transient)
 
     def forget_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
-        """The bodies of the messages `[start, stop)` but those to `keep` are wanted no more; which of them have one, the stores know."""
+        """The bodies that the messages `[start, stop)` but those to `keep` have under their own ids are wanted no more; which these are, the stores know."""
         if self.has_bodies and start < stop:
-            first, last = (self.prefix + number.to_bytes(8, 'big') for number in (start, stop - 1))
-            kept = frozenset(self.prefix + number.to_bytes(8, 'big') for number in keep)
+            first, last = as_bytes(self._own + start), as_bytes(self._own + stop - 1)
+            kept = frozenset(as_bytes(self._own + number) for number in keep)
             for store in (self._persistent, self._transient):
                 store.remove_between(first, last, kept)
 

@@ -74,15 +74,15 @@ class PriorityQueue(BackingQueue):
     # -- in
 
     def publish(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                confirm: bool, redelivered: bool = False) -> range:
+                confirm: bool, redelivered: bool = False, shared: int = 0) -> range:
         priority, level = self._level(origin)
-        return _outer(priority, level.publish(origin, contents, body_bytes, expiry, confirm, redelivered))
+        return _outer(priority, level.publish(origin, contents, body_bytes, expiry, confirm, redelivered, shared))
 
     def publish_delivered(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                          confirm: bool) -> range:
+                          confirm: bool, shared: int = 0) -> range:
         assert self.is_empty(), 'publish_delivered on a queue that is not empty'
         priority, level = self._level(origin)
-        return _outer(priority, level.publish_delivered(origin, contents, body_bytes, expiry, confirm))
+        return _outer(priority, level.publish_delivered(origin, contents, body_bytes, expiry, confirm, shared))
 
     def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
         priority, level = self._level(origin)

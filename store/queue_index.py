@@ -38,10 +38,11 @@ from typing import NamedTuple, Protocol
 from .damage_log import say_foreign
 from .disk import Disk
 from .journal import Replayed
+from .message_ids import StoredSpan
 from .progress import NO_PROGRESS, Progress
 from .run import PendingRuns, Run, spans
 from .segment_file import SUFFIX, Entries, Table, cut, mark, marked, segment_number, segment_path
-from .segment_jobs import Flush, Part, Read, Segment
+from .segment_jobs import Flush, Part, Read, Release, Segment
 from .segment_salvage import NEW_SUFFIX, Salvaged, say_salvaged
 from .segment_scan import scan_segment
 
@@ -76,7 +77,7 @@ class Scan(NamedTuple):
     messages: int
     body_bytes: int
     next_number: int
-    stored: list[range]
+    stored: list[StoredSpan]
     may_expire: bool
 
 
@@ -112,8 +113,7 @@ class QueueIndex:
         found = self.scan(replayed, clean)
         if found is None:
             return None
-        prefix = self._queue.to_bytes(8, 'big')
-        missing = [number for span in found.stored for number in span if not contains(prefix + number.to_bytes(8, 'big'))]
+        missing = [number for span in found.stored for number, message_id in zip(span.numbers, span.ids()) if not contains(message_id)]
         return self.without(found, missing)
 
     def scan(self, replayed: Replayed | None, clean: dict[int, int] | None, progress: Progress = NO_PROGRESS) -> Scan | None:
@@ -130,7 +130,7 @@ class QueueIndex:
         count = body_bytes = 0
         may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
         next_number = replayed.next_number
-        stored: list[range] = []
+        stored: list[StoredSpan] = []
         on_disk = self._on_disk()
         for number in on_disk:
             found = scan_segment(self._disk, self._path(number), number * self._entries, self._entries, replayed)
@@ -148,8 +148,7 @@ class QueueIndex:
         if on_disk:
             self._disk.sync_dir(self._directory)
         self._embedded, self._stored = replayed.embedded, replayed.stored
-        for run in self._stored.runs:
-            stored += [range(piece.first, piece.end) for piece in run.without_holes()]
+        stored += replayed.stored_spans()
         return Scan(count + self._embedded.count + self._stored.count,
                     body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number, stored, may_expire)
 
@@ -249,6 +248,29 @@ class QueueIndex:
                 continue
             for run, _ in self.read(low, high):
                 self.ack([tag for tag in range(run.first, run.end) if bisect_left(kept, tag) == bisect_left(kept, tag + 1)])
+
+    def shared_between(self, start: int, stop: int, keep: Iterable[int]) -> tuple[list[Run], list[Release]]:
+        """Before `ack_between` or `forget` of the same numbers: those of which the body is in a store, as far as that is known here, and the jobs that find the shared ones among
+        the others. The jobs must be run, and handed to `released`, before the next flush or removal is taken, and before `delete_files`.
+        """
+        kept = set(keep)
+        known = []
+        for stored in (self._stored, self._folding[1]):
+            for run in stored.between(start, stop):
+                wanted = [number for number in range(run.first, run.end) if number not in kept]
+                known += [run.part(span.start - run.first, span.stop - run.first) for span in spans(wanted)]
+        elsewhere = [*(range(run.first, run.end) for run in known), *spans(sorted(kept))]
+        jobs = []
+        for number, segment in self._segments.items():
+            base = number * self._entries
+            if segment.unacked and segment.size and not segment.is_damaged and base < stop and base + self._entries > start:
+                jobs.append(Release(self._disk, self._path(number), segment.size, range(start, stop), base, self._entries,
+                                    [*segment.acks_on_their_way, *segment.acks, *elsewhere]))
+        return known, jobs
+
+    def released(self, release: Release) -> None:
+        """The job was run."""
+        self.has_lost_entries = self.has_lost_entries or release.is_damaged
 
     # -- reading
 

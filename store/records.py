@@ -42,6 +42,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from .disk import File
 from .message import BODY_SIZE_END, Origin, Sizes, body_sizes
+from .message_ids import SHARED_AT, SHARED_FROM, StoredSpan, stored_spans
 from .run import Run
 
 MAGIC = 0x57
@@ -174,15 +175,22 @@ class RunHead(NamedTuple):
     first: int
     count: int  # type: ignore[assignment]  # tuple.count is not wanted of it
     origin: Origin
-    is_stored: bool
+    stored: list[StoredSpan]
+    """Its messages, if their bodies are in the message store; empty if they are embedded."""
     expires: bool
     body_sizes: Sizes
 
 
 def skim_runs(data: bytes) -> Iterator[RunHead]:
     """The heads of the runs in `data`: what recovery wants to know of a backlog without making an object of every message."""
-    for first, count, flags, expiry, origin, starts, _ in _walk_runs(data):
-        yield RunHead(first, count, origin, bool(flags & _STORED), expiry >= 0, body_sizes([data[at:at + BODY_SIZE_END] for at in starts]))
+    for first, count, flags, expiry, origin, starts, ends in _walk_runs(data):
+        stored: list[StoredSpan] = []
+        if flags & _STORED and max(data[starts[0] + SHARED_AT:ends[-1]:STUB_SIZE]) < SHARED_FROM:
+            base = int.from_bytes(stub_id(data[starts[0]:ends[0]]), 'big') - first
+            stored = [StoredSpan(range(first, first + count), base)]
+        elif flags & _STORED:
+            stored = stored_spans(first, (stub_id(data[start:end]) for start, end in zip(starts, ends)))
+        yield RunHead(first, count, origin, stored, expiry >= 0, body_sizes([data[at:at + BODY_SIZE_END] for at in starts]))
 
 
 def record(type_: Type, queue: int, parts: list[bytes]) -> list[bytes]:

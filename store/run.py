@@ -20,14 +20,14 @@ COALESCE_BELOW = 256
 class Run:
     """Messages `first .. first + len - 1`. A slot of `contents` may be None in `PendingRuns` only: settled there.
 
-    Invariant: `body_bytes` is the sum of the sizes of the slots that are not None. `kind` belongs to the owner (see `placement`); runs of
-    different kinds are never joined.
+    Invariant: `body_bytes` is the sum of the sizes of the slots that are not None. `kind` and `id_base` belong to the owner (see `placement`); runs in
+    which they differ are never joined.
     """
 
-    __slots__ = ('first', 'contents', 'origin', 'expiry', 'redelivered', 'body_bytes', 'sizes', 'live', 'kind')
+    __slots__ = ('first', 'contents', 'origin', 'expiry', 'redelivered', 'body_bytes', 'sizes', 'live', 'kind', 'id_base')
 
     def __init__(self, first: int, contents: list[Any], origin: Origin, expiry: int | None, redelivered: bool,
-                 body_bytes: int, sizes: Sizes | None = None, kind: int = 0) -> None:
+                 body_bytes: int, sizes: Sizes | None = None, kind: int = 0, id_base: int = 0) -> None:
         self.first = first
         self.contents = contents
         self.origin = origin
@@ -37,6 +37,7 @@ class Run:
         self.sizes = sizes
         self.live = len(contents)
         self.kind = kind
+        self.id_base = id_base
 
     @property
     def end(self) -> int:
@@ -56,10 +57,10 @@ class Run:
         sizes = self.measured()
         return sizes if isinstance(sizes, int) else sizes[index]
 
-    def accepts(self, first: int, origin: Origin, expiry: int | None, redelivered: bool, kind: int = 0) -> bool:
+    def accepts(self, first: int, origin: Origin, expiry: int | None, redelivered: bool, kind: int = 0, id_base: int = 0) -> bool:
         contents = self.contents
         return (len(contents) < COALESCE_BELOW and self.first + len(contents) == first and self.expiry == expiry
-                and self.redelivered == redelivered and self.kind == kind and (self.origin is origin or self.origin == origin))
+                and self.redelivered == redelivered and self.kind == kind and self.id_base == id_base and (self.origin is origin or self.origin == origin))
 
     def extend(self, contents: Sequence[bytes], body_bytes: int) -> None:
         if self.sizes is not None:
@@ -77,10 +78,10 @@ class Run:
         taken_bytes = self.size_of(slice(0, count), count)
         sizes = self.measured()
         if isinstance(sizes, int):
-            head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes, self.kind)
+            head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes, self.kind, self.id_base)
         else:
             head = Run(self.first, taken, self.origin, self.expiry, self.redelivered, taken_bytes, sizes[:count],
-                       self.kind)
+                       self.kind, self.id_base)
             self.sizes = sizes[count:]
         # Deleting, rather than keeping an offset, lets go of bodies that may be large.
         del self.contents[:count]
@@ -92,10 +93,11 @@ class Run:
     def part(self, start: int, stop: int) -> Run:
         """A copy of the slots `start` to `stop`, which have no holes."""
         if start == 0 and stop == len(self.contents):
-            return Run(self.first, self.contents[:], self.origin, self.expiry, self.redelivered, self.body_bytes, self.sizes, self.kind)
+            return Run(self.first, self.contents[:], self.origin, self.expiry, self.redelivered, self.body_bytes, self.sizes, self.kind,
+                       self.id_base)
         sizes = self.measured()
         return Run(self.first + start, self.contents[start:stop], self.origin, self.expiry, self.redelivered,
-                   self.size_of(slice(start, stop), stop - start), sizes if isinstance(sizes, int) else sizes[start:stop], self.kind)
+                   self.size_of(slice(start, stop), stop - start), sizes if isinstance(sizes, int) else sizes[start:stop], self.kind, self.id_base)
 
     def without_holes(self) -> list[Run]:
         """This run, or copies of the pieces between its settled slots."""
@@ -147,7 +149,7 @@ class RunQueue:
         runs = self.runs
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
-        if runs and runs[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind):
+        if runs and runs[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
             runs[-1].extend(run.contents, run.body_bytes)
         else:
             runs.append(run)
@@ -236,7 +238,7 @@ class PendingRuns:
         if not runs or runs[-1].first < run.first:
             last = runs[-1] if runs else None
             if last is not None and last.live == len(last.contents) \
-                    and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind):
+                    and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
                 last.extend(run.contents, run.body_bytes)
             else:
                 runs.append(run)
@@ -305,11 +307,11 @@ class PendingRuns:
                 run.measured()
                 last = taken[-1] if taken else None
                 if last is not None and last.end == run.first + index and last.origin is run.origin \
-                        and last.expiry == run.expiry and last.kind == run.kind:
+                        and last.expiry == run.expiry and last.kind == run.kind and last.id_base == run.id_base:
                     last.extend([run.contents[index]], run.size_at(index))
                 else:
                     taken.append(Run(run.first + index, [run.contents[index]], run.origin, run.expiry, True,
-                                     run.size_at(index), run.size_at(index), run.kind))
+                                     run.size_at(index), run.size_at(index), run.kind, run.id_base))
             known += self._discard_span(span)
             if touched:
                 self._split(min(touched), span[-1])

@@ -1,14 +1,18 @@
-"""The jobs of a queue index that wait for the disk, run in another thread: writing to its segments, and reading from one."""
+"""The jobs of a queue index that wait for the disk, run in another thread: writing to its segments, reading from one, and finding out what one refers to."""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from .disk import Disk, File
-from .records import Damaged
-from .segment_file import Block, Entries, Table, encode, read_block, read_table, segment_path
+from .message_ids import StoredSpan, as_bytes
+from .records import Damaged, Kind, decode_spans, skim_runs
+from .segment_file import BLOCK, Block, Entries, Table, encode, mark, read_block, read_table, segment_path
 from .segment_salvage import Salvaged, look_through, put_aside, salvage
+from .walk_frames import DamagedPart, walk_frames
 
+_LIVE = re.compile(b'\0+')
 RESERVED_CHUNK = 1 << 20
 """A backlog that is written and synced piece by piece gets its blocks in such chunks (see `disk.File.reserve`)."""
 
@@ -138,3 +142,55 @@ class Read:
         for block in list(table.blocks):
             if block.first < stop and block.last >= start:
                 self.blocks[block.offset] = read_block(file, block.offset)
+
+
+class Release:
+    """Which shared bodies the entries of a segment refer to that have just been purged or deleted, when nobody but its file knows.
+
+    Looked at are the first `size` bytes, as of that moment: acks that come behind them may be the purge's own. `gone` are those acked by then that the file does not know of,
+    and those that are to be left alone. Nothing is released of a segment that is damaged, for what had been acked would be released twice: `is_damaged`.
+    """
+
+    def __init__(self, disk: Disk, path: str, size: int, bounds: range, base: int, entries: int, gone: list[range]) -> None:
+        self.persistent: list[bytes] = []
+        self.transient: list[bytes] = []
+        self.is_damaged = False
+        self._disk = disk
+        self._path = path
+        self._size = size
+        self._bounds = bounds
+        self._base = base
+        self._entries = entries
+        self._gone = gone
+
+    def run(self) -> None:
+        gone = bytearray(self._entries)
+        mark(gone, self._gone, self._base)
+        shared = self._walk(gone)
+        for is_persistent, (numbers, id_base) in shared or ():
+            low, high = max(numbers.start, self._bounds.start) - self._base, min(numbers.stop, self._bounds.stop) - self._base
+            if low < high:
+                (self.persistent if is_persistent else self.transient).extend(
+                    as_bytes(id_base + self._base + at) for live in _LIVE.finditer(gone, low, high) for at in range(live.start(), live.end()))
+                gone[low:high] = b'\1' * (high - low)
+
+    def _walk(self, gone: bytearray) -> list[tuple[bool, StoredSpan]] | None:
+        """The shared bodies, and whether they are persistent; what is acked is marked."""
+        shared = []
+        try:
+            file = self._disk.open(self._path)
+        except FileNotFoundError:
+            self.is_damaged = True
+            return None
+        try:
+            for part in walk_frames(file, self._size):
+                if isinstance(part, DamagedPart):
+                    self.is_damaged = True
+                    return None
+                if part.kind == Kind.ENTRIES:
+                    shared += [(head.origin.persistent, span) for head in skim_runs(part.payload[BLOCK.size:]) for span in head.stored if span.is_shared]
+                else:
+                    mark(gone, decode_spans(part.payload), self._base)
+        finally:
+            file.close()
+        return shared

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .disk import Disk
 from .journal import Replayed
+from .message_ids import StoredSpan
 from .records import Kind, RunHead, decode_spans, skim_runs
 from .segment_file import BLOCK, mark
 from .segment_salvage import salvage, say_salvaged
@@ -23,7 +24,7 @@ class ScannedSegment(NamedTuple):
     unacked    entries that are not acked, neither here nor in the journal, and persistent
     body_bytes of these
     acks       of entries here that the file does not know of yet
-    stored     numbers of unacked entries whose bodies are in the message store
+    stored     unacked entries whose bodies are in the message store, ascending
     next_number after the highest number seen, or that may have been in what is damaged
     """
 
@@ -31,7 +32,7 @@ class ScannedSegment(NamedTuple):
     unacked: int
     body_bytes: int
     acks: list[range]
-    stored: list[range]
+    stored: list[StoredSpan]
     next_number: int
     may_expire: bool
 
@@ -81,17 +82,26 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         if fresh == head.count and not gone:
             unacked += head.count
             body_bytes += head.body_sizes * head.count if isinstance(head.body_sizes, int) else sum(head.body_sizes)
-            stored[low:high] = (b'\1' if head.is_stored else b'\0') * head.count
+            stored[low:high] = (b'\1' if head.stored else b'\0') * head.count
         elif fresh and gone < head.count:
             for index in range(head.count):
                 if not seen[low + index] and not acked[low + index]:
                     unacked += 1
                     body_bytes += head.body_sizes if isinstance(head.body_sizes, int) else head.body_sizes[index]
-                    stored[low + index] = head.is_stored
+                    stored[low + index] = bool(head.stored)
         seen[low:high] = b'\1' * head.count
         replayed.embedded.discard(range(head.first, head.first + head.count))
         replayed.stored.discard(range(head.first, head.first + head.count))
     newly = bytes(now and is_here and not before for now, is_here, before in zip(acked, seen, acked_before, strict=True)) if acked != acked_before else b''
     return ScannedSegment(size, unacked, body_bytes, [range(base + gone.start(), base + gone.end()) for gone in _MARKED.finditer(newly)],
-                          [range(base + held.start(), base + held.end()) for held in _MARKED.finditer(stored)], next_number,
-                          any(head.expires for head in heads))
+                          _marked_of(heads, stored, base), next_number, any(head.expires for head in heads))
+
+
+def _marked_of(heads: list[RunHead], stored: bytearray, base: int) -> list[StoredSpan]:
+    """The parts of what is stored that are marked, each once; the marks are used up."""
+    found = []
+    for numbers, id_base in (span for head in heads for span in head.stored):
+        low, high = numbers.start - base, numbers.stop - base
+        found += [StoredSpan(range(base + held.start(), base + held.end()), id_base) for held in _MARKED.finditer(stored, low, high)]
+        stored[low:high] = bytes(high - low)
+    return sorted(found, key=lambda span: span.numbers.start)

@@ -245,6 +245,21 @@ class StoreEngine:
             if written:
                 self._report(client, 'written', written)
 
+    def adopt(self, ids: Iterable[bytes]) -> list[bytes]:
+        """One reference more for each of these that is there; those that are not."""
+        missing = []
+        for message_id in ids:
+            waiting = self._waiting.get(message_id)
+            if waiting is not None:
+                waiting.ref_count += 1
+                continue
+            entry = self._index.get(message_id)
+            if entry is None or not entry.ref_count:
+                missing.append(message_id)
+            else:
+                self._index.count(message_id, entry._replace(ref_count=entry.ref_count + 1))
+        return missing
+
     def remove(self, client: str, ids: Iterable[bytes]) -> None:
         """One reference less for each; ids of messages that are not there are passed over."""
         told_next, told_now = self._told_next.get(client, {}), self._told_now.get(client, {})

@@ -28,6 +28,7 @@ time goes to the journal all the same, where one sync serves all queues.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -37,14 +38,15 @@ from typing import Any
 from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
 from .journal import Replayed
 from .message import Delivery, Message, Origin
+from .message_ids import StoredSpan
 from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
-from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted
+from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted, recovered
 from .progress import NO_PROGRESS, Progress
 from .queue_index import SEGMENT_ENTRIES, QueueIndex, Scan
 from .range_read import PORTION_BYTES, PORTION_MESSAGES, Portion, RangeReadable, count_to, take_portion
 from .rates import Rates
 from .run import PendingRuns, Run, spans
-from .segment_jobs import Flush, Read
+from .segment_jobs import Flush, Read, Release
 from .sub_queues import DELTA_READ, Delta, SubQueues
 from .unconfirmed import Unconfirmed
 
@@ -98,6 +100,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
         self._journal_position = 0
+        self._releases: deque[Release] = deque()
         self.wants_flush = False
         """A flush would free memory, or remove files."""
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
@@ -105,8 +108,8 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     # -- life
 
-    def scan(self, recover: Recover | dict[str, Any], progress: Progress = NO_PROGRESS) -> list[range]:
-        """The first half of `init`, for an owner who must ask elsewhere which bodies there are: numbers of those that are wanted. Waits for the disk."""
+    def scan(self, recover: Recover | dict[str, Any], progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+        """The first half of `init`, for an owner who must ask elsewhere which bodies there are: those that are wanted. Waits for the disk."""
         if recover is Recover.NEW:
             return []
         replayed, self._replayed = self._replayed, None
@@ -114,9 +117,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         return [] if self._scan is None else self._scan.stored
 
     def init(self, recover: Recover | dict[str, Any]) -> None:
-        prefix = self._place.prefix
-        self.init_without(recover, [number for span in self.scan(recover) for number in span
-                                    if not self._persistent.contains(prefix + number.to_bytes(8, 'big'))])
+        self.init_without(recover, [number for span in self.scan(recover) for number, message_id in zip(span.numbers, span.ids())
+                                    if not self._persistent.contains(message_id)])
 
     def init_without(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> None:
         """The second half: all bodies are there but those of the numbers `missing`. Waits for the disk."""
@@ -125,10 +127,12 @@ class VariableQueue(BackingQueue, RangeReadable):
         terms = recover if isinstance(recover, dict) else {}
         if self._scan is None:
             count, body_bytes, self.may_expire = terms['persistent_count'], terms['persistent_bytes'], terms['may_expire']
+            self._place.has_shared = terms.get('has_shared', False)
             self._next, self._watermark = terms['next_seq_id'], terms['next_deliver_seq_id']
         else:
             # Whatever the terms say, a count made by looking overrides it (D-7); all may have been delivered before (C-5, C-7).
             self.may_expire = self._scan.may_expire
+            self._place.has_shared = any(span.is_shared for span in self._scan.stored)
             found = self._index.without(self._scan, missing)
             self._scan = None
             count, body_bytes = found.messages, found.body_bytes
@@ -144,7 +148,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         """Waits for the disk. Pending persistent messages are ready after the restart, and counted."""
         count, body_bytes = self._persistent_counts()
         return {'next_seq_id': self._next, 'next_deliver_seq_id': self._watermark, 'persistent_count': count, 'persistent_bytes': body_bytes,
-                'may_expire': self.may_expire and count > 0, 'segments': self._index.terminate()}
+                'may_expire': self.may_expire and count > 0, 'has_shared': self._place.has_shared and count > 0, 'segments': self._index.terminate()}
 
     @property
     def has_lost_entries(self) -> bool:
@@ -156,7 +160,10 @@ class VariableQueue(BackingQueue, RangeReadable):
         return sub.q4, sub.q3, sub.q2, sub.q1
 
     def delete_and_terminate(self) -> None:
-        """With `reads_ahead` the files stay for `delete_files`."""
+        """With `reads_ahead` the files stay for `delete_files`, and releases may have to be run before that."""
+        for queue in (*self._queues(), self._pending) if self._place.has_shared else ():
+            self._place.forget_shared(queue.runs)
+        self._release_delta()
         self._place.forget_between(0, self._next)
         self._index.forget()
         self.sub_queues.clear()
@@ -165,7 +172,7 @@ class VariableQueue(BackingQueue, RangeReadable):
             self.delete_files()
 
     def delete_files(self) -> None:
-        """Waits for the disk; after `delete_and_terminate`, and when no job is under way."""
+        """Waits for the disk; after `delete_and_terminate`, and when no job is under way or waits to be taken."""
         self._index.delete_files()
 
     # -- the disk
@@ -177,6 +184,7 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     def take_flush(self, is_synced: bool = False) -> Flush | None:
         """The job that folds what the journal alone has into segments; None if there is nothing. One at a time."""
+        assert not self._releases, 'they read what a flush may remove'
         flush = self._index.take_flush(is_synced or self.unconfirmed.wants_sync)
         self.wants_flush = False
         self.unconfirmed.flush_taken()
@@ -191,6 +199,7 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     def take_removal(self) -> Flush | None:
         """The job that removes them; as a flush, and not beside one."""
+        assert not self._releases, 'they read what it may remove'
         return self._index.take_removal()
 
     def flushed(self, flush: Flush) -> None:
@@ -248,13 +257,13 @@ class VariableQueue(BackingQueue, RangeReadable):
     # -- in
 
     def publish(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                confirm: bool, redelivered: bool = False) -> range:
+                confirm: bool, redelivered: bool = False, shared: int = 0) -> range:
         first = self._next
         self._next = end = first + len(contents)
         self._rates.into += end - first
         if expiry is not None:
             self.may_expire = True
-        for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes)):
+        for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes), shared):
             self._write(run, confirm)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unfolded_bytes > LAZY_UNFOLDED_BYTES:
@@ -262,7 +271,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         return range(first, end)
 
     def publish_delivered(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None,
-                          confirm: bool) -> range:
+                          confirm: bool, shared: int = 0) -> range:
         assert self.is_empty(), 'publish_delivered on a queue that is not empty'
         first = self._next
         self._next = self._watermark = end = first + len(contents)
@@ -271,7 +280,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         self._rates.acks_into += end - first
         if expiry is not None:
             self.may_expire = True
-        for run in self._place.split(Run(first, list(contents), origin, expiry, False, body_bytes)):
+        for run in self._place.split(Run(first, list(contents), origin, expiry, False, body_bytes), shared):
             self._write(run, confirm)
             self._pending.add(run)
         return range(first, end)
@@ -451,11 +460,34 @@ class VariableQueue(BackingQueue, RangeReadable):
         for queue in self._queues():
             self._place.forget(queue.runs)
         if sub.delta.count:
+            self._release_delta()
             keep = [run.first + index for run, index in self._pending.slots()]
             self._place.forget_between(sub.delta.start, sub.delta.end, keep)
             self._index.ack_between(sub.delta.start, sub.delta.end, keep)
         sub.clear()
         return count
+
+    def _release_delta(self) -> None:
+        """Let go of the shared bodies of delta but those of pending messages; only the index knows which they are."""
+        delta = self.sub_queues.delta
+        if not delta.count or not self._place.has_shared:
+            return
+        known, jobs = self._index.shared_between(delta.start, delta.end, [run.first + index for run, index in self._pending.slots()])
+        self._place.forget_shared(recovered(run, True) for run in known)
+        self._releases += jobs
+        while not self._reads_ahead and (release := self.take_release()) is not None:
+            release.run()
+            self.released(release)
+
+    def take_release(self) -> Release | None:
+        """The next job that finds out which bodies a purge, or the end of the queue, has let go; None if there is none. Before any flush or removal."""
+        return self._releases[0] if self._releases else None
+
+    def released(self, release: Release) -> None:
+        first = self._releases.popleft()
+        assert release is first, 'one after the other'
+        self._index.released(release)
+        self._place.released(release)
 
     def purge_acks(self) -> None:
         for run in self._pending.runs:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .backing_queue import BackingQueue, Recover
-from .bodies import StoreBodies, StoreWork
+from .bodies import QueueBodies, StoreBodies, StoreWork
 from .disk import Disk
 from .journal import Batch as JournalBatch
 from .journal import Journal, Replayed
@@ -108,6 +108,7 @@ class VhostStore:
         self._known_terms: dict[int, dict[str, Any]] = {}
         self._queues: dict[int, BackingQueue] = {}
         self._variable: dict[int, VariableQueue] = {}
+        self._bodies: dict[int, QueueBodies] = {}
         self._fold = 0
         self._is_working = False
 
@@ -130,8 +131,7 @@ class VhostStore:
         for number in numbers:
             # What is looked at here is looked at again by the queue, so it must be left as it was.
             found = self._index(number).scan(copy.deepcopy(self._replayed.get(number)), None)
-            prefix = number.to_bytes(8, 'big')
-            yield [prefix + message.to_bytes(8, 'big') for span in (found.stored if found is not None else []) for message in span]
+            yield [message_id for span in (found.stored if found is not None else []) for message_id in span.ids()]
 
     def open_queue(self, queue: int, max_priority: int | None = None) -> BackingQueue:
         """A queue, recovered with whatever there is of it; new if there is nothing."""
@@ -147,8 +147,10 @@ class VhostStore:
         return opened
 
     def _make(self, number: int) -> VariableQueue:
+        name = f'{number:x}'
+        bodies = self._bodies[number] = self.persistent.of(name)
         made = self._variable[number] = VariableQueue(
-            number, self._index(number), self.persistent, self.transient, self._replayed.pop(number, None),
+            number, self._index(number), bodies, self.transient.of(name), self._replayed.pop(number, None),
             embed_below=self._embed_below, segment_entries=self._segment_entries, clock=self._clock)
         return made
 
@@ -170,7 +172,9 @@ class VhostStore:
         """A queue and all in it, all or nothing (QS-23)."""
         self._queues.pop(queue).delete_and_terminate()
         for number in [number for number in self._variable if number >> LEVEL_BITS == queue]:
-            del self._variable[number]
+            del self._variable[number], self._bodies[number]
+            self.persistent.forget(f'{number:x}')
+            self.transient.forget(f'{number:x}')
 
     def stop(self) -> None:
         """Keep everything that is durable, and the terms that make the next start quick."""
@@ -208,8 +212,8 @@ class VhostStore:
             queue.flushed(flush)
         if work.journal_batch is not None:
             self.journal.committed(work.journal_batch)
-        for queue in self._variable.values():
-            queue.invoke('store', self.persistent.durable)
+        for number, queue in self._variable.items():
+            queue.invoke('store', self._bodies[number].durable)
             queue.invoke('journal', self.journal.durable)
         if work.folds:
             self.journal.retire(work.folds)

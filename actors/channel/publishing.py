@@ -17,6 +17,8 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import fit, method_frame, rechannel_run, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...store.message import Origin, body_size
+from ...store.message_ids import SharedIds
+from ...store.placement import EMBED_BELOW
 from ..arguments import MAX_EXPIRY
 from ..dead_letter import sender_selected_keys, without_bcc
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
@@ -58,6 +60,7 @@ class Publisher:
         self.outgoing: dict[str, tuple[QueueRow, list[tuple]]] = {}
         # The limit is read when the channel opens (AB-105).
         self.max_message_size = channel.settings.max_message_size
+        self._ids = SharedIds(channel.random_bytes)     # of large messages that go to several queues: they are stored once
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
         self._version = -1
 
@@ -105,6 +108,7 @@ class Publisher:
         if confirming:
             first = self.confirms.publish(len(contents), [row.queue_id for row in rows])
         if rows:
+            shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
             outgoing = self.outgoing
             for row in rows:
                 batch = outgoing.get(row.queue_id)
@@ -112,7 +116,7 @@ class Publisher:
                     if row.queue_id not in self.channel.queues:
                         self.channel.know(row)
                     batch = outgoing[row.queue_id] = (row, [])
-                batch[1].append((publication.origin, contents, body_bytes, first))
+                batch[1].append((publication.origin, contents, body_bytes, first, shared))
             return
         if publication.mandatory:
             self._return(publication, contents)

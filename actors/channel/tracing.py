@@ -74,7 +74,7 @@ def _trace(channel: Channel, key: str, origin: Origin, special: list[tuple[str, 
     props = encode_properties(Properties(headers=headers))
     copies = [with_properties(content, props) for content in contents]
     for row in rows:
-        channel.send(row.address, ("publish_at_most_once", [(Origin(TRACE_EXCHANGE, keys, props), copies, body_bytes)]))
+        channel.send(row.address, ("publish_at_most_once", [(Origin(TRACE_EXCHANGE, keys, props), copies, body_bytes, 0)]))
 
 
 def _as_table(properties: Properties) -> Table:

@@ -16,17 +16,20 @@ Part = tuple[ChannelRecord | None, int, int]
 
 @dataclass(slots=True)
 class Arrival:
-    """A run of messages, and whose they are."""
+    """A run of messages, and whose they are; `shared` is the id of the first if other queues have them too, else 0."""
 
     origin: Origin
     contents: list[bytes]
     body_bytes: int
     parts: list[Part]
+    shared: int = 0
     joined: bool = False
 
-    def joins(self, origin: Origin, contents: list[bytes], body_bytes: int, part: Part) -> bool:
-        """Adds a later run if it is of the same origin."""
+    def joins(self, origin: Origin, contents: list[bytes], body_bytes: int, part: Part, shared: int) -> bool:
+        """Adds a later run if it is of the same origin, and its ids go on."""
         if self.origin is not origin and self.origin != origin:
+            return False
+        if (shared or self.shared) and shared != self.shared + len(self.contents):
             return False
         if not self.joined:
             # The list belongs to the message that brought it.

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...amqp.frames import with_properties
 from ...amqp.properties import decode_properties, encode_properties
 from ...store.message import Message, Origin, body_size
+from ...store.message_ids import SharedIds
+from ...store.placement import EMBED_BELOW
 from ..arguments import QueueSettings
 from ..dead_letter import REJECTED, dead_letter, is_cycle
 from ..routing import QueueRow, RoutingTable
@@ -34,6 +36,7 @@ class DeadLetterer:
         self.exchange = settings.dead_letter_exchange
         self.routing_key = settings.dead_letter_routing_key
         self.counters = {"expired": 0, "rejected": 0, "maxlen": 0}      # AB-154
+        self._ids = SharedIds(queue.random_bytes)
         self._cycles: set[tuple[str, str]] = set()
 
     @property
@@ -66,7 +69,8 @@ class DeadLetterer:
             return
         props = encode_properties(dead)
         contents = [with_properties(message.content, props) for message in messages]
-        entry = Origin(exchange, keys, props, dead.delivery_mode == 2, origin.priority, None), contents, sum(map(body_size, contents))
+        shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
+        entry = Origin(exchange, keys, props, dead.delivery_mode == 2, origin.priority, None), contents, sum(map(body_size, contents)), shared
         for row in rows:
             targets.setdefault(row.queue_id, (row, []))[1].append(entry)
 

@@ -17,6 +17,7 @@ from ...store.data_dir import queue_number
 from ...store.disk import Disk
 from ...store.journal import Replayed
 from ...store.log_writer import LogWriter
+from ...store.message_ids import StoredSpan
 from ...store.placement import EMBED_BELOW, Wanted
 from ...store.priority_queue import PriorityQueue
 from ...store.queue_index import QueueIndex
@@ -53,9 +54,10 @@ class VhostStorage:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """For a queue that was there before; `terms` as it ended cleanly, None if it did not."""
+    """For a queue that was there before; `terms` as it ended cleanly, None if it did not. `is_alone`: it crashed, and the stores go on."""
 
     terms: dict[str, Any] | None
+    is_alone: bool = False
 
 
 class Durability:
@@ -74,7 +76,7 @@ class Durability:
         self._is_transient_registered = False
         self._replayed: dict[int, Replayed] = {}
         self._trouble = DiskTrouble(queue, queue.context.alarms, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", "flush")
-        self._is_flushing = self._is_loading = self._is_terminating = False
+        self._is_flushing = self._is_loading = self._is_terminating = self._is_alone = False
         self._flush_waiters: list[Any] = []
         self._retry_waiters: list[Any] = []
         self._sync_waiters: list[tuple[int, Any]] = []
@@ -96,9 +98,10 @@ class Durability:
             self._register(PERSISTENT)
         return self._opened()
 
-    async def scan(self, recovery: Recovery) -> dict[int, list[range]]:
+    async def scan(self, recovery: Recovery) -> dict[int, list[StoredSpan]]:
         """The first half of recovering: by number, which messages need a body from the persistent store."""
         queue, storage = self.queue, self.storage
+        self._is_alone = recovery.is_alone
         self._is_flushing = True    # until it is open: the journal may want to fold as soon as it has answered
         self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
         self._recover: dict[int, Recover | dict[str, Any]] = {}
@@ -115,14 +118,21 @@ class Durability:
             found[number] = await queue.run_blocking(level.scan, recover, queue.context.progress)
         return found
 
-    async def open_recovered(self, stored: dict[int, list[range]]) -> BackingQueue:
-        """The second half, when the persistent store has been started."""
+    async def open_recovered(self, stored: dict[int, list[StoredSpan]]) -> BackingQueue:
+        """The second half, when the persistent store has been started.
+
+        Beside a store that goes on nobody knows what of the crashed process's writes has reached it. If another queue has the same message it is there in any case, and to remove a
+        reference that was never counted would take that queue's. So a new one is taken for what is shared; one that was counted before stays until the next start counts them all.
+        """
         queue = self.queue
         self._register(PERSISTENT)
         for number, recover in self._recover.items():
             missing: list[int] = []
             for spans in _portions(stored.get(number, [])):
-                missing += await queue.ask(self.storage.persistent, ("missing", number.to_bytes(8, "big"), spans))
+                for what, wanted in (("adopt", [span for span in spans if self._is_alone and span.is_shared]),
+                                     ("missing", [span for span in spans if not (self._is_alone and span.is_shared)])):
+                    if wanted:
+                        missing += await queue.ask(self.storage.persistent, (what, wanted))
             if missing:
                 log.warning("queue '%s' in vhost '%s': %d messages are dropped, for their bodies are not in the message store. A crash leaves those whose bodies had not reached "
                             "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, "
@@ -171,7 +181,7 @@ class Durability:
         for level in self.levels.values():
             if level.sub_queues.lost:
                 self._say_lost(level)
-            if (level.wants_flush or level.wants_removal) and not self._is_flushing:
+            if (level.wants_flush or level.wants_removal or level.take_release() is not None) and not self._is_flushing:
                 self._is_flushing = True
                 self.queue.spawn(self._flush())
             if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
@@ -192,6 +202,21 @@ class Durability:
     def send(self) -> None:
         """What has gathered for journal and stores."""
         queue, storage, credit = self.queue, self.storage, self.queue.credit
+        # Bodies first: whoever finds an entry that refers to one must find that counted.
+        for client, address, name in ((self._persistent, storage.persistent, PERSISTENT), (self._transient, storage.transient, TRANSIENT)):
+            sent = client.take()
+            if sent is None:
+                continue
+            if name == TRANSIENT and not self._is_transient_registered:
+                self._is_transient_registered = True
+                self._register(TRANSIENT)
+            if sent.writes:
+                queue.send(address, ("write", self.client, sent.writes))
+                credit.spend(name, len(sent.writes))
+            if sent.removes:
+                queue.send(address, ("remove", self.client, sent.removes))
+            for first, last, keep in sent.ranges:
+                queue.send(address, ("remove_between", self.client, first, last, keep))
         gathered = self._journal.take()
         if gathered:
             queue.send(storage.journal, ("append", self.number, gathered, self._journal.position))
@@ -208,20 +233,6 @@ class Durability:
         if safe > self._direct_safe:
             credit.bump("segments", safe - self._direct_safe)
             self._direct_safe = safe
-        for client, address, name in ((self._persistent, storage.persistent, PERSISTENT), (self._transient, storage.transient, TRANSIENT)):
-            sent = client.take()
-            if sent is None:
-                continue
-            if name == TRANSIENT and not self._is_transient_registered:
-                self._is_transient_registered = True
-                self._register(TRANSIENT)
-            if sent.writes:
-                queue.send(address, ("write", self.client, sent.writes))
-                credit.spend(name, len(sent.writes))
-            if sent.removes:
-                queue.send(address, ("remove", self.client, sent.removes))
-            for first, last, keep in sent.ranges:
-                queue.send(address, ("remove_between", self.client, first, last, keep))
 
     def durable(self, position: int) -> None:
         self._journaled = position
@@ -319,14 +330,27 @@ class Durability:
         await self._quiet()
         self._is_flushing = True
         for level in list(self.levels.values()):
+            await self._release(level)
             await self._write(level, level.take_flush(True))
         self._flushes_done()
         return True
 
     async def _flush(self) -> None:
         for level in list(self.levels.values()):
+            await self._release(level)
             await self._write(level, level.take_flush() if level.wants_flush else level.take_removal())
         self._flushes_done()
+
+    async def _release(self, level: VariableQueue) -> None:
+        """Let go of the bodies that were purged and are known to segments alone. One flush or release is under way at a time."""
+        while (release := level.take_release()) is not None:
+            try:
+                await self.queue.run_blocking(release.run)
+            except OSError as error:
+                log.warning("queue '%s' in vhost '%s': bodies of messages that were purged stay in the message store until the next start: %s",
+                            self.queue.row.name, self.queue.row.vhost, error)
+                release.is_damaged = True
+            level.released(release)
 
     async def _write(self, level: VariableQueue, flush: Flush | None) -> None:
         while flush is not None:
@@ -396,6 +420,12 @@ class Durability:
     async def delete(self) -> None:
         """After `delete_and_terminate` of the backing queue."""
         queue, storage = self.queue, self.storage
+        if any(level.take_release() is not None for level in self.levels.values()):
+            await self._quiet()
+            self._is_flushing = True
+            for level in self.levels.values():
+                await self._release(level)
+            self._flushes_done()
         self.send()
         if self._durable:
             queue.send(storage.journal, ("forget", self.number))
@@ -414,6 +444,7 @@ class Durability:
             return None
         self._is_flushing = True    # nobody folds but this: publishes that came last may want it, and so may the journal
         for level in list(self.levels.values()):
+            await self._release(level)
             flush = level.take_flush(True)
             if flush is not None:
                 await queue.run_blocking(flush.run)
@@ -435,16 +466,16 @@ def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> set[in
     return {number for number in numbers if disk.exists(queue_directory(number))}
 
 
-def _portions(spans: list[range]) -> list[list[range]]:
+def _portions(spans: list[StoredSpan]) -> list[list[StoredSpan]]:
     """The spans, cut so that a portion has no more numbers than a store looks up in one turn."""
-    portions: list[list[range]] = []
+    portions: list[list[StoredSpan]] = []
     left = 0
-    for span in spans:
-        while span:
+    for numbers, base in spans:
+        while numbers:
             if not left:
                 portions.append([])
                 left = MISSING_AT_A_TIME
-            piece, span = span[:left], span[left:]
-            portions[-1].append(piece)
+            piece, numbers = numbers[:left], numbers[left:]
+            portions[-1].append(StoredSpan(piece, base))
             left -= len(piece)
     return portions

@@ -87,14 +87,14 @@ class Intake:
         if queue.dispatch.awaits_write:
             self.allowance -= count
         arrivals = self.arrivals
-        for origin, contents, body_bytes, first_confirm in entries:
+        for origin, contents, body_bytes, first_confirm, shared in entries:
             part = (record, first_confirm, len(contents))
-            if not arrivals or not arrivals[-1].joins(origin, contents, body_bytes, part):
-                arrivals.append(Arrival(origin, contents, body_bytes, [part]))
+            if not arrivals or not arrivals[-1].joins(origin, contents, body_bytes, part, shared):
+                arrivals.append(Arrival(origin, contents, body_bytes, [part], shared))
 
     def publish_at_most_once(self, entries: list[tuple]) -> None:
-        for origin, contents, body_bytes in entries:
-            self.arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))]))
+        for origin, contents, body_bytes, shared in entries:
+            self.arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))], shared))
 
     # -- what becomes of a run --------------------------------------------------------------------------------------------------------------------
 
@@ -104,48 +104,49 @@ class Intake:
         if self.queue.durability is not None:
             self.queue.durability.grew()
         for arrival in arrivals:
-            self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts)
+            self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts, arrival.shared)
 
-    def _accept(self, origin: Origin, contents: list[bytes], body_bytes: int, parts: list[Part]) -> None:
+    def _accept(self, origin: Origin, contents: list[bytes], body_bytes: int, parts: list[Part], shared: int) -> None:
         queue = self.queue
         settings, limit, backing = queue.settings, queue.limit, queue.backing
         count = len(contents)
         if origin.persistent and not queue.row.durable:
             origin = self._as_transient(origin)
         if limit.rejects_publish and limit.exceeded_by(count, body_bytes):
-            self._accept_within_limits(origin, contents, parts)
+            self._accept_within_limits(origin, contents, parts, shared)
             return
         expiry = None if settings.message_ttl is None and origin.expiration is None else queue.expiry.of(origin)
         consumers = queue.consumers
         if len(consumers) and backing.is_empty() and consumers.is_uniform:
             shares, taken = consumers.share(count)
             if taken == count:
-                self._hand_over(shares, origin, contents, body_bytes, expiry, parts)
+                self._hand_over(shares, origin, contents, body_bytes, expiry, parts, shared)
                 return
             if taken:
                 head, contents = contents[:taken], contents[taken:]
                 head_bytes = _body_bytes(head)
                 head_parts, parts = split_parts(parts, taken)
-                self._hand_over(shares, origin, head, head_bytes, expiry, head_parts)
+                self._hand_over(shares, origin, head, head_bytes, expiry, head_parts, shared)
                 body_bytes -= head_bytes
+                shared = shared and shared + taken
         if expiry is not None and expiry <= queue.expiry.now():
             # TTL 0 and nobody ready (AB-96)
             self._confirm(parts)
             queue.dead_letterer.publish("expired", [Message(0, content, origin, expiry, False) for content in contents])
             return
-        self._took_over(backing.publish(origin, contents, body_bytes, expiry, origin.persistent), origin, parts)
+        self._took_over(backing.publish(origin, contents, body_bytes, expiry, origin.persistent, shared=shared), origin, parts)
         if limit.drops_head:
             limit.drop_overflow()
         queue.has_work = True
 
-    def _accept_within_limits(self, origin: Origin, contents: list[bytes], parts: list[Part]) -> None:
+    def _accept_within_limits(self, origin: Origin, contents: list[bytes], parts: list[Part], shared: int) -> None:
         """reject-publish: one message after the other, as long as there is room (AB-101)."""
         limit = self.queue.limit
-        for content in contents:
+        for index, content in enumerate(contents):
             mine, parts = split_parts(parts, 1)
             size = _body_bytes([content])
             if not limit.exceeded_by(1, size):
-                self._accept(origin, [content], size, mine)
+                self._accept(origin, [content], size, mine, shared and shared + index)
                 continue
             if limit.dead_letters_refused:
                 self.queue.dead_letterer.publish("maxlen", [Message(0, content, origin, None, False)])
@@ -159,7 +160,7 @@ class Intake:
             self._transient_of = origin, origin._replace(persistent=False)
         return self._transient_of[1]
 
-    def _hand_over(self, shares: list[Share], origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None, parts: list[Part]) -> None:
+    def _hand_over(self, shares: list[Share], origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None, parts: list[Part], shared: int) -> None:
         """Messages that go straight to consumers, all of one acknowledgement mode (AB-123)."""
         queue = self.queue
         put = queue.dispatch.outbox.put
@@ -169,7 +170,7 @@ class Intake:
             for consumer, start, stop, step in shares:
                 put(consumer, (origin, False, None, contents[start:stop:step]))
             return
-        tags = queue.backing.publish_delivered(origin, contents, body_bytes, expiry, origin.persistent)
+        tags = queue.backing.publish_delivered(origin, contents, body_bytes, expiry, origin.persistent, shared)
         self._took_over(tags, origin, parts)
         for consumer, start, stop, step in shares:
             mine = tags[start:stop:step]

@@ -20,6 +20,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.process import Process
 from ...store.backing_queue import BackingQueue
 from ...store.message import Message
+from ...store.message_ids import StoredSpan
 from ..arguments import QueueSettings, queue_settings
 from ..context import NodeContext
 from ..extensions import QueueDecorator, tell
@@ -58,7 +59,7 @@ class Queue(Process):
         self._late_rejects = 0              # that are read from the disk first
 
     def on_start(self, sender: Any, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None) -> Any:
-        """Answered True; with a `recovery` by which persistent bodies are wanted, number -> spans, and then it wants to hear `open` before all else."""
+        """Answered True; with a `recovery` by which persistent bodies are wanted, number -> `StoredSpan`s, and then it wants to hear `open` before all else."""
         self.context = context
         self.row = row
         self.queue_id = row.queue_id
@@ -76,7 +77,7 @@ class Queue(Process):
         self._open(self.durability.open_new())
         return True
 
-    async def on_open(self, sender: Any, wanted: dict[int, list[range]]) -> int:
+    async def on_open(self, sender: Any, wanted: dict[int, list[StoredSpan]]) -> int:
         """The persistent store runs: go on recovering with what `start` was answered. Answered with the messages there are."""
         self._open(await self._disk.open_recovered(wanted))
         return len(self.backing)
@@ -173,11 +174,11 @@ class Queue(Process):
     # -- messages -----------------------------------------------------------------------------------------------------------------------------
 
     def on_publish(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
-        """Entries `(origin, contents, body_bytes, first_confirm)`, one credit per content."""
+        """Entries `(origin, contents, body_bytes, first_confirm, shared)`, one credit per content."""
         self.intake.publish(sender, channel_id, entries)
 
     def on_publish_at_most_once(self, sender: Any, entries: list[tuple]) -> None:
-        """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes)`, neither credited nor confirmed."""
+        """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes, shared)`, neither credited nor confirmed."""
         self.intake.publish_at_most_once(entries)
 
     def on_limited(self, sender: Any, channel_id: str, limited: bool) -> None:

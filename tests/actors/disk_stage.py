@@ -218,7 +218,7 @@ class Publisher:
     def send(self, queue: Queue_, bodies: list[bytes], persistent: bool = True, priority: int = 0, expiration: int | None = None) -> None:
         props = PERSISTENT if persistent else PROPS
         origin = Origin("", (queue.row.name,), props, persistent, priority, expiration)
-        entry = origin, [build_content(1, props, body, 131072) for body in bodies], sum(map(len, bodies)), self.published + 1
+        entry = origin, [build_content(1, props, body, 131072) for body in bodies], sum(map(len, bodies)), self.published + 1, 0
         self.published += len(bodies)
         self.stage.tell(self.address, queue.address, "publish", self.address.actorAddressString, [entry])
 

@@ -132,8 +132,8 @@ class Queue_:
         """What a channel, here a stub named by its address, sends for a run."""
         origin = Origin("", (self.row.name,), PERSISTENT if persistent else PROPS, persistent)
         contents = [build_content(1, origin.props, body, 4096) for body in bodies]
-        entry = origin, contents, sum(map(len, bodies)), first_confirm, ()
-        self.stage.tell(channel, self.address, "publish", channel.actorAddressString, [entry[:4]])
+        entry = origin, contents, sum(map(len, bodies)), first_confirm, 0
+        self.stage.tell(channel, self.address, "publish", channel.actorAddressString, [entry])
 
     def consume(self, channel: Any, tag: str = "c", no_ack: bool = False, prefetch: int = 0, limited: bool = False, priority: int = 0) -> None:
         fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, limited, priority, (), "guest"

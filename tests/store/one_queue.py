@@ -22,7 +22,7 @@ TRANSIENT = Origin('', ('q',), b'\x10\x00\x01')
 def stored_ids(disk, queue, segment, replayed) -> list[bytes]:
     """What a queue refers to in the store, found without disturbing what it is about to find itself."""
     found = QueueIndex(disk, 'q', queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
-    return [queue.to_bytes(8, 'big') + number.to_bytes(8, 'big') for span in found.stored for number in span]
+    return [message_id for span in found.stored for message_id in span.ids()]
 
 
 def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:

@@ -275,7 +275,7 @@ class VariableMachine(QueueMachine):
     def references(self):
         """Found without disturbing what the queue is about to find itself."""
         found = QueueIndex(self.disk, 'q', 1, DirectLog(self.journal), self.entries).scan(copy.deepcopy(self.replayed.get(1)), None)
-        return [[bytes(7) + b'\1' + number.to_bytes(8, 'big') for span in found.stored for number in span]]
+        return [[message_id for span in found.stored for message_id in span.ids()]]
 
     def sync(self):
         """The owner's part: write, say what is durable, fold when the journal has closed files."""

@@ -109,6 +109,15 @@ class TestRefusals:
         assert f'was written by a newer warren: it has format {FORMAT + 1}, and this one reads up to {FORMAT}' in refusal(path)
         assert sorted(os.listdir(path)) == before
 
+    def test_an_earlier_format(self, path):
+        """It is read, and from then on an earlier warren leaves it alone, which would not find the messages that queues share."""
+        claim(path, 'warren@test').release()
+        with open(f'{path}/format', 'w') as file:
+            file.write('warren data directory\nformat 1\n')
+        claim(path, 'warren@test').release()
+        with open(f'{path}/format') as file:
+            assert file.read() == f'warren data directory\nformat {FORMAT}\n'
+
     @pytest.mark.parametrize('text', [b'', b'\xff\0', b'warren data directory', b'warren data directory\nformat x\n', b'another program\nformat 1\n'])
     def test_a_format_file_that_says_something_else(self, path, text):
         os.mkdir(path)

@@ -56,7 +56,7 @@ def test_what_is_there_and_not_acked():
     found = scan(disk)
     left = [0, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     assert (found.unacked, found.body_bytes, found.next_number) == (10, sum(size_of(BASE + number) for number in left), BASE + 12)
-    assert numbers_in(found.stored) == [8, 9, 10, 11] and found.acks == [] and not found.may_expire
+    assert numbers_in(span.numbers for span in found.stored) == [8, 9, 10, 11] and found.acks == [] and not found.may_expire
 
 
 def test_the_journals_acks_are_to_be_written():
@@ -156,5 +156,5 @@ def test_it_is_the_union(flushes, in_journal):
     found = scan(disk, Replayed(acked=[range(BASE + first, BASE + min(first + count, ENTRIES)) for first, count in in_journal]))
     left = [number for number, (_, persistent) in sorted(kinds.items()) if persistent and number not in acked]
     assert (found.unacked, found.body_bytes) == (len(left), sum(size_of(BASE + number) for number in left))
-    assert numbers_in(found.stored) == [number for number in left if kinds[number][0]]
+    assert numbers_in(span.numbers for span in found.stored) == [number for number in left if kinds[number][0]]
     assert set(numbers_in(found.acks)) == {number for number, (_, persistent) in kinds.items() if (number in acked or not persistent) and number not in acked_here}
