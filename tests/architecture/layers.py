@@ -18,7 +18,7 @@ LAYERS = {
     1: {"actors", "gm_ring"},
     2: {"mirror"},
     3: {"cluster", "simulation"},
-    4: {"cli", "management", "spark", "broker", "listings", "running_node", "server", "pytest_plugin", "__init__"},
+    4: {"cli", "management", "spark", "broker", "listings", "running_node", "server", "pytest_plugin", "__init__", "__main__"},
 }
 LAYER_OF = {room: layer for layer, rooms in LAYERS.items() for room in rooms}
 PURE = {"amqp", "store", "runtime"}

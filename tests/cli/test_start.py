@@ -57,6 +57,12 @@ def test_warren_alone_is_an_error_to_a_script():
     assert "warren start" in result.stderr
 
 
+def test_python_m_warren_is_the_same_command():
+    """For an environment whose scripts are not on the path."""
+    module = subprocess.run([sys.executable, "-m", "warren", "start", "--help"], capture_output=True, text=True, timeout=30, cwd="/")
+    assert (module.returncode, module.stdout) == (0, warren("start", "--help").stdout)
+
+
 def test_the_version_is_a_line_of_its_own():
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", warren("--version").stdout)
 
