@@ -84,8 +84,10 @@ class DirectClient(Process):
     def on_channel_error(self, sender: Any, number: int, code: int, text: str) -> None:
         """Its channel.close follows as output."""
 
-    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool) -> None:
+    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool, data: bytes, notices: list) -> None:
         """It stops by itself; `on_down` tells."""
+        if data:
+            self.on_output(sender, data, notices)
 
     def on_pause_input(self, sender: Any, number: int, paused: bool) -> None:
         """One request at a time never fills a channel's backlog."""

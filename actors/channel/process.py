@@ -221,8 +221,10 @@ class Channel(Process):
 
     def _end(self, crossed: bool) -> None:
         self.state = "closed"
-        self._send_output()
-        self.send(self.connection, ("channel_closed", self.channel_id, crossed))
+        # In one message: a client that has our close-ok may use the number again at once.
+        out, self.out = self.out, []
+        notices, self.notices = self.notices, []
+        self.send(self.connection, ("channel_closed", self.channel_id, crossed, b"".join(out), notices))
         self.stop("normal")
 
     def on_shut_down(self, sender: Any) -> None:

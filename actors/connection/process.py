@@ -276,8 +276,10 @@ class Connection(Process):
         self.reader.credit[number] = self.credit.credit_from(channel_id)
         return entry
 
-    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool) -> None:
-        """The channel is done. `crossed`: both sides sent close, so the client still owes a close-ok, unless it has come already."""
+    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool, data: bytes, notices: list) -> None:
+        """The channel is done, and this is the last it has to say. `crossed`: both sides sent close, so the client still owes a close-ok, unless it has come already."""
+        if data:
+            self.on_output(sender, data, notices)
         entry = self.by_id.get(channel_id)
         if entry is not None:
             entry.ended = True
