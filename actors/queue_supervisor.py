@@ -35,6 +35,10 @@ class _Supervised:
     is_starting: bool = False
     ended: str | None = None  # while it starts: whoever starts it hears of it too, unless it had answered before
 
+    @property
+    def is_running(self) -> bool:
+        return self.row.address is not None and self.row.state == "running"
+
 
 class QueueSupervisor(Process):
     """
@@ -100,7 +104,8 @@ class QueueSupervisor(Process):
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
         row = supervised.row
         log.error("%s cannot be recovered and stays down; what it has on disk stays: %s", queue_phrase(row.vhost, row.name), down)
-        supervised.row = replace(row, address=None, state="stopped")
+        # With the address of the dead process: what is routed there meanwhile is refused, as with any queue that has crashed.
+        supervised.row = replace(row, state="stopped")
 
     # -- the queues' lives
 
@@ -199,14 +204,14 @@ class QueueSupervisor(Process):
     async def on_terminate(self, sender: Any) -> dict[int, dict[str, Any]]:
         self.is_ending = True
         # Two steps, so that a dead letter never reaches a queue that has ended already.
-        for answer in [self.ask(supervised.row.address, ("hold",)) for supervised in self.queues.values() if supervised.row.address is not None]:
+        running = {queue_id: supervised.row for queue_id, supervised in self.queues.items() if supervised.is_running}
+        for answer in [self.ask(row.address, ("hold",)) for row in running.values()]:
             with suppress(ProcessDown):
                 await answer
         asked = []
-        for queue_id, supervised in self.queues.items():
-            if supervised.row.address is not None:
-                self.demonitor(queue_id)
-                asked.append((supervised.row, self.ask(supervised.row.address, ("terminate",))))
+        for queue_id, row in running.items():
+            self.demonitor(queue_id)
+            asked.append((row, self.ask(row.address, ("terminate",))))
         terms = {}
         for row, answer in asked:
             try:
