@@ -56,6 +56,9 @@ from .storage import StorageError
 
 log = logging.getLogger("warren.metadata")
 
+ENDED_REMEMBERED = 1_000
+"""Connections; the last so many."""
+
 Operation = Callable[..., Coroutine[Any, Any, Any]]
 
 
@@ -91,6 +94,7 @@ class Metadata(Process):
         self.supervisors: dict[str, Any] = {}  # virtual host -> address of its queue supervisor
         self.turns: dict[Hashable, deque[tuple[Any, Operation, tuple[Any, ...]]]] = {}
         self.exclusive: dict[str, dict[tuple[str, str], None]] = {}  # connection id -> (vhost, name) of its queues
+        self.ended: deque[str] = deque(maxlen=ENDED_REMEMBERED)  # connection ids; a declare of theirs may still be under way
         self.store: MetadataStore | None = None
         self.commits: GroupCommit | None = None  # None: everything is in memory
         self.early: list[tuple[Any, ...]] | None = None  # while recovering: what is heard of queues whose rows are not in the table yet
@@ -451,6 +455,10 @@ class Metadata(Process):
         self.routing.put_queue(row)
         if row.exclusive_owner is not None:
             self.exclusive.setdefault(row.exclusive_owner, {})[vhost, name] = None
+            if row.exclusive_owner in self.ended:
+                # Nobody else would ever delete it.
+                await self._delete_queue(vhost, name, False, False, row.exclusive_owner)
+                raise AmqpError(CONNECTION_FORCED, f"the connection that declared {resources.queue_phrase(vhost, name)} has ended")
         return row, True
 
     def on_delete_queue(self, sender: Any, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> None:
@@ -557,6 +565,7 @@ class Metadata(Process):
 
     def on_down(self, name: Any, reason: str) -> Any:
         if type(name) is tuple:
+            self.ended.append(name[1])
             return self.on_delete_exclusive(None, name[1])
         self.routing.unregister_reply(name)
         return None
