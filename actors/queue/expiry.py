@@ -41,29 +41,34 @@ class MessageExpiry:
     def expire(self) -> bool:
         """Removes expired messages from the head. False if that was a step of a longer stretch: the rest follows in a message of the queue to itself."""
         queue, now = self.queue, self.now()
-        head = queue.backing.head_expiry()
-        if head is None or head > now:
-            return True
+        total = 0
+        while (head := queue.backing.head_expiry()) is not None and head <= now:
+            count = self._expire_some(now)
+            if not count:
+                queue.prepare()         # the head is on disk
+                return False
+            total += count
+            if total >= EXPIRY_STEP:
+                queue.send(queue.myAddress, ("expire_more",))
+                return False
+        return True
+
+    def _expire_some(self, now: int) -> int:
+        """As many as are at hand: behind them there may be more."""
+        queue = self.queue
 
         def expired(expiry: int | None, size: int) -> bool:
             return expiry is not None and expiry <= now
 
-        if queue.dead_letterer.is_enabled:
-            messages: list[Message] = []
-            queue.backing.fetchwhile(expired, collect, messages, EXPIRY_STEP)
-            queue.dead_letterer.publish("expired", messages)
-            queue.backing.ack([message.tag for message in messages])
-            count = len(messages)
-        else:
+        if not queue.dead_letterer.is_enabled:
             count = queue.backing.dropwhile(expired, EXPIRY_STEP).count
             queue.dead_letterer.count("expired", count)
-        if not count:
-            queue.prepare()         # the head is on disk
-            return False
-        if count < EXPIRY_STEP:
-            return True
-        queue.send(queue.myAddress, ("expire_more",))
-        return False
+            return count
+        messages: list[Message] = []
+        queue.backing.fetchwhile(expired, collect, messages, EXPIRY_STEP)
+        queue.dead_letterer.publish("expired", messages)
+        queue.backing.ack([message.tag for message in messages])
+        return len(messages)
 
     def set_timer(self) -> None:
         """Sets the timer to the head that is there now."""
