@@ -31,8 +31,8 @@ class MemoryMonitor(Process):
     """
     ('start', context)         -> the status, after a first sample
     ('set_watermark', value)   -> the status, after a sample; LimitError. The memory there is, is looked up again; holds until the node ends
-    ('duration', queue, seconds) -> seconds of its traffic that the queue may keep in memory; what it has would last so long (QS 8.3). Later, if it is to keep less,
-                               it hears ('ram_duration_target', seconds)
+    ('duration', queue, seconds)   told: what the queue has in memory would last so long (QS 8.3). Whenever it may keep another stretch of its traffic than it was told
+                               last (at first: all) it hears ('ram_duration_target', seconds): less at once, more when it reports
     ('status',)                -> {'total', 'limit', 'used': bytes, 'alarmed': bool}, of a sample taken now; `used` is None if it cannot be measured
     """
 
@@ -70,10 +70,12 @@ class MemoryMonitor(Process):
         await self._sample()
         return self._status()
 
-    def on_duration(self, sender: Any, queue: str, seconds: float) -> float:
+    def on_duration(self, sender: Any, queue: str, seconds: float) -> None:
         if queue not in self.durations:
-            self.monitor(sender.address, queue)
-        return self.durations.report(queue, sender.address, seconds)
+            self.monitor(sender, queue)
+        target = self.durations.report(queue, sender, seconds)
+        if target is not None:
+            self.send(sender, ("ram_duration_target", target))
 
     def on_down(self, name: Any, reason: str) -> None:
         self.durations.forget(name)

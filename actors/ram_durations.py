@@ -31,10 +31,12 @@ class RamDurations:
         self._reports: dict[str, _Report] = {}
         self.desired = INFINITE
 
-    def report(self, queue: str, address: Any, duration: float) -> float:
-        """What the queue may keep, as of the last look at memory."""
+    def report(self, queue: str, address: Any, duration: float) -> float | None:
+        """What the queue may keep, as of the last look at memory; None if that is what it was told last. A queue begins with INFINITE."""
+        before = self._reports.get(queue)
+        told = INFINITE if before is None or before.address != address else before.sent
         self._reports[queue] = _Report(address, duration, self.desired)
-        return self.desired
+        return None if self.desired == told else self.desired
 
     def forget(self, queue: str) -> None:
         self._reports.pop(queue, None)

@@ -26,7 +26,11 @@ class Gathered(NamedTuple):
 class LogWriter:
     """See the module."""
 
+    __slots__ = ("_gathered", "_messages", "_next", "has_gathered", "position")
+
     def __init__(self) -> None:
+        self.has_gathered = False
+        """There is something to take."""
         self.position = 0
         """Records ever made."""
         self._gathered: dict[int, list[list[bytes]]] = {}
@@ -59,6 +63,7 @@ class LogWriter:
         self._next[queue] = next_number
 
     def _add(self, queue: int, parts: list[bytes]) -> int:
+        self.has_gathered = True
         self._gathered.setdefault(queue, []).append(parts)
         self._next.setdefault(queue, 0)
         self.position += 1
@@ -66,6 +71,7 @@ class LogWriter:
 
     def take(self) -> list[Gathered]:
         """What has gathered since the last call."""
+        self.has_gathered = False
         gathered, self._gathered = self._gathered, {}
         messages, self._messages = self._messages, {}
         return [Gathered(queue, [part for parts in records for part in parts], len(records), messages.get(queue, 0), self._next[queue])

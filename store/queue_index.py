@@ -84,6 +84,11 @@ class Scan(NamedTuple):
 class QueueIndex:
     """See the module. `queue` is the number that the journal knows the queue by. `recover` is called once before anything else."""
 
+    __slots__ = (
+        '_are_names_unsynced', '_directory', '_disk', '_embedded', '_emptied', '_entries', '_flush', '_folding', '_loaded', '_log', '_maps', '_queue', '_segments',
+        '_stored', '_unsynced', 'has_lost_entries',
+    )
+
     def __init__(self, disk: Disk, directory: str, queue: int, log: Log, segment_entries: int = SEGMENT_ENTRIES) -> None:
         self._disk = disk
         self._directory = directory

@@ -28,7 +28,11 @@ class NotLoaded(Exception):
 class StoreClient:
     """See the module; it is the `placement.Bodies` of its queues."""
 
+    __slots__ = ("_position", "_ranges", "_removes", "_unanswered", "_writes", "has_gathered")
+
     def __init__(self) -> None:
+        self.has_gathered = False
+        """There may be something to take."""
         self._position = 0
         self._unanswered: dict[bytes, int] = {}
         """Position of each write that no report has answered, in their order."""
@@ -38,6 +42,7 @@ class StoreClient:
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
         """Each (id, content); returns the position at which they are durable."""
+        self.has_gathered = True
         self._position += 1
         self._writes.update(messages)
         for message_id, _ in messages:
@@ -46,6 +51,7 @@ class StoreClient:
 
     def remove(self, message_ids: Iterable[bytes]) -> None:
         """The store knows which of them it has."""
+        self.has_gathered = True
         writes, removes = self._writes, self._removes
         if not writes:
             removes.extend(message_ids)
@@ -84,6 +90,7 @@ class StoreClient:
 
     def take(self) -> Sent | None:
         """What has gathered since the last call; None if nothing has."""
+        self.has_gathered = False
         if not self._writes and not self._removes and not self._ranges:
             return None
         sent = Sent(list(self._writes.items()), self._removes, self._ranges)

@@ -62,6 +62,8 @@ class Delta:
 class SubQueues:
     """See the module. `pending` are the owner's unacknowledged messages: holes of delta."""
 
+    __slots__ = ("_index", "_pending", "_place", "delta", "is_lazy", "lost", "q1", "q2", "q3", "q4", "reads_ahead", "transient_threshold")
+
     def __init__(self, place: Placement, pending: PendingRuns) -> None:
         self._place = place
         self._index = place.index

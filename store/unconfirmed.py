@@ -13,6 +13,11 @@ from collections import deque
 class Unconfirmed:
     """See the module. Numbers are told in closed ranges."""
 
+    __slots__ = (
+        '_direct_in_flush', '_in_flush', '_safe', '_unflushed', '_waiting', 'direct', 'direct_safe', 'is_flush_direct', 'journal_durable', 'store_durable',
+        'wants_sync',
+    )
+
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
         self._unflushed: list[tuple[int, int]] = []

@@ -79,6 +79,11 @@ class VariableQueue(BackingQueue, RangeReadable):
     `sync` is called by `timeout`: it makes the journal and the stores durable, or sees to it that they will be. `clock` gives monotonic seconds.
     """
 
+    __slots__ = (
+        '_index', '_journal_position', '_mode', '_next', '_pending', '_persistent', '_place', '_rates', '_reads_ahead', '_releases', '_replayed', '_scan', '_sync',
+        '_watermark', 'may_expire', 'paging', 'sub_queues', 'unconfirmed', 'wants_flush',
+    )
+
     def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, replayed: Replayed | None = None,
                  sync: Callable[[], None] = lambda: None, embed_below: int = EMBED_BELOW, io_batch_size: int = IO_BATCH_SIZE,
                  segment_entries: int = SEGMENT_ENTRIES, clock: Callable[[], float] = time.monotonic, reads_ahead: bool = False) -> None:
@@ -684,9 +689,22 @@ class VariableQueue(BackingQueue, RangeReadable):
     def invoke(self, owner: Any, event: Any) -> None:
         """`('journal', position)` and `('store', position)`: durable up to there."""
         if owner == 'journal':
-            self.unconfirmed.journal_durable = max(self.unconfirmed.journal_durable, event)
+            self.durable(event, 0)
         elif owner == 'store':
-            self.unconfirmed.store_durable = max(self.unconfirmed.store_durable, event)
+            self.durable(0, event)
+
+    def durable(self, journal: int, store: int) -> None:
+        """Everything up to these positions is on disk."""
+        unconfirmed = self.unconfirmed
+        if journal > unconfirmed.journal_durable:
+            unconfirmed.journal_durable = journal
+        if store > unconfirmed.store_durable:
+            unconfirmed.store_durable = store
+
+    def references(self) -> Iterator[tuple[bool, bytes]]:
+        """Whether it is persistent, and the id, of each body that this queue has a reference to; for whoever checks. Reads all of delta."""
+        runs = chain(self.sub_queues.in_order(0, self._next), self._pending.runs)
+        return ((run.origin.persistent, message_id) for run in runs if run.kind & IN_STORE for message_id in self._place.ids(run))
 
     def check(self) -> None:
         """QS-1 to QS-10 and QS-12, for tests."""

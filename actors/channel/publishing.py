@@ -50,6 +50,8 @@ class Publication:
 class Publisher:
     """The publishing half of a channel."""
 
+    __slots__ = ("_ids", "_publications", "_version", "channel", "committing", "confirming", "confirms", "max_message_size", "numbering", "outgoing", "transaction")
+
     def __init__(self, channel: "Channel") -> None:
         self.channel = channel
         self.confirms = Confirms()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.errors import ProcessDown, ProcessTimeout
+from ...runtime.errors import ProcessTimeout
 from ...store.backing_queue import INFINITE, BackingQueue, Recover
 from ...store.data_dir import queue_number
 from ...store.disk import Disk
@@ -22,7 +22,7 @@ from ...store.placement import EMBED_BELOW, Wanted
 from ...store.priority_queue import PriorityQueue
 from ...store.queue_index import QueueIndex
 from ...store.segment_jobs import Flush
-from ...store.store_client import StoreClient
+from ...store.store_client import Sent, StoreClient
 from ...store.variable_queue import Load, VariableQueue
 from ...store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
 from ..disk_trouble import DiskTrouble
@@ -63,6 +63,12 @@ class Recovery:
 class Durability:
     """See the module."""
 
+    __slots__ = (
+        "_direct", "_direct_safe", "_durable", "_flush_waiters", "_has_report_timer", "_is_alone", "_is_flushing", "_is_loading", "_is_paging", "_is_terminating",
+        "_is_transient_registered", "_journal", "_journaled", "_load_waiters", "_persistent", "_recover", "_replayed", "_retry_waiters", "_sync_waiters", "_target",
+        "_transient", "_trouble", "client", "levels", "number", "queue", "storage",
+    )
+
     def __init__(self, queue: Queue, storage: VhostStorage) -> None:
         self.queue = queue
         self.storage = storage
@@ -82,6 +88,7 @@ class Durability:
         self._sync_waiters: list[tuple[int, Any]] = []
         self._journaled = 0                     # everything up to this position is on disk
         self._has_report_timer = self._is_paging = False
+        self._target = INFINITE                 # seconds of its traffic that may be in memory
         self._load_waiters: list[Any] = []
         credit = queue.credit
         credit.relate("journal", JOURNAL_CREDIT, "journal")
@@ -203,30 +210,24 @@ class Durability:
         """What has gathered for journal and stores."""
         queue, storage, credit = self.queue, self.storage, self.queue.credit
         # Bodies first: whoever finds an entry that refers to one must find that counted.
-        for client, address, name in ((self._persistent, storage.persistent, PERSISTENT), (self._transient, storage.transient, TRANSIENT)):
-            sent = client.take()
-            if sent is None:
-                continue
-            if name == TRANSIENT and not self._is_transient_registered:
+        if self._persistent.has_gathered:
+            self._send_to_store(PERSISTENT, storage.persistent, self._persistent.take())
+        if self._transient.has_gathered:
+            if not self._is_transient_registered:
                 self._is_transient_registered = True
                 self._register(TRANSIENT)
-            if sent.writes:
-                queue.send(address, ("write", self.client, sent.writes))
-                credit.spend(name, len(sent.writes))
-            if sent.removes:
-                queue.send(address, ("remove", self.client, sent.removes))
-            for first, last, keep in sent.ranges:
-                queue.send(address, ("remove_between", self.client, first, last, keep))
-        gathered = self._journal.take()
-        if gathered:
+            self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
+        if self._journal.has_gathered:
+            gathered = self._journal.take()
             queue.send(storage.journal, ("append", self.number, gathered, self._journal.position))
             messages = sum(part.messages for part in gathered)
             if messages:
                 credit.spend("journal", messages)
         direct = safe = 0
         for level in self.levels.values():
-            direct += level.unconfirmed.direct
-            safe += level.unconfirmed.direct_safe
+            unconfirmed = level.unconfirmed
+            direct += unconfirmed.direct
+            safe += unconfirmed.direct_safe
         if direct > self._direct:
             credit.spend("segments", direct - self._direct)
             self._direct = direct
@@ -234,16 +235,28 @@ class Durability:
             credit.bump("segments", safe - self._direct_safe)
             self._direct_safe = safe
 
+    def _send_to_store(self, name: str, address: Any, sent: Sent | None) -> None:
+        if sent is None:
+            return      # what was written has been removed again
+        queue = self.queue
+        if sent.writes:
+            queue.send(address, ("write", self.client, sent.writes))
+            queue.credit.spend(name, len(sent.writes))
+        if sent.removes:
+            queue.send(address, ("remove", self.client, sent.removes))
+        for first, last, keep in sent.ranges:
+            queue.send(address, ("remove_between", self.client, first, last, keep))
+
     def durable(self, position: int) -> None:
         self._journaled = position
-        waiting, self._sync_waiters = self._sync_waiters, []
-        for wanted, sender in waiting:
-            self.wait_synced(sender, wanted)
+        if self._sync_waiters:
+            waiting, self._sync_waiters = self._sync_waiters, []
+            for wanted, sender in waiting:
+                self.wait_synced(sender, wanted)
         # A body that was removed before it was sent is answered for as well, and no store comes to say so.
         stored = self._persistent.durable
         for level in self.levels.values():
-            level.invoke("store", stored)
-            level.invoke("journal", position)
+            level.durable(position, stored)
 
     async def synced(self) -> None:
         """Return when all that this queue has said to the journal is on disk, or the disk has not taken it for `SYNC_SECONDS`."""
@@ -263,7 +276,7 @@ class Durability:
         self._transient.answered(ids)
         self._persistent.answered(ids)
         for level in self.levels.values():
-            level.invoke("store", self._persistent.durable)
+            level.durable(self._journaled, self._persistent.durable)
 
     # -- reading ------------------------------------------------------------------------------------------------------------------------------
 
@@ -396,19 +409,17 @@ class Durability:
 
     # -- memory -------------------------------------------------------------------------------------------------------------------------------
 
-    async def report(self) -> None:
-        """Tell the memory monitor how long what is in memory would last, and take out what is too much (QS 8.3)."""
+    def report(self) -> None:
+        """Tell the memory monitor how long what is in memory would last, and take out what is too much (QS 8.3). If it may be another time now, the monitor says so."""
         duration = self.queue.backing.ram_duration()
-        try:
-            target = await self.queue.ask(self.storage.memory_monitor, ("duration", self.client, duration))
-        except ProcessDown:
-            return
-        self.set_target(target)
-        self._has_report_timer = duration != INFINITE or target != INFINITE
+        self.queue.send(self.storage.memory_monitor, ("duration", self.client, duration))
+        self.set_target(self._target)
+        self._has_report_timer = duration != INFINITE or self._target != INFINITE
         if self._has_report_timer:
             self.queue.start_timer(REPORT_SECONDS, "report")
 
     def set_target(self, seconds: float) -> None:
+        self._target = seconds
         self.queue.backing.set_ram_duration_target(seconds)
 
     def go_on_paging(self) -> None:

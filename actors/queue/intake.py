@@ -30,6 +30,8 @@ class Intake:
     no longer wait for them until one of them reads again.
     """
 
+    __slots__ = ("_transient_of", "allowance", "arrivals", "awaiting", "confirmed", "late", "patience_timer", "queue", "refused", "stalled")
+
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.late: deque[tuple[Any, str, list[tuple]]] = deque()

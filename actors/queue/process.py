@@ -43,6 +43,11 @@ NOT_PENDING = object()
 
 
 class Queue(Process):
+    __slots__ = (
+        "_holder", "_late_rejects", "backing", "channels", "consumers", "context", "credit", "dead_letterer", "decorators", "dispatch", "durability", "ending",
+        "expiry", "had_consumer", "has_work", "intake", "is_held", "is_open", "lease", "limit", "queue_id", "queue_mode", "reading", "row", "settings",
+    )
+
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:
@@ -202,7 +207,7 @@ class Queue(Process):
             self.expiry.timer_fired()
             self.has_work = True
         elif payload == "report":
-            self.spawn(self._disk.report())
+            self._disk.report()
         elif payload == "flush":
             self._disk.try_again()
         elif payload == "lease" and not self.ending and self.lease.timer_fired():
@@ -253,6 +258,7 @@ class Queue(Process):
     def on_ram_duration_target(self, sender: Any, seconds: float) -> None:
         """The memory monitor wants less in memory, or allows more."""
         self._disk.set_target(seconds)
+        self._disk.grew()       # until more is allowed again, it reports
 
     def on_next_turn(self, sender: Any) -> bool:
         """To itself, for what goes on when others have had their turn."""

@@ -130,10 +130,19 @@ class DiskStage(Stage):
         return [on for source, on, *_ in self.actor(self.alarms).take("set") if source == "disk"]
 
 
+class Allowance(Stub):
+    """A memory monitor that allows `target` seconds."""
+
+    target = float("inf")
+
+    def on_duration(self, sender: Any, queue: str, seconds: float) -> None:
+        self.send(sender, ("ram_duration_target", self.target))
+
+
 class DurableStage(DiskStage):
     """The virtual host `/` with its disk. `rows` are the durable queues that were declared in an earlier life; as they are now in `self.rows`.
 
-    The memory monitor is a stub that allows `target` seconds.
+    The memory monitor allows `target` seconds.
     """
 
     def __init__(self, root: Any, disk: HeldDisk, rows: tuple[QueueRow, ...] = (), **settings: Any) -> None:
@@ -142,8 +151,7 @@ class DurableStage(DiskStage):
             config = disk.open("config", create=True)
             config.append([SEGMENT.to_bytes(2, "big")])
             config.sync()
-        self.monitor = self.create(Stub)
-        self.target = float("inf")
+        self.monitor = self.create(Allowance)
         self.context = replace(self.context, memory_monitor=self.monitor, open_disk=lambda path: disk)
         self.vhost = self.create(VhostSupervisor)
         self.supervisor, found = self.ask(self.vhost, "start", self.context, "/", list(rows)).answer()
@@ -153,12 +161,12 @@ class DurableStage(DiskStage):
 
     @property
     def target(self) -> float:
-        return self.actor(self.monitor).answers["duration"]
+        return self.actor(self.monitor).target
 
     @target.setter
     def target(self, seconds: float) -> None:
         """From the next report of a queue on."""
-        self.actor(self.monitor).answers["duration"] = seconds
+        self.actor(self.monitor).target = seconds
 
     @property
     def storage(self) -> Any:

@@ -16,7 +16,7 @@ def durations():
 
 def test_below_the_paging_ratio_there_is_no_limit(durations):
     """S001: with 0.4 and 0.5 paging starts at 20 % of memory."""
-    assert durations.report("a", "A", 100.0) == INFINITE
+    assert durations.report("a", "A", 100.0) is None
     assert durations.update(RATIO - 0.01, False) == []
     assert durations.desired == INFINITE
 
@@ -28,6 +28,8 @@ def test_above_it_all_get_the_same_and_are_told_at_once(durations):
     desired = (41.0 / 2) / 0.8
     assert durations.update(0.8, False) == [("B", desired)], "A has less than it may"
     assert durations.report("a", "A", 10.0) == desired
+    assert durations.report("a", "A", 10.0) is None, "it knows"
+    assert durations.report("a", "another process", 10.0) == desired, "one that was restarted knows nothing"
 
 
 def test_nobody_is_told_twice(durations):
