@@ -38,6 +38,7 @@ from typing import NamedTuple
 from .damage_log import say_damaged, say_foreign
 from .disk import Disk, File
 from .message_ids import StoredSpan, stored_spans
+from .number_reserve import AHEAD
 from .records import Kind, Record, Type, decode_runs, decode_spans, frame, record, records, stub_id
 from .run import PendingRuns
 from .walk_frames import DamagedPart, walk_frames
@@ -168,8 +169,8 @@ class Journal:
         self.oldest = numbers[0] if numbers else 1
         self._size = self._file_limit  # never append to a file of an earlier life
         self._disk.sync_dir(self._directory)
-        # What was published in damaged bytes is not known, and its numbers must not be given again; a message takes more than a byte.
-        gap = sum(part.size for damaged in found.damaged for part in damaged.parts)
+        # What was published or told ahead in damaged bytes is not known, and its numbers must not be given again; a message takes more than a byte.
+        gap = sum(part.size + AHEAD for damaged in found.damaged for part in damaged.parts)
         for replayed in found.queues.values():
             replayed.next_number += gap
         self._next_numbers = {queue: replayed.next_number for queue, replayed in found.queues.items()}

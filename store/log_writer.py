@@ -62,6 +62,11 @@ class LogWriter:
         """Messages were published that the journal does not hear of; whatever it hears next tells where the numbering stands."""
         self._next[queue] = next_number
 
+    def reserve(self, queue: int, number: int) -> int:
+        """After an unclean end the numbering goes on from there at the least."""
+        self._next[queue] = number
+        return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, 'big')]))
+
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self.has_gathered = True
         self._gathered.setdefault(queue, []).append(parts)

@@ -229,6 +229,9 @@ class MemoryQueue(BackingQueue, RangeReadable):
         lowest = self._next if pending is None else pending
         return range(min(lowest, ready[0].first) if ready else lowest, self._next)
 
+    def kept_numbers(self) -> range:
+        return self.numbers()
+
     def prepare_range(self, first: int, last: int) -> None:
         """See `prepare`."""
 

@@ -60,6 +60,8 @@ class Log(Protocol):
 
     def numbered(self, queue: int, next_number: int) -> None: ...
 
+    def reserve(self, queue: int, number: int) -> int: ...
+
     def delete(self, queue: int) -> int: ...
 
 
@@ -187,6 +189,10 @@ class QueueIndex:
         if run.origin.persistent:
             self._log.numbered(self._queue, run.end)
         self._take_in(run, is_stored)
+
+    def reserve(self, number: int) -> int:
+        """After an unclean end the numbering goes on from there at the least, when the position that is returned is durable."""
+        return self._log.reserve(self._queue, number)
 
     def _take_in(self, run: Run, is_stored: bool) -> None:
         (self._stored if is_stored else self._embedded).add(

@@ -72,6 +72,10 @@ class RangeReadable(ABC):
         """From the lowest number that is in the queue, ready or pending, to the next that will be given. While the head is on disk the lowest may be higher than said."""
 
     @abstractmethod
+    def kept_numbers(self) -> range:
+        """Of `numbers`, those that are never given again, even after a crash: nobody is shown others."""
+
+    @abstractmethod
     def prepare_range(self, first: int, last: int) -> Read | None:
         """The job after which `take_range` of the same numbers need not wait for an index segment, None if there is nothing to read."""
 

@@ -39,6 +39,7 @@ from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predic
 from .journal import Replayed
 from .message import Delivery, Message, Origin
 from .message_ids import StoredSpan
+from .number_reserve import NumberReserve
 from .paging import IO_BATCH_SIZE, PAGING_QUOTA, Paging
 from .placement import ABSENT, EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement, Wanted, recovered
 from .progress import NO_PROGRESS, Progress
@@ -80,13 +81,14 @@ class VariableQueue(BackingQueue, RangeReadable):
     """
 
     __slots__ = (
-        '_index', '_journal_position', '_mode', '_next', '_pending', '_persistent', '_place', '_rates', '_reads_ahead', '_releases', '_replayed', '_scan', '_sync',
-        '_watermark', 'may_expire', 'paging', 'sub_queues', 'unconfirmed', 'wants_flush',
+        '_index', '_journal_position', '_mode', '_next', '_pending', '_persistent', '_place', '_rates', '_reads_ahead', '_releases', '_replayed', '_reserve',
+        '_scan', '_sync', '_watermark', 'may_expire', 'paging', 'sub_queues', 'unconfirmed', 'wants_flush',
     )
 
     def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, replayed: Replayed | None = None,
                  sync: Callable[[], None] = lambda: None, embed_below: int = EMBED_BELOW, io_batch_size: int = IO_BATCH_SIZE,
-                 segment_entries: int = SEGMENT_ENTRIES, clock: Callable[[], float] = time.monotonic, reads_ahead: bool = False) -> None:
+                 segment_entries: int = SEGMENT_ENTRIES, clock: Callable[[], float] = time.monotonic, reads_ahead: bool = False,
+                 keeps_numbers: bool = True) -> None:
         self._index = index
         self._persistent = persistent
         self._replayed = replayed
@@ -101,6 +103,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         self.may_expire = False
         """Some message has an expiry, or had."""
         self._next = 0
+        self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
         self._watermark = 0  # everything below was at the head once (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
@@ -143,6 +146,7 @@ class VariableQueue(BackingQueue, RangeReadable):
             count, body_bytes = found.messages, found.body_bytes
             self._next = self._watermark = max(found.next_number, terms.get('next_seq_id', 0))
             self.flush_index(True)
+        self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next
         if count:
             self._place.has_bodies = True
@@ -265,6 +269,8 @@ class VariableQueue(BackingQueue, RangeReadable):
                 confirm: bool, redelivered: bool = False, shared: int = 0) -> range:
         first = self._next
         self._next = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
         self._rates.into += end - first
         if expiry is not None:
             self.may_expire = True
@@ -280,6 +286,8 @@ class VariableQueue(BackingQueue, RangeReadable):
         assert self.is_empty(), 'publish_delivered on a queue that is not empty'
         first = self._next
         self._next = self._watermark = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
         self._rates.into += end - first
         self._rates.out += end - first
         self._rates.acks_into += end - first
@@ -293,6 +301,8 @@ class VariableQueue(BackingQueue, RangeReadable):
     def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
         first = self._next
         self._next = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
         self._rates.into += end - first
         if confirm:
             self.unconfirmed.is_safe(first, end - 1)
@@ -575,6 +585,10 @@ class VariableQueue(BackingQueue, RangeReadable):
         held = [number for number in (self.sub_queues.lowest, self._pending.lowest) if number is not None]
         return range(min(held, default=self._next), self._next)
 
+    def kept_numbers(self) -> range:
+        numbers = self.numbers()
+        return range(numbers.start, max(numbers.start, self._reserve.kept(numbers.stop)))
+
     def prepare_range(self, first: int, last: int) -> Read | None:
         """Reads more than one portion wants: what follows is found in memory, unless somebody else reads meanwhile."""
         sub, index = self.sub_queues, self._index
@@ -698,6 +712,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         unconfirmed = self.unconfirmed
         if journal > unconfirmed.journal_durable:
             unconfirmed.journal_durable = journal
+            self._reserve.durable(journal)
         if store > unconfirmed.store_durable:
             unconfirmed.store_durable = store
 

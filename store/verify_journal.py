@@ -172,8 +172,7 @@ class _Reader:
                 queue.next_number = max(queue.next_number, run.end)
         elif entry.type is Type.ACK:
             queue.ack(decode_spans(entry.body))
-        else:
-            queue.next_number = max(queue.next_number, int.from_bytes(entry.body, 'big'))
+        # A STATE tells how far the numbering may have gone, not how far it has.
 
 
 def _count(entry: Record, behind: _Behind) -> None:

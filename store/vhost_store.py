@@ -53,6 +53,10 @@ class DirectLog:
     def numbered(self, queue: int, next_number: int) -> None:
         self._writer.numbered(queue, next_number)
 
+    def reserve(self, queue: int, number: int) -> int:
+        self._writer.reserve(queue, number)
+        return self._passed_on()
+
     def delete(self, queue: int) -> int:
         self._writer.knows(queue, 0)
         self._writer.delete(queue)

@@ -169,7 +169,8 @@ class Durability:
             self._journal.knows(number, replayed.next_number)
         index = QueueIndex(storage.disk, queue_directory(number), number, self._journal, storage.segment_entries)
         level = self.levels[priority] = VariableQueue(number, index, self._persistent, self._transient, replayed, embed_below=storage.embed_below,
-                                                      segment_entries=storage.segment_entries, clock=self.queue.now, reads_ahead=True)
+                                                      segment_entries=storage.segment_entries, clock=self.queue.now, reads_ahead=True,
+                                                      keeps_numbers=self._durable and self.queue.settings.max_priority is None)
         return level
 
     def _register(self, store: str) -> None:

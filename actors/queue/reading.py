@@ -75,8 +75,10 @@ class Reading:
             await self._ack_to(backing, wanted.ack_to, phrase)
         if queue.durability is not None:
             await queue.durability.available()      # what is on disk does not tell its lowest number
+            if backing.kept_numbers() != backing.numbers():
+                await queue.durability.synced()
             self._check_is_there()
-        numbers = backing.numbers()
+        numbers = backing.kept_numbers()
         wanted_range = resolve(wanted, numbers, phrase)
         record = consumer.channel
         if queue.channels.get(record.channel_id) is record:     # else it went meanwhile
@@ -131,8 +133,9 @@ class Reading:
 
     def _serve(self, reader: Reader) -> None:
         """Gives it what it can take, of what is read and of what can be read at once."""
-        queue, consumer, numbers = self.queue, reader.consumer, self.numbers()
-        assert numbers is not None, "or it was refused"
+        queue, consumer, backing = self.queue, reader.consumer, self.queue.backing
+        assert isinstance(backing, RangeReadable), "or it was refused"
+        numbers = backing.kept_numbers()
         for _ in range(PORTIONS_A_TURN):
             if reader.buffer:
                 self._give(reader)

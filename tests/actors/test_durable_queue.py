@@ -69,9 +69,9 @@ def test_what_need_not_survive_is_confirmed_at_once(stage, disk):
     disk.hold()
     publisher.publish(durable, 3, persistent=False)
     publisher.publish(other, 3, LARGE)
-    stage.settle()
+    stage.is_held()
     assert publisher.confirmed == 6
-    assert not disk.waiting
+    assert disk.waiting == 1, "how far the numbering of the durable queue may go"
 
 
 def test_what_is_acked_before_its_sync_is_confirmed_once(stage, disk):

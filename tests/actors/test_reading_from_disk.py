@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from warren.actors.queue.reading import PORTIONS_A_TURN
+from warren.store.number_reserve import AHEAD
 from warren.store.paging import IO_BATCH_SIZE
 from warren.store.segment_jobs import Read
 
@@ -165,23 +166,60 @@ def test_a_queue_that_crashes_while_it_is_read_serves_readers_again(stage, reads
     assert read_all(stage, queue, read_from=0, read_to="last") == (expected(bodies), "end")
 
 
+def test_a_number_is_shown_when_it_will_not_be_given_again(stage, disk):
+    """Messages that the journal does not hear of wait for what it is told of their numbers, the first of a queue's life alone; a tailing reader sees them then."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    disk.hold()
+    bodies = publisher.publish(queue, 3, persistent=False)
+    reader = stage.create(Greedy)
+    assert read(stage, queue, reader, read_from="first") is None
+    stage.is_held()
+    assert publisher.confirmed == 3 and stage.actor(reader).got == []
+    disk.release()
+    stage.until(lambda: stage.actor(reader).got == expected(bodies))
+    disk.hold()
+    bodies += publisher.publish(queue, 100, persistent=False)
+    stage.settle()
+    assert stage.actor(reader).got == expected(bodies)
+
+
+def test_a_reader_that_saw_what_a_crash_lost_misses_nothing_after_it(tmp_path, disk):
+    """It goes on behind what it saw last, and so does the numbering."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        publisher.publish(queue, 5)
+        publisher.publish(queue, 50, persistent=False)
+        publisher.await_confirms()
+        seen, _ = read_all(stage, queue, read_from="first", read_to="last")
+        assert [number for number, _ in seen] == list(range(55))
+        rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        queue, publisher = stage.recovered(), Publisher(stage)
+        later = publisher.publish(queue, 7)
+        got, _ = read_all(stage, queue, read_from=55, read_to="last")
+        assert [body for _, body in got] == later
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("size", [10, 5000])
 def test_numbers_are_kept_across_restarts_and_so_is_what_was_acknowledged(tmp_path, disk, is_clean, size):
-    rows, bodies, lowest = (), [], 0
+    """After a clean stop they go on without a gap."""
+    rows, held, given = (), [], 0
     for life in range(4):
         with DurableStage(tmp_path, disk, rows) as stage:
             queue, publisher = stage.recovered() if life else stage.declare(), Publisher(stage)
-            assert read_all(stage, queue, read_from="first", read_to="last") == (expected(bodies[lowest:], lowest), "end")
+            assert read_all(stage, queue, read_from="first", read_to="last") == (held, "end")
             info = queue.actor.on_info(None)
-            assert (info["first_number"], info["next_number"]) == (lowest, len(bodies))
-            bodies += publisher.publish(queue, 100, size)
+            following = info["next_number"]
+            assert info["first_number"] == (held[0][0] if held else following)
+            assert following == given if is_clean or not life else given < following <= given + AHEAD
+            held += expected(publisher.publish(queue, 100, size), following)
             publisher.await_confirms()
-            lowest = len(bodies) - (50 if life < 2 else 0)
-            assert read_all(stage, queue, ack_to=lowest - 1) == ([], "end")
-            bodies += publisher.publish(queue, 1, size)
+            held = held[-50:] if life < 2 else []
+            assert read_all(stage, queue, ack_to=held[0][0] - 1 if held else following + 99) == ([], "end")
+            held += expected(publisher.publish(queue, 1, size), following + 100)
             publisher.await_confirms()      # the journal has what was acknowledged before
-            rows = stage.rows
+            rows, given = stage.rows, following + 101
             if is_clean:
                 stage.terminate()
 

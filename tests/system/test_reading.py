@@ -210,7 +210,8 @@ with Broker(port=0, **json.loads(sys.argv[1])) as broker:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_numbers_and_commits_survive_a_restart(tmp_path, is_killed):
-    """A committed range stays committed, what was not is read again under the same numbers, and none is given twice."""
+    """A committed range stays committed, what was not is read again under the same numbers, and none is given twice: behind a kill there may be a gap."""
+    given = 0
     for life in range(3):
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps({"data_dir": str(tmp_path / "data")})], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
@@ -220,11 +221,13 @@ def test_numbers_and_commits_survive_a_restart(tmp_path, is_killed):
         channel.confirm_delivery()
         channel.queue_declare("q", durable=True)
         first, following = bounds(channel)
-        assert (first, following) == (max(0, 100 * life - 50), 100 * life)
-        assert read(channel, read_from=first, read_to="last") == [(number, b"%d" % number) for number in range(first, following)]
+        assert first == max(0, given - 50)
+        assert following >= given if is_killed and life else following == given
+        assert read(channel, read_from=first, read_to="last") == [(number, b"%d" % number) for number in range(first, given)]
         publish(channel, numbered(following, following + 99))
         assert read(channel, ack_to=following + 49) == []
         publish(channel, numbered(following + 99, following + 100))     # confirmed when the journal has what came before
+        given = following + 100
         if is_killed:
             process.send_signal(signal.SIGKILL)
             process.communicate()
