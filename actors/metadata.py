@@ -479,6 +479,9 @@ class Metadata(Process):
                 await self._ask_supervisor(vhost, ("forget_queue", row.queue_id))
         if self._remove(vhost, name, row.queue_id):
             await self._write()
+        else:
+            # The queue saw to it before it deleted its files, unless the disk is full.
+            await self._settled(Change("queues", (vhost, name), None))
         return ready
 
     async def on_delete_exclusive(self, sender: Any, connection_id: str) -> None:

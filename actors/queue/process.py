@@ -12,11 +12,13 @@ Limits: the queue knows nothing of sockets, delivery tags or channel numbers; th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...runtime.credit import CreditFlow
+from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ...store.backing_queue import BackingQueue
 from ...store.message import Message
@@ -497,9 +499,19 @@ class Queue(Process):
         self.is_open = False
         self.backing.delete_and_terminate()
         if self.durability is not None:
+            if self.row.durable:
+                await self._leave_metadata()
             await self.durability.delete()
         # Channels hear of it through their monitors: they cancel their consumers and take what is unconfirmed as confirmed (AB-86).
         self.stop(reason)
+
+    async def _leave_metadata(self) -> None:
+        """Return when the disk knows of no such queue: a crash leaves all of it, or files that belong to nobody, and no part (C-16, C-17)."""
+        metadata = self.context.metadata
+        # A full disk does not take it; deleting the messages may make room, and Metadata tells who asked.
+        with suppress(AmqpError, ProcessDown):
+            await self.ask(metadata, ("queue_gone", self.row.vhost, self.row.name, self.queue_id))
+            await self.ask(metadata, ("write", ()))
 
     def on_info(self, sender: Any) -> dict[str, Any]:
         """rabbitmqctl's info items of this queue (AB-176)."""

@@ -60,7 +60,7 @@ class Stage:
         self.routing = RoutingTable()
         self.routing.add_vhost("/")
         self.metadata, self.alarms = self.create(Stub), self.create(Stub)
-        self.actor(self.metadata).answers = {"queue_gone": True, "delete_exclusive": True}
+        self.actor(self.metadata).answers = {"queue_gone": True, "delete_exclusive": True, "write": True}
         self.context = NodeContext("warren@test", self.settings, self.routing, self.metadata, self.alarms)
 
     def close(self) -> None:

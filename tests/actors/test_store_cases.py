@@ -6,12 +6,14 @@ Counts after a queue was killed, an index that was deleted, and many readers.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from warren.store.location_index import LocationIndex
 
 from .disk_stage import SEGMENT, DurableStage, HeldDisk, Publisher, bodies, consumer, drained
+from .stage import Stub
 
 LARGE = 10_000
 """Bytes of a body that belongs in a message store."""
@@ -121,3 +123,50 @@ def test_200_queues_read_at_once(tmp_path, disk, monkeypatch):
         stage.until(lambda: all(len(eater.got) == 3 for eater in eaters.values()))
         assert {name: bodies(eater.got) for name, eater in eaters.items()} == published
         assert environments and all(environment.info()["num_readers"] < 20 for environment in environments)
+
+
+class SlowMetadata(Stub):
+    """Takes its time to write."""
+
+    def __init__(self):
+        super().__init__()
+        self.writing = []
+
+    def on_write(self, sender, changes):
+        self.heard.append(("write", changes))
+        self.writing.append(sender)
+
+    def on_written(self, sender):
+        for asker in self.writing:
+            self.reply(asker, None)
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk, kill):
+    """A kill in the middle of a deletion leaves all of the queue, or files that the next start removes: never a queue with some of its messages."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        kept = publisher.publish(queue, SEGMENT)
+        publisher.await_confirms()
+        stage.ask(queue.address, "fold").answer()
+        kept += publisher.publish(queue, 5) + publisher.publish(queue, 5, LARGE)
+        publisher.await_confirms()
+        slow = stage.create(SlowMetadata)
+        stage.actor(queue.address).context = replace(stage.context, metadata=slow)
+        stage.actor(slow).answers = {"queue_gone": True}
+        deleting = stage.ask(queue.address, "delete", False, False)
+        stage.until(lambda: stage.actor(slow).writing)
+        stage.quiet()
+        assert not deleting.is_answered and stage.files_of(queue)
+        assert [message[0] for message in stage.actor(slow).heard] == ["queue_gone", "write"]
+        rows = stage.rows
+        if not kill:
+            stage.tell(slow, slow, "written")
+            assert deleting.answer() == len(kept)
+            assert not stage.files_of(queue)
+            rows = ()
+    with DurableStage(tmp_path, disk, rows) as stage:
+        if kill:
+            assert bodies(drained(stage, stage.recovered(), len(kept))) == kept
+        else:
+            assert wanted(stage) == 0 and disk.list("queues") == []
