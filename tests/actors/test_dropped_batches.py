@@ -7,6 +7,9 @@ import pytest
 from .disk_stage import DurableStage, HeldDisk, Publisher, bodies, drained
 from .stage import Stub
 
+LARGE = 10_000
+"""Bytes of a body that belongs in a message store."""
+
 
 @pytest.fixture
 def disk():
@@ -59,3 +62,20 @@ def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
         assert stage.ask(queue.address, "get", taker.actorAddressString, taker, True).answer()[0] is not None
         stage.quiet()
     assert drained(stage, stage.restarted(), 4) == [(body, True) for body in kept]
+
+
+def test_a_body_that_the_store_missed_is_never_confirmed(tmp_path, disk):
+    """The store answers for each body by itself. After the next start the message is not there, and what is, is whole."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        kept = publisher.publish(queue, 2, LARGE)
+        publisher.await_confirms()
+        drop(stage, stage.storage.persistent, "write")
+        publisher.publish(queue, 1, LARGE)
+        stage.quiet()
+        kept += publisher.publish(queue, 2, LARGE)
+        stage.quiet()
+        assert publisher.confirmed == 2
+        rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert bodies(drained(stage, stage.recovered(), 4)) == kept

@@ -170,3 +170,16 @@ def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk,
             assert bodies(drained(stage, stage.recovered(), len(kept))) == kept
         else:
             assert wanted(stage) == 0 and disk.list("queues") == []
+
+
+def test_d_15_a_queue_that_is_not_durable_pages_transient_messages(tmp_path, disk):
+    """Whatever their own flag: what counts is whether they outlive the node."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(durable=False, x_queue_mode="lazy"), Publisher(stage)
+        published = publisher.publish(queue, 10, LARGE) + publisher.publish(queue, 10)
+        stage.until(lambda: publisher.confirmed == 20)
+        stage.quiet()
+        info = queue.actor.backing.info
+        assert (info("messages_paged_out"), info("messages_persistent")) == (20, 0)
+        assert wanted(stage) == 0, "nothing is in the persistent store"
+        assert bodies(drained(stage, queue, 20)) == published

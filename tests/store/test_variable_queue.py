@@ -210,6 +210,21 @@ def test_memory_target_follows_rates(tmp_path):
     assert node.queue.info('messages_ready_ram') == 200
 
 
+def test_duration_is_the_mean_of_two_samples(tmp_path):
+    """D-6: what was in memory at the last report counts as much as what is now."""
+    now = [0.0]
+    node = Node(tmp_path, clock=lambda: now[0])
+    node.publish(1000)
+    now[0] += 5.0
+    node.queue.ram_duration()
+    node.queue.drop(1000, False)
+    now[0] += 5.0
+    rates = node.queue.ram_duration(), node.status('rates')[0]
+    assert rates[0] == pytest.approx((0 + 1000) / (4 * sum(rates[1])))
+    now[0] += 5.0
+    assert node.queue.ram_duration() == 0.0
+
+
 def test_terms_are_read_once(tmp_path):
     """Reading clears them durably: from then on a crash is an unclean end (C-22)."""
     terms = RecoveryTerms(str(tmp_path / 'terms'))
