@@ -16,8 +16,12 @@ class Host(Protocol):
     """Implemented by `cell.Cell` and `stock_host.StockHost`; a simulation brings its own clock and dice."""
 
     log: logging.Logger
-    sockets: Sockets
-    memory: Memory
+
+    @property
+    def sockets(self) -> Sockets: ...
+
+    @property
+    def memory(self) -> Memory: ...
 
     def now(self) -> float: ...
     def wall_clock(self) -> float: ...

@@ -86,7 +86,7 @@ class Process(Actor):
     turn that comes while another thousand had theirs spends most of its time waiting for memory.
     """
 
-    __slots__ = ("_asked", "_asks", "_last_ref", "_monitor_refs", "_monitored", "_stop_reason", "_tasks")
+    __slots__ = ("_asked", "_asks", "_host", "_last_ref", "_monitor_refs", "_monitored", "_stop_reason", "_tasks")
 
     mailbox_limit: ClassVar[int] = 1_000_000
     """Most messages that may wait. Beyond it the process is killed and its parent's `on_overload` called."""
@@ -95,7 +95,7 @@ class Process(Actor):
     """Errors that a handler of an asked message may answer with; everything else is a crash."""
 
     _handlers: ClassVar[dict[str, Handler]] = {}
-    _host: Host = None  # type: ignore[assignment]  # no host before the first message or the system's welcome
+    _host: Host  # none before the first message or the system's welcome
     _stop_reason: str | None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -255,7 +255,7 @@ class Process(Actor):
 
     def receiveMessage(self, msg: Any, sender: ActorAddress) -> Any:
         """The way in on Thespian's own bases. An event loop dispatches by itself."""
-        if self._host is None:
+        if not hasattr(self, "_host"):
             from .stock_host import StockHost
 
             self._attach(StockHost(self))

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...amqp import methods
 from ...amqp.connection_state import is_welcome
+from ...amqp.constants import FRAME_MIN_SIZE
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import heartbeat, method_frame
@@ -52,9 +53,9 @@ class ChannelEntry:
 
 class Connection(Process):
     __slots__ = (
-        "alarms", "by_id", "channel_serial", "channels", "client_properties", "closing", "connected_at", "connection_id", "context", "credit", "fd", "handshake",
-        "heartbeat", "is_refused", "local", "monitor_beat", "name", "output", "pauses", "peer", "read_size", "reader", "received", "sender_beat", "settings",
-        "sock", "state", "stray_close_ok", "told_blocked", "touched", "user", "vhost", "watching",
+        "alarms", "beats_written", "by_id", "channel_max", "channel_serial", "channels", "client_properties", "closing", "connected_at", "connection_id",
+        "context", "credit", "fd", "frame_max", "handshake", "heartbeat", "is_refused", "local", "monitor_beat", "name", "output", "pauses", "peer", "read_size",
+        "reader", "received", "sender_beat", "settings", "sock", "state", "stray_close_ok", "told_blocked", "touched", "user", "vhost", "watching",
     )
 
     reply_errors = (AmqpError,)
@@ -77,6 +78,9 @@ class Connection(Process):
         self.vhost = ""
         self.client_properties: Table = Table()
         self.heartbeat = 0
+        self.beats_written = 0
+        self.channel_max = 0
+        self.frame_max = FRAME_MIN_SIZE
         self.channel_serial = 0
 
     def on_start(self, sender: Any, context: NodeContext, fd: int, peer: tuple, local: tuple, is_refused: bool = False) -> None:
@@ -447,10 +451,6 @@ class Connection(Process):
             self.closing.lost("handshake timeout")
         elif payload == "close":
             self.closing.hang_up()
-
-    beats_written = 0
-    channel_max = 0
-    frame_max = 4096
 
     def on_exit(self) -> None:
         if self.sock is not None:

@@ -175,8 +175,9 @@ class Channel_:
 
     def frames(self) -> list[Any]:
         """What it has told the client since the last time: methods, and bodies in the place of contents."""
-        data = b"".join(data for data, _ in self.stage.actor(self.connection).take("output"))
-        return said(data)
+        connection = self.stage.actor(self.connection)
+        said_last = [data for _, _, data, _ in connection.take("channel_closed")]      # with the news of its end
+        return said(b"".join([data for data, _ in connection.take("output")] + said_last))
 
 
 def run(number: int, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any) -> tuple[Any, ...]:

@@ -82,6 +82,10 @@ class Office(Process):
             self.send(address, ("sent", channel_id, count))
         self.look()
 
+    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool, data: bytes, notices: list[tuple[Any, ...]]) -> None:
+        self.messages.append(("channel_closed", channel_id, crossed))
+        self.on_output(sender, data, notices)
+
     def on_declare_queue(self, sender: Any, *fields: Any) -> tuple[QueueRow, bool]:
         return replace(self.row), False
 
