@@ -115,7 +115,7 @@ class Vhost:
         return self.disk.list('queues/100') if self.disk.exists('queues/100') else []
 
 
-@pytest.fixture(params=['kill', *range(6)], ids=lambda end: end if end == 'kill' else f'power cut {end}')
+@pytest.fixture(params=['kill', *range(4)], ids=lambda end: end if end == 'kill' else f'power cut {end}')
 def end(request: pytest.FixtureRequest) -> str | int:
     return request.param  # type: ignore[no-any-return]
 
