@@ -10,7 +10,7 @@ Pure: arguments and a queue's numbers in, a range or an error out. Types are che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..amqp.constants import PRECONDITION_FAILED
@@ -75,6 +75,14 @@ def resolve(wanted: ReadArguments, numbers: range, queue: str) -> NumberRange:
     if asked_first < numbers.start:
         raise gone(asked_first, last, numbers, queue)
     return NumberRange(first, last, isinstance(read_from, int) and read_from >= 0 and isinstance(read_to, int))
+
+
+def across(wanted: ReadArguments, numbers: range, gap: range) -> ReadArguments:
+    """The last n numbers are counted without those of a gap, which no message has."""
+    read_from = wanted.read_from
+    if isinstance(read_from, int) and read_from < 0 and gap and numbers.stop + read_from < gap.stop:
+        return replace(wanted, read_from=read_from - len(gap))
+    return wanted
 
 
 def gone(first: int, last: int | None, numbers: range, queue: str) -> AmqpError:

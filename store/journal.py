@@ -87,6 +87,8 @@ class Replayed:
     acked: list[range] = field(default_factory=list)
     """Everything acked in the journal: the segments may still have it."""
     next_number: int = 0
+    end: int = 0
+    """Behind the highest number that was published or acked; `next_number` is what was told ahead as well."""
 
     @property
     def is_empty(self) -> bool:
@@ -100,7 +102,8 @@ class Replayed:
     def ack(self, spans: Sequence[range]) -> None:
         for span in spans:
             # A number that was once acked must never be given again: replay would take the new message for gone.
-            self.next_number = max(self.next_number, span[-1] + 1)
+            self.end = max(self.end, span[-1] + 1)
+            self.next_number = max(self.next_number, self.end)
             last = self.acked[-1] if self.acked else None
             if last is not None and last.step == span.step == 1 and last.stop == span.start:
                 self.acked[-1] = range(last.start, span.stop)
@@ -382,7 +385,8 @@ def _replay(queues: dict[int, Replayed], entry: Record) -> None:
     if entry.type is Type.PUBLISH:
         for run, is_stored in decode_runs(entry.body):
             (queue.stored if is_stored else queue.embedded).add(run)
-            queue.next_number = max(queue.next_number, run.end)
+            queue.end = max(queue.end, run.end)
+            queue.next_number = max(queue.next_number, queue.end)
     elif entry.type is Type.ACK:
         queue.ack(decode_spans(entry.body))
     else:

@@ -229,6 +229,8 @@ class MemoryQueue(BackingQueue, RangeReadable):
         lowest = self._next if pending is None else pending
         return range(min(lowest, ready[0].first) if ready else lowest, self._next)
 
+    gap = range(0)
+
     def kept_numbers(self) -> range:
         return self.numbers()
 

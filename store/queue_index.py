@@ -74,11 +74,12 @@ class Recovered(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """`Recovered`, before anybody has asked for the bodies of those in `stored`: un-acked, persistent, and in the message store."""
+    """`Recovered`, before anybody has asked for the bodies of those in `stored`: un-acked, persistent, and in the message store. `end` is behind the highest number seen."""
 
     messages: int
     body_bytes: int
     next_number: int
+    end: int
     stored: list[StoredSpan]
     may_expire: bool
 
@@ -136,13 +137,13 @@ class QueueIndex:
         replayed = replayed or Replayed()
         count = body_bytes = 0
         may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
-        next_number = replayed.next_number
+        end = replayed.end
         stored: list[StoredSpan] = []
         on_disk = self._on_disk()
         for number in on_disk:
             found = scan_segment(self._disk, self._path(number), number * self._entries, self._entries, replayed)
             progress.advance(found.size)
-            next_number = max(next_number, found.next_number)
+            end = max(end, found.next_number)
             if not found.size:
                 self._disk.delete(self._path(number))  # a crash came before its first block was there
                 continue
@@ -157,7 +158,7 @@ class QueueIndex:
         self._embedded, self._stored = replayed.embedded, replayed.stored
         stored += replayed.stored_spans()
         return Scan(count + self._embedded.count + self._stored.count,
-                    body_bytes + self._embedded.body_bytes + self._stored.body_bytes, next_number, stored, may_expire)
+                    body_bytes + self._embedded.body_bytes + self._stored.body_bytes, max(end, replayed.next_number), end, stored, may_expire)
 
     def without(self, found: Scan, missing: Sequence[int]) -> Recovered:
         """The second half of `recover`: those whose bodies are missing are acked away (C-3)."""

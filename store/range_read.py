@@ -67,6 +67,9 @@ class Portion:
 class RangeReadable(ABC):
     """A backing queue that numbers all its messages in one sequence, and can read by it. See the module."""
 
+    gap: range
+    """Numbers that nothing here has, because an unclean end left them out."""
+
     @abstractmethod
     def numbers(self) -> range:
         """From the lowest number that is in the queue, ready or pending, to the next that will be given. While the head is on disk the lowest may be higher than said."""

@@ -82,7 +82,7 @@ class VariableQueue(BackingQueue, RangeReadable):
 
     __slots__ = (
         '_index', '_journal_position', '_mode', '_next', '_pending', '_persistent', '_place', '_rates', '_reads_ahead', '_releases', '_replayed', '_reserve',
-        '_scan', '_sync', '_watermark', 'may_expire', 'paging', 'sub_queues', 'unconfirmed', 'wants_flush',
+        '_scan', '_sync', '_watermark', 'gap', 'may_expire', 'paging', 'sub_queues', 'unconfirmed', 'wants_flush',
     )
 
     def __init__(self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, replayed: Replayed | None = None,
@@ -104,6 +104,7 @@ class VariableQueue(BackingQueue, RangeReadable):
         """Some message has an expiry, or had."""
         self._next = 0
         self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
+        self.gap = range(0)
         self._watermark = 0  # everything below was at the head once (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
@@ -142,9 +143,10 @@ class VariableQueue(BackingQueue, RangeReadable):
             self.may_expire = self._scan.may_expire
             self._place.has_shared = any(span.is_shared for span in self._scan.stored)
             found = self._index.without(self._scan, missing)
-            self._scan = None
+            end, self._scan = max(self._scan.end, terms.get('next_seq_id', 0)), None
             count, body_bytes = found.messages, found.body_bytes
             self._next = self._watermark = max(found.next_number, terms.get('next_seq_id', 0))
+            self.gap = range(end, self._next)
             self.flush_index(True)
         self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next

@@ -25,7 +25,7 @@ from ...amqp.properties import NO_PROPERTIES, Properties, encode_properties
 from ...store.message import Message, Origin
 from ...store.range_read import PORTION_MESSAGES, Portion, RangeReadable
 from ...store.segment_jobs import Read
-from ..reading_arguments import FIRST_HEADER, NEXT_HEADER, NUMBER_HEADER, NumberRange, ReadArguments, check_ack_to, gone, resolve
+from ..reading_arguments import FIRST_HEADER, NEXT_HEADER, NUMBER_HEADER, NumberRange, ReadArguments, across, check_ack_to, gone, resolve
 from ..resources import no_queue, queue_phrase
 from .consumers import ChannelRecord, Consumer
 
@@ -79,7 +79,7 @@ class Reading:
                 await queue.durability.synced()
             self._check_is_there()
         numbers = backing.kept_numbers()
-        wanted_range = resolve(wanted, numbers, phrase)
+        wanted_range = resolve(across(wanted, numbers, backing.gap), numbers, phrase)
         record = consumer.channel
         if queue.channels.get(record.channel_id) is record:     # else it went meanwhile
             self._add(consumer, wanted_range, self._bounds(numbers) if wanted.wants_bounds else None)

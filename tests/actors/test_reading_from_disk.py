@@ -198,6 +198,25 @@ def test_a_reader_that_saw_what_a_crash_lost_misses_nothing_after_it(tmp_path, d
         later = publisher.publish(queue, 7)
         got, _ = read_all(stage, queue, read_from=55, read_to="last")
         assert [body for _, body in got] == later
+        assert [body for _, body in read_all(stage, queue, read_from=-3, read_to="last")[0]] == later[-3:]
+
+
+@pytest.mark.parametrize("published", [0, 1, 4])
+def test_the_last_numbers_are_counted_across_the_gap_of_a_crash(tmp_path, disk, published):
+    """A browser of the last messages finds them, whatever came after the crash."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        bodies = publisher.publish(queue, 10)
+        publisher.await_confirms()
+        rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        queue, publisher = stage.recovered(), Publisher(stage)
+        if published:
+            bodies += publisher.publish(queue, published)
+            publisher.await_confirms()
+        for count in range(1, len(bodies) + 1):
+            got, _ = read_all(stage, queue, read_from=-count, read_to="last")
+            assert [body for _, body in got] == bodies[-count:]
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
