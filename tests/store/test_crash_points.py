@@ -7,7 +7,8 @@ tests of this folder stop at random places; here it is certain that the place is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -38,7 +39,8 @@ class Vhost:
         self.way = end
         self.max_priority = max_priority
         self.disk = FaultyDisk()
-        self.boot = self.mark = 0
+        self.boot = self.mark = self.dies_at = 0
+        self.has_died = False
         self.queues = {1}
         self.start()
 
@@ -94,6 +96,10 @@ class Vhost:
             self.disk.heal()
         return False
 
+    def run(self, action: Callable[[], object]) -> None:
+        """See `each_operation`."""
+        self.has_died = self.dies_in(action, self.dies_at)
+
     def found(self) -> Found:
         """All there is, without consuming it; and every count agrees with that."""
         found: Found = self.queue.fold(lambda message, is_pending, acc: ([*acc, (message.tag, message.content, message.redelivered)], True), [])
@@ -137,6 +143,19 @@ def to_segments(vhost: Vhost) -> Work:
         else:
             work.run()
             vhost.store.done(work)
+
+
+def each_operation(tmp_path: Path, ways: Iterable[str | int], least: int) -> Iterator[Vhost]:
+    """For every way to end and every operation of the disk a vhost whose `run` ends there: until one has run to the end of what it does, of more than `least` operations."""
+    for way in ways:
+        for operations in itertools.count(1):
+            vhost = Vhost(tmp_path / f'{way} {operations}', way)
+            vhost.dies_at = operations
+            yield vhost
+            vhost.let_go()
+            if not vhost.has_died:
+                assert operations > least
+                break
 
 
 def folded(vhost: Vhost) -> None:
@@ -268,25 +287,18 @@ def test_c_10_file_of_an_acked_body_gone_and_the_ack_not_durable(vhost):
 def test_c_11_middle_of_a_segment_append(tmp_path):
     """D-9: the torn tail is cut, and the journal still has it all. Killed at each operation of the fold, and with every fate of what was not synced."""
     torn = 0
-    for way in ('kill', *range(4)):
-        operations = 0
-        has_died = True
-        while has_died:
-            operations += 1
-            vhost = Vhost(tmp_path / f'{way} {operations}', way)
-            work = to_segments(vhost)
-            kept = vhost.contents()
-            has_died = vhost.dies_in(lambda work=work: [flush.run() for _, flush in work.flushes], operations)
-            written = {name: vhost.disk.open(f'queues/100/{name}').size() for name in vhost.segments}
-            vhost.let_go()
-            torn += any(vhost.disk.open(f'queues/100/{name}').size() < written.get(name, 0) for name in vhost.segments)
-            vhost.start()
-            assert vhost.contents() == kept, f'{way} at operation {operations}'
-            vhost.kept(3, SMALL)
-            vhost.end()
-            assert vhost.contents()[:-3] == kept
-            vhost.let_go()
-        assert operations > 5
+    for vhost in each_operation(tmp_path, ('kill', *range(4)), 5):
+        work = to_segments(vhost)
+        kept = vhost.contents()
+        vhost.run(lambda work=work: [flush.run() for _, flush in work.flushes])
+        written = {name: vhost.disk.open(f'queues/100/{name}').size() for name in vhost.segments}
+        vhost.let_go()
+        torn += any(vhost.disk.open(f'queues/100/{name}').size() < written.get(name, 0) for name in vhost.segments)
+        vhost.start()
+        assert vhost.contents() == kept
+        vhost.kept(3, SMALL)
+        vhost.end()
+        assert vhost.contents()[:-3] == kept
     assert torn, 'no append was torn'
 
 
@@ -320,20 +332,13 @@ def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost):
 
 def test_c_14_while_the_journal_is_given_up(tmp_path):
     """Whatever of its files is gone: before the RETIRE record they count, after it none does."""
-    for way in ('kill', *range(4)):
-        operations = 0
-        has_died = True
-        while has_died:
-            operations += 1
-            vhost = Vhost(tmp_path / f'{way} {operations}', way)
-            folded(vhost)
-            before = vhost.contents()
-            vhost.queue.ack(vhost.taken(7))
-            has_died = vhost.dies_in(vhost.store.write_all, operations)
-            vhost.end()
-            assert vhost.contents() in (before, before[7:]), f'{way} at operation {operations}'
-            vhost.let_go()
-        assert operations > 2
+    for vhost in each_operation(tmp_path, ('kill', *range(4)), 2):
+        folded(vhost)
+        before = vhost.contents()
+        vhost.queue.ack(vhost.taken(7))
+        vhost.run(vhost.store.write_all)
+        vhost.end()
+        assert vhost.contents() in (before, before[7:])
 
 
 @pytest.mark.parametrize('spoil', ['zeros', 'cut'])
@@ -385,25 +390,18 @@ def test_c_16_purged(vhost):
 
 def test_c_16_deleted(tmp_path):
     """QS-23: stopped at each operation of a deletion; the metadata knows of it no more, so nothing of it is left after the next start."""
-    for way in ('kill', 0, 1):
-        operations = 0
-        has_died = True
-        while has_died:
-            operations += 1
-            vhost = Vhost(tmp_path / f'{way} {operations}', way)
-            filled(vhost)
+    for vhost in each_operation(tmp_path, ('kill', 0, 1), 5):
+        filled(vhost)
 
-            def delete(vhost=vhost):
-                vhost.store.delete_queue(1)
-                vhost.store.write_all()
+        def delete(vhost=vhost):
+            vhost.store.delete_queue(1)
+            vhost.store.write_all()
 
-            has_died = vhost.dies_in(delete, operations)
-            vhost.let_go()
-            vhost.queues = set()
-            vhost.start()
-            assert vhost.disk.list('queues') == [] and vhost.wanted_bytes == 0
-            vhost.let_go()
-        assert operations > 5
+        vhost.run(delete)
+        vhost.let_go()
+        vhost.queues = set()
+        vhost.start()
+        assert vhost.disk.list('queues') == [] and vhost.wanted_bytes == 0
 
 
 # --- the store's files ------------------------------------------------------------------------------------------------
@@ -446,18 +444,11 @@ def mixed(vhost: Vhost) -> list[bytes]:
 
 def test_c_21_between_two_steps_of_a_stop(tmp_path):
     """Terms without a clean store, or none: everything is looked through and counted anew."""
-    for way in ('kill', 0, 1):
-        operations = 0
-        has_died = True
-        while has_died:
-            operations += 1
-            vhost = Vhost(tmp_path / f'{way} {operations}', way)
-            kept = mixed(vhost)
-            has_died = vhost.dies_in(vhost.store.stop, operations)
-            vhost.end()
-            assert vhost.contents() == kept, f'{way} at operation {operations}'
-            vhost.let_go()
-        assert operations > 10
+    for vhost in each_operation(tmp_path, ('kill', 0, 1), 10):
+        kept = mixed(vhost)
+        vhost.run(vhost.store.stop)
+        vhost.end()
+        assert vhost.contents() == kept
 
 
 @pytest.mark.parametrize('lost', ['terms', 'state', 'journal'])
@@ -479,19 +470,12 @@ def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
 
 def test_c_22_during_recovery(tmp_path):
     """QS-24: stopped at each operation of a start; the next one finds the same."""
-    for way in ('kill', 0, 1):
-        operations = 0
-        has_died = True
-        while has_died:
-            operations += 1
-            vhost = Vhost(tmp_path / f'{way} {operations}', way)
-            kept = mixed(vhost)
-            vhost.let_go()
-            has_died = vhost.dies_in(vhost.start, operations)
-            vhost.end()
-            assert vhost.contents() == kept, f'{way} at operation {operations}'
-            vhost.let_go()
-        assert operations > 10
+    for vhost in each_operation(tmp_path, ('kill', 0, 1), 10):
+        kept = mixed(vhost)
+        vhost.let_go()
+        vhost.run(vhost.start)
+        vhost.end()
+        assert vhost.contents() == kept
 
 
 def test_c_22_terms_count_once(vhost):
@@ -509,24 +493,17 @@ def test_c_22_terms_count_once(vhost):
 
 def test_c_23_becoming_lazy(tmp_path):
     """Only places in memory change: the persistent are all there, transient ones gone."""
-    for way in ('kill', 0, 1):
-        operations = 0
-        has_died = True
-        while has_died:
-            operations += 1
-            vhost = Vhost(tmp_path / f'{way} {operations}', way)
-            kept = mixed(vhost)
-            vhost.publish(20, LARGE, persistent=False)
+    for vhost in each_operation(tmp_path, ('kill', 0, 1), 5):
+        kept = mixed(vhost)
+        vhost.publish(20, LARGE, persistent=False)
 
-            def become_lazy(vhost=vhost):
-                vhost.queue.set_queue_mode('lazy')
-                vhost.store.write_all()
+        def become_lazy(vhost=vhost):
+            vhost.queue.set_queue_mode('lazy')
+            vhost.store.write_all()
 
-            has_died = vhost.dies_in(become_lazy, operations)
-            vhost.end()
-            assert vhost.contents() == kept, f'{way} at operation {operations}'
-            vhost.let_go()
-        assert operations > 5
+        vhost.run(become_lazy)
+        vhost.end()
+        assert vhost.contents() == kept
 
 
 @pytest.mark.parametrize('flushed', [(), (0,), (2,), (0, 2)], ids=str)
