@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,6 +137,7 @@ def check_at_rest(base: SimBase) -> None:
             _check_unacked(actor)
         elif type(actor) is MessageStore and actor._engine is not None and not actor._is_syncing:
             actor.engine.check()
+            _check_references(base, cell, actor)
 
 
 def _cells(base: SimBase) -> Iterator[Cell]:
@@ -177,6 +179,26 @@ def _check_queue(queue: Queue, channels: set[str]) -> None:
             level.check()
     if not queue.backing.depth() and (queue.backing.ready_bytes or queue.backing.unacked_bytes):
         raise Broken(f"{name} is empty and counts {queue.backing.ready_bytes} + {queue.backing.unacked_bytes} octets")
+
+
+def _check_references(base: SimBase, cell: Cell, store: MessageStore) -> None:
+    """Each reference that a queue has is counted; and no other, unless a client was lost or a queue is not there."""
+    is_persistent = store._name == PERSISTENT
+    queues = [other.actor for other in _cells(base) if type(other.actor) is Queue and getattr(other.actor, "durability", None) is not None]
+    referred: Counter[bytes] = Counter()
+    are_open = True
+    for queue in queues:
+        durability: Any = queue.durability
+        if _cell_at(durability.storage.persistent if is_persistent else durability.storage.transient) is not cell:
+            continue
+        are_open = are_open and queue.is_open
+        for level in durability.levels.values() if queue.is_open else ():
+            referred.update(message_id for persistent, message_id in level.references() if persistent == is_persistent)
+    counts = Counter(store.engine.reference_counts())
+    if not counts >= referred:
+        raise Broken(f"{store._name} misses references: {[message_id.hex() for message_id in referred - counts]}")
+    if counts != referred and are_open and not store.engine.is_tainted:
+        raise Broken(f"{store._name} counts references that no queue has: {[message_id.hex() for message_id in counts - referred]}")
 
 
 def check_nobody_there(base: SimBase) -> None:

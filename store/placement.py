@@ -96,7 +96,8 @@ class Placement:
     def _store(self, run: Run) -> Bodies:
         return self._persistent if run.origin.persistent else self._transient
 
-    def _ids(self, run: Run) -> list[bytes]:
+    def ids(self, run: Run) -> list[bytes]:
+        """Under which its bodies are in a store, or would be; without the settled ones."""
         if run.kind & ABSENT:
             return [stub_id(stub) for stub in run.contents if stub is not None]
         base = run.id_base or self._own
@@ -112,7 +113,7 @@ class Placement:
         """Into the store, if it belongs there and is not. Settled slots are passed over."""
         if run.kind & (TO_STORE | IN_STORE) != TO_STORE:
             return
-        messages = list(zip(self._ids(run), [slot for slot in run.contents if slot is not None], strict=True))
+        messages = list(zip(self.ids(run), [slot for slot in run.contents if slot is not None], strict=True))
         position = self._store(run).write(messages)
         self.writes += len(messages)
         if run.origin.persistent:
@@ -150,7 +151,7 @@ class Placement:
         """The contents of a run without holes; None for a body that is lost."""
         if not run.kind & ABSENT:
             return run.contents
-        ids = self._ids(run)
+        ids = self.ids(run)
         self.reads += len(ids)
         loaded = self._loaded
         if all(message_id in loaded for message_id in ids):
@@ -163,7 +164,7 @@ class Placement:
             return len(run.contents)
         if not self._loaded:
             return 0
-        for index, message_id in enumerate(self._ids(run)):
+        for index, message_id in enumerate(self.ids(run)):
             if message_id not in self._loaded:
                 return index
         return len(run.contents)
@@ -180,7 +181,7 @@ class Placement:
                 ids = wanted.persistent if run.origin.persistent else wanted.transient
                 each = max(1, run.body_bytes // max(1, run.live))
                 left = max(1, 1 + (most_bytes - total + run.body_bytes) // each)
-                ids += self._ids(run)[:left]
+                ids += self.ids(run)[:left]
         return wanted
 
     def loaded(self, wanted: Wanted, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]) -> None:
@@ -191,7 +192,7 @@ class Placement:
         """The slots of which the body was looked for in vain by the last load."""
         if not run.kind & ABSENT or None not in self._loaded.values():
             return []
-        return [index for index, message_id in enumerate(self._ids(run)) if self._loaded.get(message_id, b'') is None]
+        return [index for index, message_id in enumerate(self.ids(run)) if self._loaded.get(message_id, b'') is None]
 
     def forget(self, runs: Iterable[Run]) -> None:
         """Messages left the queue: out of the index and the stores. Runs without holes."""
@@ -199,7 +200,7 @@ class Placement:
             if run.kind & INDEXED:
                 self.index.ack(range(run.first, run.end), run.origin.persistent)
             if run.kind & IN_STORE:
-                ids = self._ids(run)
+                ids = self.ids(run)
                 if self.index.has_lost_entries:
                     # What damage has brought back was given up before. The other queues' references must not pay for it; the next start counts.
                     ids = [message_id for message_id in ids if not is_shared(message_id)]
@@ -210,7 +211,7 @@ class Placement:
         if self.index.has_lost_entries:
             return
         for run in runs:
-            shared = [message_id for message_id in self._ids(run) if is_shared(message_id)] if run.kind & IN_STORE else []
+            shared = [message_id for message_id in self.ids(run) if is_shared(message_id)] if run.kind & IN_STORE else []
             if shared:
                 self._store(run).remove(shared)
 

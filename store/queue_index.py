@@ -271,13 +271,12 @@ class QueueIndex:
             for run in stored.between(start, stop):
                 wanted = [number for number in range(run.first, run.end) if number not in kept]
                 known += [run.part(span.start - run.first, span.stop - run.first) for span in spans(wanted)]
-        elsewhere = [*(range(run.first, run.end) for run in known), *spans(sorted(kept))]
         jobs = []
         for number, segment in self._segments.items():
             base = number * self._entries
             if segment.unacked and segment.size and not segment.is_damaged and base < stop and base + self._entries > start:
                 jobs.append(Release(self._disk, self._path(number), segment.size, range(start, stop), base, self._entries,
-                                    [*segment.acks_on_their_way, *segment.acks, *elsewhere]))
+                                    [*segment.acks_on_their_way, *segment.acks, *spans(sorted(kept))]))
         return known, jobs
 
     def released(self, release: Release) -> None:

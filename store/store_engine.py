@@ -542,6 +542,18 @@ class StoreEngine:
         """Bytes in all files, and how many of them are wanted."""
         return self._summary.sum_file_size, self._summary.sum_valid_data
 
+    @property
+    def is_tainted(self) -> bool:
+        """A client was lost, so more may be counted than is referred to; the next start counts again."""
+        return self._is_tainted
+
+    def reference_counts(self) -> dict[bytes, int]:
+        """Of every message that is wanted; for whoever checks. Reads the whole index."""
+        located = {message_id: self._index.get(message_id) for message_id, _ in self._index.all_located()}
+        located.update(self._index.changed_entries())
+        counts = {message_id: entry.ref_count for message_id, entry in located.items() if entry is not None and entry.ref_count}
+        return {**counts, **{message_id: waiting.ref_count for message_id, waiting in self._waiting.items()}}
+
     def check(self) -> None:
         """Assert QS-26, QS-27 and QS-29: sums, chain, and that every entry leads into a file. Reads the whole index."""
         self._summary.check()

@@ -6,18 +6,20 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from functools import cache
 from random import Random
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from warren.store.faulty_disk import FaultyDisk
 from warren.store.message import Origin
 from warren.store.message_ids import SharedIds, StoredSpan, as_bytes, is_shared, own_base, stored_spans
-from warren.store.placement import IN_STORE
-from warren.store.variable_queue import VariableQueue
 from warren.store.vhost_store import VhostStore
+
+from .one_queue import PERSISTENT, SEGMENT, Node, contents, page_all, tags
 
 LARGE, SMALL = 100, 1
 HIGHEST = {1: None, 2: None, 3: 2}
@@ -28,28 +30,16 @@ def content(mark: int, size: int) -> bytes:
     return b'\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00' + size.to_bytes(8, 'big') + b'\x10\x00\x02\xce' + mark.to_bytes(8, 'big') + bytes(size)
 
 
+@cache
 def origin(persistent: bool = True, priority: int = 0) -> Origin:
+    """Always the same: runs of one are joined."""
     return Origin('', ('q',), b'\x10\x00\x02', persistent=persistent, priority=priority)
-
-
-def held(queue: VariableQueue) -> list[tuple[bool, bytes]]:
-    """Persistent or not, and the id, of each body that the queue has a reference to."""
-    runs = [*queue.sub_queues.in_order(0, queue.info('backing_queue_status')['next_seq_id']), *(piece for run in queue._pending.runs for piece in run.without_holes())]
-    return [(run.origin.persistent, message_id) for run in runs if run.kind & IN_STORE for message_id in queue._place._ids(run)]
-
-
-def counted(engine) -> Counter[bytes]:
-    """The references that a store counts."""
-    entries = {**dict(engine._index.all_located()), **engine._index._frozen, **engine._index._entries}
-    found = Counter({message_id: entry.ref_count for message_id, entry in entries.items() if entry is not None and entry.ref_count})
-    found.update({message_id: waiting.ref_count for message_id, waiting in engine._waiting.items()})
-    return found
 
 
 class SharedMachine(RuleBasedStateMachine):
     """Queues that are given the same messages, on a disk that forgets. After each step the stores count just the references that the queues have.
 
-    `confirmed` is what the store said is safe and nobody acked; `published` everything, by (queue, tag).
+    `confirmed` is what the store said is safe and nobody acked; `published` everything, by (queue, tag); `owed` what is to be confirmed.
     """
 
     def __init__(self) -> None:
@@ -78,6 +68,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.queues = {queue: self.open_queue(queue) for queue in self.names}
         self.work = None
         self.are_transients_counted = True
+        self.owed = set()
         self.handed_out = {queue: [] for queue in self.names}
 
     def open_queue(self, queue):
@@ -92,21 +83,22 @@ class SharedMachine(RuleBasedStateMachine):
           persistent=st.sampled_from([True, True, False]), source=st.integers(0, 1))
     def publish(self, data, sizes, priority, persistent, source):
         targets = data.draw(st.lists(st.sampled_from(sorted(self.queues)), min_size=1, unique=True))
-        contents = [content(self.mark + index, size) for index, size in enumerate(sizes)]
+        run = [content(self.mark + index, size) for index, size in enumerate(sizes)]
         self.mark += len(sizes)
-        shared = self.sources[source].take(contents, 60) if len(targets) > 1 else 0
+        shared = self.sources[source].take(run, 60) if len(targets) > 1 else 0
         for queue in targets:
-            self.publish_to(queue, origin(persistent, priority), contents, sum(sizes), shared)
+            self.publish_to(queue, origin(persistent, priority), run, sum(sizes), shared)
 
-    def publish_to(self, queue, how, contents, body_bytes, shared):
+    def publish_to(self, queue, how, run, body_bytes, shared):
         opened = self.queues[queue]
         if opened.is_empty() and self.mark % 2:
-            tags = opened.publish_delivered(how, contents, body_bytes, None, how.persistent, shared)
+            tags = opened.publish_delivered(how, run, body_bytes, None, how.persistent, shared)
             self.handed_out[queue] += tags
         else:
-            tags = opened.publish(how, contents, body_bytes, None, how.persistent, shared=shared)
+            tags = opened.publish(how, run, body_bytes, None, how.persistent, shared=shared)
         if how.persistent:
-            self.published.update(((queue, tag), c) for tag, c in zip(tags, contents, strict=True))
+            self.published.update(((queue, tag), c) for tag, c in zip(tags, run, strict=True))
+            self.owed.update((queue, tag) for tag in tags)
 
     @rule(data=st.data(), count=st.integers(1, 20))
     def fetch(self, data, count):
@@ -143,6 +135,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.store.delete_queue(queue)
         self.published = {key: value for key, value in self.published.items() if key[0] != queue}
         self.confirmed = {key for key in self.confirmed if key[0] != queue}
+        self.owed = {key for key in self.owed if key[0] != queue}
         del self.handed_out[queue]
         name = self.names.pop(queue)
         another = max((queue, *self.names)) + 1
@@ -184,6 +177,7 @@ class SharedMachine(RuleBasedStateMachine):
         for queue, opened in self.queues.items():
             for first, last in opened.drain_confirmed():
                 self.confirmed.update((queue, tag) for tag in range(first, last + 1))
+        self.owed -= self.confirmed
 
     @precondition(lambda self: self.work is None)
     @rule()
@@ -202,6 +196,7 @@ class SharedMachine(RuleBasedStateMachine):
         queue = self.queue_of(data)
         self.store.write_all()
         self.drain_confirmed()
+        assert not self.owed
         self.are_transients_counted = False  # what it had of them stays until the next start
         self.queues[queue] = self.store.reopen_queue(queue, HIGHEST[self.names[queue]])
         self.handed_out[queue] = []
@@ -266,10 +261,10 @@ class SharedMachine(RuleBasedStateMachine):
         self.store.persistent.engine.check()
         by_kind = {True: Counter(), False: Counter()}
         for level in self.store._variable.values():
-            for persistent, message_id in held(level):
+            for persistent, message_id in level.references():
                 by_kind[persistent][message_id] += 1
-        assert counted(self.store.persistent.engine) == by_kind[True]
-        transient = counted(self.store.transient.engine)
+        assert self.store.persistent.engine.reference_counts() == by_kind[True]
+        transient = Counter(self.store.transient.engine.reference_counts())
         assert transient == by_kind[False] if self.are_transients_counted else transient >= by_kind[False]
 
     def consume_all(self):
@@ -281,12 +276,142 @@ class SharedMachine(RuleBasedStateMachine):
             while len(opened):
                 opened.fetch(50, False)
         self.store.write_all()
+        self.drain_confirmed()
+        assert not self.owed
         assert self.store.persistent.engine.file_sizes[1] == 0
-        assert not counted(self.store.persistent.engine)
+        assert not self.store.persistent.engine.reference_counts()
 
 
 TestSharedBodies = SharedMachine.TestCase
-TestSharedBodies.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSharedBodies.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+
+
+# -- what only segments know -----------------------------------------------------------------------------
+
+BACKLOG = SEGMENT + 10
+
+
+def publish_shared(node, count=BACKLOG):
+    """Messages that another client has as well; their ids."""
+    first = SharedIds(os.urandom).take(contents(count), 0)
+    ids = [as_bytes(first + index) for index in range(count)]
+    node.queue.publish(PERSISTENT, contents(count), 10 * count, None, False, shared=first)
+    node.persistent.of('another').write(list(zip(ids, contents(count), strict=True)))
+    return ids
+
+
+def counts(node, ids):
+    counted = node.persistent.engine.reference_counts()
+    return [counted.get(message_id, 0) for message_id in ids]
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Of a lazy queue."""
+    node = Node(tmp_path)
+    node.queue.set_queue_mode('lazy')
+    return node
+
+
+def test_a_purge_gives_back_each_reference_once(node):
+    """Not those of pending messages, nor, a second time, those of messages that were acked and stand in the segment all the same."""
+    ids = publish_shared(node)
+    node.queue.flush_index(True)
+    node.sync()
+    assert counts(node, ids) == [2] * BACKLOG
+    node.queue.fetch(6, True)
+    node.queue.requeue([0])
+    node.queue.ack([2, 3])
+    page_all(node.queue)
+    assert (node.queue.sub_queues.delta.start, node.queue.sub_queues.delta.count) == (0, BACKLOG - 5)
+    assert node.queue.purge() == BACKLOG - 5
+    assert counts(node, ids) == [1, 2, 1, 1, 2, 2, *[1] * (BACKLOG - 6)]
+    node.queue.flush_index(True)
+    node.queue.ack([1, 4, 5])
+    assert counts(node, ids) == [1] * BACKLOG
+
+
+def test_a_deleted_queue_gives_back_all_it_had(node):
+    ids = publish_shared(node)
+    node.queue.flush_index(True)
+    node.queue.fetch(6, True)
+    node.queue.requeue([0])
+    node.queue.ack([2, 3])
+    page_all(node.queue)
+    node.queue.delete_and_terminate()
+    assert counts(node, ids) == [1] * BACKLOG
+
+
+@pytest.mark.parametrize('end', ['purge', 'delete_and_terminate'])
+def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
+    """Neither what it is about to write, nor the acks that it takes along; nor what comes behind it."""
+    node = Node(tmp_path, reads_ahead=True)
+    node.queue.set_queue_mode('lazy')
+    ids = publish_shared(node)
+    node.queue.flush_index(True)
+    load = node.queue.prepare()
+    load.run()
+    node.queue.prepared(load, [], [])
+    load = node.queue.prepare()
+    load.run()
+    node.queue.prepared(load, node.persistent.read(load.wanted.persistent), [])
+    assert tags(node.queue.fetch(4, True)) == [0, 1, 2, 3]
+    node.queue.requeue([0, 3])
+    node.queue.ack([1])
+    ids += publish_shared(node)
+    flush = node.queue.take_flush(True)
+    node.queue.ack([2])
+    ids += publish_shared(node, 3)
+    page_all(node.queue)
+    assert (node.queue.sub_queues.delta.start, node.queue.sub_queues.delta.count) == (0, 2 * BACKLOG + 1)
+    getattr(node.queue, end)()
+    flush.run()
+    node.queue.flushed(flush)
+    while (release := node.queue.take_release()) is not None:
+        release.run()
+        node.queue.released(release)
+    assert counts(node, ids) == [1] * (2 * BACKLOG + 3)
+
+
+def test_messages_of_several_sources_that_come_back_together(tmp_path):
+    """Each keeps its id, in one run or not."""
+    node = Node(tmp_path)
+    ids = []
+    for source in [SharedIds(os.urandom), SharedIds(os.urandom)] * 2:
+        first = source.take(contents(3), 0)
+        node.queue.publish(PERSISTENT, contents(3, first=len(ids)), 30, None, False, shared=first)
+        ids += [as_bytes(first + index) for index in range(3)]
+        node.queue.publish(PERSISTENT, contents(1, first=len(ids)), 10, None, False)
+        ids.append(as_bytes(own_base(1) + len(ids)))
+    node.queue.fetch(16, True)
+    node.queue.requeue(range(16))
+    assert [message_id for _, message_id in node.queue.references()] == ids
+    page_all(node.queue)
+    assert [message_id for _, message_id in node.queue.references()] == ids
+    assert tags_and_contents(node.queue.fetch(16, False)) == list(enumerate(contents(16)))
+    assert not node.persistent.engine.reference_counts()
+
+
+def tags_and_contents(deliveries):
+    return [pair for delivery in deliveries for pair in zip(delivery.tags, delivery.contents, strict=True)]
+
+
+@pytest.mark.parametrize('at', ['a byte', 'the file'])
+def test_what_is_damaged_gives_nothing_back(node, at):
+    """What had been acked in the damaged bytes would be given back twice, and be another queue's. The next start counts."""
+    ids = publish_shared(node)
+    node.queue.flush_index(True)
+    if at == 'a byte':
+        file = node.disk.open('q/0.idx')
+        data = bytearray(file.read(0, file.size()))
+        data[40] ^= 1
+        file.truncate(0)
+        file.append([bytes(data)])
+    else:
+        node.disk.delete('q/0.idx')
+    node.queue.purge()
+    assert counts(node, ids)[:SEGMENT] == [2] * SEGMENT
+    assert node.queue.has_lost_entries
 
 
 # -- ids ------------------------------------------------------------------------------------------------
