@@ -382,9 +382,7 @@ class ActorBase:
         details = cell.address._aaddr
         if cell.handlers is not None:
             actor._close(reason)
-            # Its parts refer to one another and back to it, so what it holds, a queue's messages perhaps, would stay until
-            # the collector's rarest round, which looks at how many objects there are and not at how large they are.
-            vars(actor).clear()
+            actor._let_go()
         cell.actor = None
         cell.idle = False  # nothing puts it on the run queue again
         del cell.address._cell

@@ -95,12 +95,14 @@ class Process(Actor):
     """Errors that a handler of an asked message may answer with; everything else is a crash."""
 
     _handlers: ClassVar[dict[str, Handler]] = {}
+    _slots: ClassVar[tuple[str, ...]] = ()
     _host: Host  # none before the first message or the system's welcome
     _stop_reason: str | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._handlers = _handlers_of(cls)
+        cls._slots = tuple(name for base in cls.__mro__ for name in base.__dict__.get("__slots__", ()))
 
     # -- what a subclass may override --------------------------------------------------------------
 
@@ -410,6 +412,17 @@ class Process(Actor):
         self._asks.clear()
         for name in list(self._monitor_refs):
             self.demonitor(name)
+
+    def _let_go(self) -> None:
+        """Forget all it holds, as the last thing that happens to it.
+
+        Its parts refer to one another and back to it, so what it holds, a queue's messages perhaps, would stay until the collector's rarest round, which looks at how
+        many objects there are and not at how large they are.
+        """
+        self.__dict__.clear()
+        for name in self._slots:
+            if hasattr(self, name):
+                delattr(self, name)
 
 
 # The runtime's own conversation between processes. A `$` name cannot be a handler's.

@@ -233,7 +233,7 @@ class SimBase(ActorBase):
                 with suppress(Exception):
                     task.coroutine.close()
         for actor in actors:
-            vars(actor).clear()
+            actor._let_go()
         for cell in self.cells.values():
             if isinstance(cell, Cell):
                 cell.queue.clear()  # what a blocking call has opened may be in it
