@@ -79,26 +79,26 @@ def test_logins_that_get_no_answer_are_dropped_after_three_seconds(address, witn
 
     One test for all of them, so that their silences pass together.
     """
-    waiting = []
+    waiting = []        # what it is, the wire, and a moment before the silence began
     for case, (mechanism, response) in MALFORMED.items():
         wire = Wire.started(address)
+        waiting.append((case, wire, time.monotonic()))
         wire.send_start_ok(mechanism=mechanism, response=response)
-        waiting.append((case, wire))
     for capabilities in ({}, {**CAPABILITIES, "authentication_failure_close": False}, {"authentication_failure_close": "true"}):
         wire = Wire.started(address)
+        waiting.append((f"refused, with capabilities {capabilities}", wire, time.monotonic()))
         wire.send_start_ok(response=WRONG_PASSWORD, capabilities=capabilities)
-        waiting.append((f"refused, with capabilities {capabilities}", wire))
     mute = Wire.started(address)
+    waiting.append(("refused and told so, but it does not answer", mute, time.monotonic()))
     mute.send_start_ok(response=WRONG_PASSWORD)
     assert_reply(mute.method(0, ConnectionClose), 403, REFUSED_PLAIN, (0, 0))
-    waiting.append(("refused and told so, but it does not answer", mute))
-    began = time.monotonic()
+    all_sent = time.monotonic()
     witness.check()
-    for case, wire in waiting:
+    for case, wire, began in waiting:
         with wire:
             wire.expect_hang_up()
         assert time.monotonic() - began > SLOW_DROP - 0.5, case
-    assert time.monotonic() - began < SLOW_DROP + 2
+    assert time.monotonic() - all_sent < SLOW_DROP + 2
 
 
 def test_a_challenge_is_answered_with_secure_ok(start_broker):
