@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..store.disk import Disk, RealDisk
+from ..store.file_limits import REAL_FILES, FileLimits
 from ..store.progress import NO_PROGRESS, Progress
 from .extensions import NO_EXTENSIONS, Extensions
 from .routing import RoutingTable
@@ -26,3 +27,4 @@ class NodeContext:
     open_disk: Callable[[str], Disk] = RealDisk  # a directory of the operating system -> its files
     boot_id: str | None = None  # of this run of the machine; None: the operating system says
     progress: Progress = NO_PROGRESS  # hears how far the recovery of a data directory is
+    limits: FileLimits = REAL_FILES

@@ -29,6 +29,7 @@ from ..runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ..runtime.process import Process
 from ..store.data_dir import DataDir
 from ..store.disk import Disk, RealDisk
+from ..store.file_limits import REAL_FILES, FileLimits
 from ..store.progress import NO_PROGRESS, Progress
 from .alarms import Alarms
 from .context import NodeContext
@@ -62,7 +63,7 @@ class NodeError(ProcessError):
 
 class NodeSupervisor(Process):
     """
-    ('start', settings, extensions, open_disk, boot_id, progress) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient,
+    ('start', settings, extensions, open_disk, boot_id, progress, limits) -> {'node_name', 'host', 'port', 'tls_port' (None without TLS), 'direct': address of the DirectClient,
                                        'memory': the memory monitor's status, 'down': names of virtual hosts that could not be started}; ListenError, TlsError, StorageError.
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
@@ -85,7 +86,7 @@ class NodeSupervisor(Process):
 
     async def on_start(
         self, sender: Any, settings: Any, extensions: Extensions = NO_EXTENSIONS, open_disk: Callable[[str], Disk] = RealDisk, boot_id: str | None = None,
-        progress: Progress = NO_PROGRESS,
+        progress: Progress = NO_PROGRESS, limits: FileLimits = REAL_FILES,
     ) -> dict[str, Any]:
         self.settings = settings
         self.listeners: list[Any] = []
@@ -95,7 +96,7 @@ class NodeSupervisor(Process):
         self.metadata = self._core(Metadata)
         self.memory_monitor = self._core(MemoryMonitor)
         self.context = NodeContext(
-            settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions, self.memory_monitor, open_disk, boot_id, progress
+            settings.node_name, settings, self.routing, self.metadata, self.alarms, extensions, self.memory_monitor, open_disk, boot_id, progress, limits
         )
         memory = await self.ask(self.memory_monitor, ("start", self.context))
         self.disk_monitor = None

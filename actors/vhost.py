@@ -20,7 +20,7 @@ from ..store.data_dir import DataDir, queue_number
 from ..store.disk import REFUSALS, Disk
 from ..store.log_writer import LogWriter
 from ..store.message_ids import StoredSpan
-from ..store.queue_index import SEGMENT_ENTRIES, QueueIndex
+from ..store.queue_index import QueueIndex
 from ..store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, FoundVhost, index_bytes, leave_vhost, open_vhost, queue_directory
 from .context import NodeContext
 from .journal import Journal, JournalSettings
@@ -70,12 +70,12 @@ class VhostSupervisor(Process):
         self.path = await self.run_blocking(DataDir(context.settings.data_dir).make_vhost, name)
         disk = context.open_disk(self.path)
         numbers = frozenset(queue_number(row.queue_id) for row in rows)
-        found: FoundVhost = await self.run_blocking(open_vhost, disk, self.path, numbers, SEGMENT_ENTRIES)
+        found: FoundVhost = await self.run_blocking(open_vhost, disk, self.path, numbers, context.limits.segment_entries)
         journal = self._core(Journal)
-        journaled = await self.ask(journal, ("start", JournalSettings(disk, numbers, found.segment_entries, name, context.alarms)))
+        journaled = await self.ask(journal, ("start", JournalSettings(disk, numbers, found.segment_entries, name, context.alarms, context.limits.journal)))
         transient, persistent = self._core(MessageStore, TRANSIENT), self._core(MessageStore, PERSISTENT)
-        await self.ask(transient, ("start", StoreSettings(TRANSIENT, disk, self.path, context.alarms, is_durable=False, boot_id=context.boot_id)))
-        self.storage = VhostStorage(journal, persistent, transient, context.memory_monitor, disk, found.segment_entries)
+        await self.ask(transient, ("start", StoreSettings(TRANSIENT, disk, self.path, context.alarms, is_durable=False, file_limit=context.limits.store, boot_id=context.boot_id)))
+        self.storage = VhostStorage(journal, persistent, transient, context.memory_monitor, disk, found.segment_entries, context.limits.embed_below)
         self.send(self.queues, ("start", context, self.storage))
         terms = {}
         is_clean = found.is_clean(journaled)
@@ -83,7 +83,7 @@ class VhostSupervisor(Process):
             clients = {f"{queue:x}" for queue in found.terms} if found.is_complete else None
             is_trusted = await self.ask(persistent, ("start", StoreSettings(
                 PERSISTENT, disk, self.path, context.alarms, clients=clients, references=partial(_referred, disk, found.numbers, found.segment_entries),
-                boot_id=context.boot_id, progress=progress)))
+                file_limit=context.limits.store, boot_id=context.boot_id, progress=progress)))
             if is_trusted:
                 terms = found.terms     # else what the queues counted may not be there (D-7)
         if not terms:
@@ -98,7 +98,7 @@ class VhostSupervisor(Process):
             on_disk = frozenset(number for number in found.numbers if number >> LEVEL_BITS in lost)
             await self.ask(persistent, ("start", StoreSettings(
                 PERSISTENT, disk, self.path, context.alarms, references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
-                boot_id=context.boot_id, progress=progress)))
+                file_limit=context.limits.store, boot_id=context.boot_id, progress=progress)))
         opened, messages = await self.ask(self.queues, ("open", wanted))
         progress.leave()
         seconds = self.now() - began
