@@ -131,6 +131,7 @@ class SimBase(ActorBase):
         if self._traps and self._is_trapped(cell):
             return True
         self.budget = count
+        world.acted = cell
         self.turn(cell)
         return True
 
@@ -154,6 +155,7 @@ class SimBase(ActorBase):
             return False
         cell, wanted = self.poller.owners[fd]
         mask = self.sockets.open[fd].readiness()
+        self.world.acted = cell
         self.world.record((self.world.time, "serve", cell.address._aaddr, fd, mask))
         if cell.handlers is None:
             self._plain_message(cell, cell.address, WatchMessage([fd]))

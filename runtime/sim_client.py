@@ -33,10 +33,11 @@ class SimClient(Protocol):
 
 
 class SimStream:
-    """A client's end. `host` is the name under which links know it, `is_open` false after either side ended it."""
+    """A client's end. `number` counts the streams of a world, `host` is the name under which links know it, `is_open` false after either side ended it."""
 
-    def __init__(self, world: SimWorld, name: str, host: str, client: SimClient) -> None:
-        self.name = name
+    def __init__(self, world: SimWorld, number: int, host: str, client: SimClient) -> None:
+        self.number = number
+        self.name = f"client-{number}"
         self.host = host
         self.client = client
         self.is_open = True

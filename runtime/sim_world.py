@@ -32,6 +32,7 @@ from typing import Any
 
 from thespian.actors import ActorAddress
 
+from .cell import Cell
 from .sim_base import SimBase
 from .sim_choosing import Chooser, SeedChooser
 from .sim_client import SimClient, SimStream
@@ -44,6 +45,7 @@ STEP_SECONDS = 10e-6
 FIRST_NOW = 1_000.0  # of the monotonic clock
 FIRST_WALL_CLOCK = 1_600_000_000.0
 LOOPBACK = "127.0.0.1"
+FIRST_CLIENT_PORT = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class SimWorld:
         self.record = self.trace.append
         self.crashes: list[tuple[str, BaseException]] = []  # address, error: of actors, wanted or not
         self.after_step: Callable[[], None] | None = None  # invariants; what it raises comes out of `step`
+        self.acted: Cell | None = None  # whose turn or descriptor the last step was
         self.machines: dict[str, SimMachine] = {}
         self.systems: dict[str, str] = {}  # name of each system of actors that ever was -> its machine
         self._running: list[SimBase] = []
@@ -117,6 +120,16 @@ class SimWorld:
     def is_behind(self) -> bool:
         """Whether something of `at` is due and not done yet: time has moved on, and no step has begun."""
         return bool(self._events) and self._events[0][0] <= self.time
+
+    @property
+    def patience(self) -> int | None:
+        """As it was given; may be changed while the world runs."""
+        return self._patience
+
+    @patience.setter
+    def patience(self, steps: int | None) -> None:
+        self._patience = steps
+        self._until_sweep = steps or 0
 
     # -- choices -----------------------------------------------------------------------------------
 
@@ -207,9 +220,9 @@ class SimWorld:
         if None. It is refused where nobody listens."""
         self._streams += 1
         number = self._streams
-        stream = SimStream(self, f"client-{number}", host, client)
+        stream = SimStream(self, number, host, client)
         link = self.link(host, machine)
-        link.carry(link, self._connect, stream, self.machine(machine), port, (address, 40_000 + number), buffer or self.conditions.socket_buffer)
+        link.carry(link, self._connect, stream, self.machine(machine), port, (address, FIRST_CLIENT_PORT + number), buffer or self.conditions.socket_buffer)
         return stream
 
     def _connect(self, stream: SimStream, machine: SimMachine, port: int, address: tuple[str, int], buffer: int) -> None:
@@ -235,6 +248,7 @@ class SimWorld:
         """Do one thing; time may jump before, though not beyond `until`. False if there is nothing to do till then."""
         while True:
             self._set_out()
+            self.acted = None
             if self._sweep:
                 if self._do(*self._sweep.popleft()):
                     break

@@ -9,10 +9,11 @@ from ..runtime.sim_client import SimStream
 from .book import Broken
 from .channel import Channel
 from .node import PORT
-from .peer import Peer
+from .peer import Content, Peer
 from .plan import Action
 
 if TYPE_CHECKING:
+    from .queue_book import QueueBook
     from .schedule import Schedule
 
 
@@ -20,25 +21,33 @@ class Connection(Peer):
     """The octets' side of a client; tells it what comes."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__()
+        super().__init__(client.heartbeat)
         self.client = client
         self.is_open = False
+        self.is_forgotten = False  # nobody is here any more
 
     def on_open(self) -> None:
         self.is_open = True
-        self.client.opened()
+        if not self.is_forgotten:
+            self.client.opened()
 
-    def on_method(self, channel: int, method: Any, body: bytes | None) -> None:
-        self.client.on_method(channel, method, body)
+    def on_method(self, channel: int, method: Any, content: Content | None) -> None:
+        if not self.is_forgotten:
+            self.client.on_method(channel, method, content)
 
     def on_lost(self, stream: SimStream, reason: str) -> None:
-        self.client.lost(reason)
+        if not self.is_forgotten:
+            self.client.lost(reason)
 
 
 class Client:
-    def __init__(self, schedule: Schedule, name: str) -> None:
+    """`heartbeat` is in seconds; 0: none. Who has one can fall silent: its connection is as it was, and nothing comes through."""
+
+    def __init__(self, schedule: Schedule, name: str, heartbeat: int = 0) -> None:
         self.schedule = schedule
         self.name = name
+        self.heartbeat = heartbeat
+        self.silent: list[tuple[SimStream, float]] = []  # connections that were left so, and when
         self.connection: Connection | None = None
         self.channels: dict[int, Channel] = {}
         self.is_stalled = False
@@ -61,8 +70,9 @@ class Client:
         return "; ".join(filter(None, (channel.waits_for() for channel in self.channels.values())))
 
     def connect(self) -> None:
+        self.speak_again()
         self.connection = Connection(self)
-        self.connection.stream = self.schedule.world.connect(self.schedule.node.name, PORT, self.connection)
+        self.connection.stream = self.schedule.world.connect(self.schedule.node.name, PORT, self.connection, host=self._host)
         self.is_closing = False
         self.stall(False)
 
@@ -77,6 +87,8 @@ class Client:
             self._close()
         elif action.what in ("reset", "hang-up"):
             self._leave_rudely(action.what)
+        elif action.what == "silence" or action.what == "stall" and self.heartbeat:
+            self._fall_silent(bool(action.number("both")))
         elif action.what == "stall":
             if self.connection is not None and not self.is_closing:
                 self.stall(not self.is_stalled)
@@ -92,6 +104,9 @@ class Client:
 
     def _on_channel(self, action: Action) -> None:
         channel = self.channels.get(action.channel)
+        if action.number("any") and not (channel and channel.consuming.unacked):
+            # What one of its channels has nothing for another may have.
+            channel = next((other for other in self.channels.values() if other.consuming.unacked), channel)
         if channel is None:
             channel = self.channels[action.channel] = Channel(self, action.channel)
         if not channel.is_leaving:
@@ -118,6 +133,7 @@ class Client:
             return
         self._tell("closes its connection")
         self.is_closing = True
+        self.leaves()
         for channel in self.channels.values():
             channel.leave()
         self.send(0, methods.ConnectionClose(200, "done"))
@@ -129,14 +145,51 @@ class Client:
             self.gone(in_order=False)
             (stream.reset if how == "reset" else stream.close)()
 
+    def leaves(self) -> None:
+        """The connection is about to end, whoever wants it; what it has alone goes with it."""
+        for queue in self._own():
+            queue.owner_leaves()
+
+    def _own(self) -> list[QueueBook]:
+        return [queue for queue in self.schedule.queues.values() if queue.kind.exclusive and self.connection is not None and queue.owner is self.connection]
+
+    # -- silence -----------------------------------------------------------------------------------
+
+    @property
+    def _host(self) -> str:
+        return self.name if self.heartbeat else "clients"
+
+    def _fall_silent(self, both: bool) -> None:
+        """Nothing that it says arrives from now on; with `both` it hears nothing either."""
+        connection, world, node = self.connection, self.schedule.world, self.schedule.node.name
+        if connection is None or not self.heartbeat or not connection.is_open or self.is_closing:
+            return
+        self._tell("falls silent")
+        self.gone(in_order=False)
+        connection.is_forgotten = True
+        self.silent.append((connection.stream, world.time))
+        world.link(self._host, node).cut()
+        if both:
+            world.link(node, self._host).cut()
+
+    def speak_again(self) -> None:
+        """The way is free again; what was left behind there is no more."""
+        world, node = self.schedule.world, self.schedule.node.name
+        silent, self.silent = self.silent, []
+        for stream, _ in silent:
+            stream.reset()
+        if silent:
+            world.link(self._host, node).mend()
+            world.link(node, self._host).mend()
+
     # -- what the broker says ----------------------------------------------------------------------
 
-    def on_method(self, number: int, method: Any, body: bytes | None) -> None:
+    def on_method(self, number: int, method: Any, content: Content | None) -> None:
         if number:
             channel = self.channels.get(number)
             if channel is None:
                 raise Broken(f"{self.name} got {type(method).__name__} on channel {number}, which it does not have")
-            channel.on_method(method, body)
+            channel.on_method(method, content)
         elif type(method) is methods.ConnectionClose:
             self._tell(f"is sent away by the broker: {method.reply_code} {method.reply_text}")
             if not self.schedule.has_crashed:
@@ -166,6 +219,8 @@ class Client:
 
     def gone(self, in_order: bool) -> None:
         """The connection is no more."""
+        for queue in self._own():
+            queue.owner_left() if in_order and not self.schedule.has_crashed else queue.owner_leaves()
         self.connection = None
         self.is_closing = False
         self._todo.clear()

@@ -1,7 +1,8 @@
 """What must hold inside a node, whatever its clients do: looked at between two steps of the world, on the processes themselves.
 
-    at every look    credit is conserved for every pair (FC-12), and no mailbox holds more credited messages than FC-59 allows
-    at rest          mailboxes are empty; what queues and stores count is what they hold; nothing is known of a channel that is no more
+    at every step    credit is conserved for every pair (FC-12), and no mailbox holds more credited messages than FC-59 allows; what a queue counts in memory is there.
+                     A step is one process's, and what concerns others alone is as it was: so who has acted is looked at, and all pairs that it is in
+    at rest          all of that for everybody; mailboxes are empty; what queues and stores count is what they hold; nothing is known of a channel that is no more
     nobody there     and of no channel or connection at all
 """
 
@@ -21,6 +22,10 @@ from ..amqp.reader import OVERSIZED, RUN
 from ..runtime.cell import Cell
 from ..runtime.credit import CreditFlow
 from ..runtime.sim_base import SimBase
+from ..runtime.sim_client import SimStream
+from ..runtime.sim_world import FIRST_CLIENT_PORT
+from ..store.message import body_size
+from ..store.priority_queue import PriorityQueue
 from ..store.variable_queue import VariableQueue
 from ..store.vhost_dir import PERSISTENT, TRANSIENT
 from .book import Broken
@@ -29,9 +34,25 @@ from .book import Broken
 Pair = tuple[str, CreditFlow, Any, str, CreditFlow, Any, int, int, bool]
 
 
+def check_step(acted: Cell) -> None:
+    """Raises Broken if the process that has just acted has lost or made credit, flooded a mailbox, or miscounted what it holds."""
+    actor = acted.actor
+    if actor is None:
+        return
+    _check_pairs(_pairs_with(acted, actor))
+    if type(actor) is Queue and actor.is_open:
+        _check_accounts(actor)
+
+
 def check_credit(base: SimBase) -> None:
-    """Raises Broken if credit was lost or made, or a mailbox overflows."""
-    for sender, spent, there, receiver, taken, here, unread, granted, is_commit in _pairs(base):
+    """The same of everybody."""
+    for cell in list(base.cells.values()):
+        if isinstance(cell, Cell) and cell.actor is not None:
+            _check_pairs(_pairs_from(cell, cell.actor))
+
+
+def _check_pairs(pairs: Iterator[Pair]) -> None:
+    for sender, spent, there, receiver, taken, here, unread, granted, is_commit in pairs:
         initial, more = spent._pair_of(there)
         if not initial:
             continue
@@ -47,27 +68,48 @@ def check_credit(base: SimBase) -> None:
             raise Broken(f"{unread} messages of {sender} wait for {receiver}; there may be {bound}")
 
 
-def _pairs(base: SimBase) -> Iterator[Pair]:
-    for cell in list(base.cells.values()):
-        actor = cell.actor if isinstance(cell, Cell) else None
-        if type(actor) is Connection and actor.state in ("running", "blocked"):
-            yield from _of_connection(cell, actor)
-        elif type(actor) is Channel and getattr(actor, "state", None) == "running":
-            yield from _of_channel(cell, actor)
-        elif type(actor) is Queue and actor.is_open and actor.durability is not None:
-            yield from _of_queue(cell, actor)
+def _pairs_from(cell: Cell, actor: Any) -> Iterator[Pair]:
+    """Those in which it is the sender."""
+    if type(actor) is Connection and actor.state in ("running", "blocked"):
+        for entry in actor.channels.values():
+            yield from _to_channel(cell, actor, entry)
+    elif type(actor) is Channel and getattr(actor, "state", None) == "running":
+        for queue_id, row in actor.queues.items():
+            yield from _to_queue(cell, actor, queue_id, row)
+    elif type(actor) is Queue and actor.is_open and actor.durability is not None:
+        yield from _to_disk(cell, actor)
 
 
-def _of_connection(cell: Any, connection: Connection) -> Iterator[Pair]:
-    for entry in connection.channels.values():
-        receiver = _cell_at(entry.address)
-        channel = receiver.actor if receiver is not None else None
-        if channel is None or getattr(channel, "state", "closed") != "running" or entry.ended:
-            continue
-        unread = channel.taken + _credited(channel.backlog)
-        unread += sum(_credited(message[1]) for message in _letters(receiver, "input")) + _credited(entry.events)
-        granted = _granted(cell, entry.channel_id)
-        yield f"connection {connection.name}", connection.credit, entry.channel_id, f"channel {channel.name}", channel.credit, CONNECTION, unread, granted, False
+def _pairs_with(cell: Cell, actor: Any) -> Iterator[Pair]:
+    """Those that it is in."""
+    yield from _pairs_from(cell, actor)
+    if type(actor) is Channel and hasattr(actor, "number"):
+        sender = _cell_at(actor.connection)
+        connection = sender.actor if sender is not None else None
+        if type(connection) is Connection and connection.state in ("running", "blocked") and actor.number in connection.channels:
+            yield from _to_channel(sender, connection, connection.channels[actor.number])
+    elif type(actor) is Queue and actor.is_open:
+        for record in actor.channels.values():
+            sender = _cell_at(record.address)
+            channel = sender.actor if sender is not None else None
+            if channel is not None and channel.state == "running" and actor.queue_id in channel.queues:
+                yield from _to_queue(sender, channel, actor.queue_id, channel.queues[actor.queue_id])
+    elif type(actor) in (Journal, MessageStore):
+        for address in actor._addresses.values():
+            sender = _cell_at(address)
+            if sender is not None and sender.actor.is_open and sender.actor.durability is not None:
+                yield from _to_disk(sender, sender.actor)
+
+
+def _to_channel(cell: Any, connection: Connection, entry: Any) -> Iterator[Pair]:
+    receiver = _cell_at(entry.address)
+    channel = receiver.actor if receiver is not None else None
+    if channel is None or getattr(channel, "state", "closed") != "running" or entry.ended:
+        return
+    unread = channel.taken + _credited(channel.backlog)
+    unread += sum(_credited(message[1]) for message in _letters(receiver, "input")) + _credited(entry.events)
+    granted = _granted(cell, entry.channel_id)
+    yield f"connection {connection.name}", connection.credit, entry.channel_id, f"channel {channel.name}", channel.credit, CONNECTION, unread, granted, False
 
 
 def _cell_at(address: Any) -> Any:
@@ -88,21 +130,20 @@ def _letters(cell: Any, name: str) -> list[Any]:
     return [message for _, message in cell.queue if type(message) is tuple and message[0] == name]
 
 
-def _of_channel(cell: Any, channel: Channel) -> Iterator[Pair]:
-    for queue_id, row in channel.queues.items():
-        receiver = _cell_at(row.address)
-        queue = receiver.actor if receiver is not None else None
-        if queue is None or not queue.is_open:
-            continue
-        name = channel.channel_id
-        waiting = [entries for _, one, entries in queue.intake.late if one == name]
-        waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
-        unread = sum(len(entry[1]) for entries in waiting for entry in entries)
-        granted, is_commit = _granted(cell, queue_id), channel.publisher.transaction is not None
-        yield f"channel {channel.name}", channel.credit, queue_id, f"queue '{row.name}'", queue.credit, name, unread, granted, is_commit
+def _to_queue(cell: Any, channel: Channel, queue_id: str, row: Any) -> Iterator[Pair]:
+    receiver = _cell_at(row.address)
+    queue = receiver.actor if receiver is not None else None
+    if queue is None or not queue.is_open:
+        return
+    name = channel.channel_id
+    waiting = [entries for _, one, entries in queue.intake.late if one == name]
+    waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
+    unread = sum(len(entry[1]) for entries in waiting for entry in entries)
+    granted, is_commit = _granted(cell, queue_id), channel.publisher.transaction is not None
+    yield f"channel {channel.name}", channel.credit, queue_id, f"queue '{row.name}'", queue.credit, name, unread, granted, is_commit
 
 
-def _of_queue(cell: Any, queue: Queue) -> Iterator[Pair]:
+def _to_disk(cell: Any, queue: Queue) -> Iterator[Pair]:
     durability: Any = queue.durability
     name = f"queue '{queue.row.name}'"
     storage = durability.storage
@@ -173,12 +214,41 @@ def _check_queue(queue: Queue, channels: set[str]) -> None:
     pending = sum(len(record.pending) for record in queue.channels.values())
     if queue.backing.depth() - len(queue.backing) != pending:
         raise Broken(f"{name} has {queue.backing.depth() - len(queue.backing)} unacknowledged messages, its channels {pending}")
-    durability: Any = queue.durability
-    for level in durability.levels.values() if durability is not None else ():
+    _check_accounts(queue)
+
+
+def _check_accounts(queue: Queue) -> None:
+    """What a queue counts, messages and octets, is what its runs hold: of it memory monitor, limits and listings are told."""
+    backing: Any = queue.backing
+    levels: list[Any] = [level for _, level in backing._levels] if isinstance(backing, PriorityQueue) else [backing]
+    for level in levels:
         if isinstance(level, VariableQueue):
             level.check()
-    if not queue.backing.depth() and (queue.backing.ready_bytes or queue.backing.unacked_bytes):
-        raise Broken(f"{name} is empty and counts {queue.backing.ready_bytes} + {queue.backing.unacked_bytes} octets")
+            sub = level.sub_queues
+            parts: list[Any] = [sub.q1, sub.q2, sub.q3, sub.q4, level._pending]
+        else:
+            parts = [level._ready, level._pending]
+        for part in parts:
+            count = octets = 0
+            for run in part.runs:
+                for content in run.contents:
+                    if content is not None:
+                        count += 1
+                        octets += body_size(content)
+            if (count, octets) != (part.count, part.body_bytes):
+                raise Broken(f"queue '{queue.row.name}' counts {part.count} messages of {part.body_bytes} octets and has {count} of {octets}")
+
+
+def is_of(stream: SimStream, name: str) -> bool:
+    """Whether a connection of that name, or a channel of it, is the other end of the stream: names begin with where the client connected from."""
+    return f":{FIRST_CLIENT_PORT + stream.number} " in name
+
+
+def check_hung_up(base: SimBase, stream: SimStream) -> None:
+    """Raises Broken if the broker still keeps a connection that has been silent for so long."""
+    for cell in _cells(base):
+        if type(cell.actor) is Connection and is_of(stream, cell.actor.name):
+            raise Broken(f"connection {cell.actor.name} is kept, though nothing comes from it any more")
 
 
 def _check_references(base: SimBase, cell: Cell, store: MessageStore) -> None:

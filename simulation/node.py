@@ -11,6 +11,8 @@ from ..runtime.sim_port import SimAnswer, SimPort
 from ..runtime.sim_world import SimWorld
 from ..settings import Settings
 from ..store.faulty_disk import Crash
+from ..store.file_limits import REAL_FILES, FileLimits
+from ..store.progress import NO_PROGRESS
 from .disks import Luck, MachineDisks
 
 PORT = 5672
@@ -21,15 +23,17 @@ class SimNode:
     """Is started by `boot`, ended by `kill`, `lose_power` or `stop`, and may then be booted again. `disks` is None for a node that keeps everything in memory.
 
     with_store   it has a data directory
+    limits       when its files are full
     settings     of `Settings`
     """
 
-    def __init__(self, world: SimWorld, name: str = "a", *, with_store: bool = False, **settings: Any) -> None:
+    def __init__(self, world: SimWorld, name: str = "a", *, with_store: bool = False, limits: FileLimits = REAL_FILES, **settings: Any) -> None:
         self.world = world
         self.name = name
         self.machine = world.machine(name)
         self.machine.stopped_by += (Crash,)
         self.disks = MachineDisks() if with_store else None
+        self.limits = limits
         self.settings = Settings(port=PORT, node_name=f"warren@{name}", data_dir=None if self.disks is None else self.disks.root, **settings)
         self.starting: SimAnswer | None = None
         self._stopping: SimAnswer | None = None
@@ -38,11 +42,12 @@ class SimNode:
 
     def boot(self) -> None:
         """Begin to start; see `is_up`."""
+        self._stopping = None
         self.port = SimPort(self.machine.boot())
         self.address = self.port.base.newPrimaryActor(NodeSupervisor)
         start: tuple[Any, ...] = ("start", self.settings)
         if self.disks is not None:
-            start += (NO_EXTENSIONS, self.disks.open, self.disks.boot_id)
+            start += (NO_EXTENSIONS, self.disks.open, self.disks.boot_id, NO_PROGRESS, self.limits)
         self.starting = self.port.begin(self.address, start)
 
     def start(self) -> SimNode:
@@ -94,7 +99,6 @@ class SimNode:
 
     def end_stopped(self) -> None:
         """The process of a node that has stopped ends."""
-        self._stopping = None
         self.kill()
 
     def close(self) -> None:

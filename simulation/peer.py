@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..amqp import methods
-from ..amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER
+from ..amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, PROTOCOL_HEADER
 from ..amqp.decoding import decode_method
 from ..amqp.fields import table_from
-from ..amqp.frames import build_content, method_frame
+from ..amqp.frames import build_content, heartbeat, method_frame
 from ..amqp.properties import Properties, encode_properties
 from ..runtime.sim_client import SimStream
 
@@ -18,23 +18,33 @@ _OVERHEAD = 8
 _CAPABILITIES = table_from({"capabilities": {"consumer_cancel_notify": True, "basic.nack": True, "publisher_confirms": True, "connection.blocked": True}})
 
 
+class Content(NamedTuple):
+    """What came with a method; `props` are encoded."""
+
+    props: bytes
+    body: bytes
+
+
 class Peer:
-    """Logs in as guest on '/'. A subclass hears `on_open`, `on_method` and `on_lost`."""
+    """Logs in as guest on '/'. A subclass hears `on_open`, `on_method` and `on_lost`.
+
+    With a `heartbeat`, in seconds, every heartbeat of the broker is answered with one: so there are enough, and no timer is needed for them.
+    """
 
     stream: SimStream
 
     def __init__(self, heartbeat: int = 0) -> None:
         self._heartbeat = heartbeat
         self._buffer = bytearray()
-        self._content: tuple[int, Any, int, list[bytes]] | None = None  # of one channel at a time: the broker writes contents whole
+        self._content: tuple[int, Any, int, bytes, list[bytes]] | None = None  # of one channel at a time: the broker writes contents whole
 
     # -- what a subclass hears ---------------------------------------------------------------------
 
     def on_open(self) -> None:
         """The connection is open."""
 
-    def on_method(self, channel: int, method: Any, body: bytes | None) -> None:
-        """A method that is not of the handshake, with its body if it has one."""
+    def on_method(self, channel: int, method: Any, content: Content | None) -> None:
+        """A method that is not of the handshake, with its content if it has one."""
 
     def on_lost(self, stream: SimStream, reason: str) -> None:
         """See `sim_client.SimClient`."""
@@ -72,20 +82,22 @@ class Peer:
             assert self._content is None, "a method came within a content"
             method: Any = decode_method(payload)
             if method.HAS_CONTENT:
-                self._content = (channel, method, -1, [])
+                self._content = (channel, method, -1, b"", [])
             else:
                 self._method(channel, method)
         elif kind in (FRAME_HEADER, FRAME_BODY):
             assert self._content is not None and self._content[0] == channel, "a content that no method began"
-            _, method, size, pieces = self._content
+            _, method, size, props, pieces = self._content
             if kind == FRAME_HEADER:
-                size = int.from_bytes(payload[4:12], "big")
+                size, props = int.from_bytes(payload[4:12], "big"), payload[12:]
             else:
                 pieces.append(payload)
-            self._content = (channel, method, size, pieces)
+            self._content = (channel, method, size, props, pieces)
             if sum(map(len, pieces)) >= size:
                 self._content = None
-                self.on_method(channel, method, b"".join(pieces))
+                self.on_method(channel, method, Content(props, b"".join(pieces)))
+        elif kind == FRAME_HEARTBEAT and self._heartbeat:
+            self.stream.write(heartbeat())
 
     def _method(self, channel: int, method: Any) -> None:
         kind = type(method)

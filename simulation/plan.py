@@ -1,30 +1,39 @@
 """Plans: what the clients of a schedule do, and what happens to their node, as lines of text.
 
-    node store=1 credit=8,4 queues=orders,news
+    node store=1 files=small credit=8,4 heartbeat=1 queues=orders,news
     alice/1 publish queue=orders count=2 persistent=1 size=5000 then=12
     bob/2 consume queue=orders prefetch=2 then=40
     machine power-cut after=3 then=0
 
 Who does it (a client and one of its channels, or the machine), what, how, and how many steps the world takes `then`. Values that are 0 are left out. Channels 1 confirm, 2 are
-plain, 3 are in transactions. A plan needs nothing to be valid: who is not connected connects, what is not declared is declared, what there is nothing for is not done; so any
+plain, 3 are in transactions. With small files the node's journal, segments and message store begin new ones after a few messages. `heartbeat` is carol's, in seconds.
+
+A plan needs nothing to be valid: who is not connected connects, what is not declared is declared, what there is nothing for is not done; so any
 line may be taken out, which is how a failing plan is shrunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .book import KINDS
+from ..store.file_limits import REAL_FILES, FileLimits
+from .kinds import GRAVES, KINDS, NAMES
 
 Below = Callable[[int], int]
 
 CLIENTS = ("alice", "bob", "carol")
 CONFIRMING, PLAIN, TRANSACTIONAL = 1, 2, 3
-SIZES = (20, 400, 4_000, 4_200, 9_000)
+SIZES = (20, 400, 700, 4_000, 400, 4_200, 400, 9_000)
 STEPS = (3, 8, 0, 20, 1, 60, 2, 150)
 CREDITS = ((400, 200), (8, 4), (2, 1))
-CRASHING = ("Queue", "Queue", "Channel", "Connection", "Journal", "MessageStore")
+WITH_HEARTBEAT = "carol"
+CORE = ("Metadata", "Alarms", "Listener")
+"""Processes without which a node ends."""
+CRASHING = ("Queue", "Queue", "Queue", "Channel", "Connection", *CORE, "QueueSupervisor", "VhostSupervisor", "Journal", "MessageStore", "MessageStore")
+CRASHING_IN_MEMORY = CRASHING[:-3]
+SMALL_FILES = FileLimits(journal=2_000, store=1_000, segment_entries=4, embed_below=300)
+"""A few messages to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +60,26 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`credit` is the pair of settings; `queues` are names of `book.KINDS`."""
+    """`credit` is the pair of settings; `queues` are names of `kinds.KINDS`; `heartbeat` is in seconds, 0: none."""
 
     has_store: bool
     queues: tuple[str, ...]
     credit: tuple[int, int]
     actions: tuple[Action, ...]
+    has_small_files: bool = False
+    heartbeat: int = 0
+
+    @property
+    def limits(self) -> FileLimits:
+        return SMALL_FILES if self.has_small_files else REAL_FILES
 
     def with_actions(self, actions: Sequence[Action]) -> Plan:
-        return Plan(self.has_store, self.queues, self.credit, tuple(actions))
+        return replace(self, actions=tuple(actions))
 
     def __str__(self) -> str:
-        head = f"node store={int(self.has_store)} credit={self.credit[0]},{self.credit[1]} queues={','.join(self.queues)}"
+        files = " files=small" if self.has_small_files else ""
+        heartbeat = f" heartbeat={self.heartbeat}" if self.heartbeat else ""
+        head = f"node store={int(self.has_store)}{files} credit={self.credit[0]},{self.credit[1]}{heartbeat} queues={','.join(self.queues)}"
         return "\n".join([head, *map(str, self.actions)])
 
 
@@ -82,7 +99,11 @@ def parse_plan(text: str) -> Plan:
         values = _values(words[1:], line)
         then = int(values.pop("then", 0))
         actions.append(Action(name, int(channel or 0), words[0], values, then))
-    return Plan(bool(head.get("store", 0)), tuple(str(head.get("queues", "orders")).split(",")), (int(initial), int(more)), tuple(actions))
+    queues = tuple(str(head.get("queues", "orders")).split(","))
+    for queue in queues:
+        if queue not in NAMES:
+            raise ValueError(f"there is no queue '{queue}': {lines[0]}; queues are {', '.join(NAMES)}")
+    return Plan(bool(head.get("store", 0)), queues, (int(initial), int(more)), tuple(actions), head.get("files") == "small", int(head.get("heartbeat", 0)))
 
 
 def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
@@ -98,10 +119,10 @@ def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
 # -- drawing ---------------------------------------------------------------------------------------------
 
 _CLIENT_ACTIONS = (
-    ("publish", 26), ("settle", 16), ("consume", 9), ("get", 5), ("commit", 3), ("cancel", 2), ("recover", 2), ("purge", 1), ("delete", 1), ("bind", 3), ("unbind", 1),
-    ("qos", 1), ("close-channel", 2), ("close", 2), ("reset", 2), ("hang-up", 1), ("stall", 1), ("rollback", 1),
+    ("publish", 26), ("settle", 22), ("consume", 11), ("get", 5), ("commit", 3), ("cancel", 2), ("recover", 2), ("purge", 1), ("delete", 1), ("bind", 3), ("unbind", 1),
+    ("qos", 1), ("close-channel", 2), ("close", 2), ("reset", 2), ("hang-up", 1), ("stall", 1), ("rollback", 1), ("silence", 1),
 )
-_MACHINE_ACTIONS = (("rest", 8), ("power-cut", 3), ("kill", 2), ("stop", 1), ("crash", 4), ("memory", 1), ("disk", 1))
+_MACHINE_ACTIONS = (("rest", 8), ("power-cut", 3), ("kill", 2), ("stop", 1), ("crash", 5), ("memory", 1), ("disk", 1), ("pause", 1))
 _CLIENT_LINE = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_LINE = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 MACHINE_ONE_IN = 8
@@ -112,8 +133,9 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
     """A plan, decided by `below`; of 0s it is the plainest there is."""
     has_store = below(4) != 3
     first = below(len(KINDS))
-    names = [KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))]
+    names = with_graves([KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))])
     credit = CREDITS[below(len(CREDITS))]
+    has_small_files, heartbeat = has_store and below(2) == 1, int(below(3) == 2)
     actions: list[Action] = []
     for _ in range(4 + below(longest - 3)):
         if actions and below(AGAIN_ONE_IN) == AGAIN_ONE_IN - 1 and actions[-1].who != "machine":
@@ -121,7 +143,26 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
             actions.append(Action(CLIENTS[below(len(CLIENTS))], last.channel, last.what, last.values, STEPS[below(len(STEPS))]))
         else:
             actions.append(draw_action(below, names, has_store))
-    return Plan(has_store, tuple(names), credit, tuple(actions))
+    if has_small_files and below(2) == 1:
+        at = below(len(actions) + 1)
+        actions[at:at] = _draw_garbage(below, names)
+    return Plan(has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat)
+
+
+def _draw_garbage(below: Below, queues: Sequence[str]) -> list[Action]:
+    """Files of the message store in which little is wanted: random lines alone hardly ever leave any that are worth combining."""
+    queue, giver, taker = queues[below(len(queues))], CLIENTS[below(len(CLIENTS))], CLIENTS[below(len(CLIENTS))]
+    return [
+        Action(giver, CONFIRMING, "publish", {"queue": queue, "count": 12, "persistent": 1, "size": SIZES[1]}, STEPS[below(len(STEPS))] + 60),
+        Action(taker, PLAIN, "consume", {"queue": queue}, 60),
+        Action(taker, PLAIN, "settle", {"which": below(8), "all_but": 3}, STEPS[below(len(STEPS))]),
+    ]
+
+
+def with_graves(names: Sequence[str]) -> list[str]:
+    """The queues, and that of their dead letters if some have any."""
+    dies = any(NAMES[name].has_dead_letters for name in names)
+    return [*names, *[GRAVES] * (dies and GRAVES not in names)]
 
 
 def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
@@ -134,10 +175,11 @@ def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
     queue = queues[below(len(queues))]
     values: dict[str, int | str] = {}
     if what == "publish":
-        values = {"queue": queue, "count": (1, 2, 3, 5)[below(4)], "persistent": int(below(4) != 3), "size": SIZES[below(len(SIZES))], "priority": below(4),
-                  "expiration": 30 * (below(12) == 11), "by": "exchange" if below(5) == 4 else 0}
+        values = {"queue": queue, "count": (1, 2, 3, 5, 1, 2, 3, 12)[below(8)], "persistent": int(below(4) != 3), "size": SIZES[below(len(SIZES))], "priority": below(4),
+                  "expiration": 30 * (below(12) == 11), "by": (0, 0, 0, 0, 0, 0, 0, "exchange", "exchange", "nowhere")[below(10)], "mandatory": int(below(4) == 3)}
     elif what == "settle":
-        values = {"which": below(8), "multiple": below(2), "how": ("ack", "ack", "ack", "requeue", "reject")[below(5)]}
+        several = below(3)
+        values = {"which": below(8), "multiple": int(several == 1), "all_but": 3 * (several == 2), "how": ("ack", "ack", "ack", "requeue", "reject", "reject")[below(6)], "any": 1}
     elif what == "consume":
         values = {"queue": queue, "no_ack": int(below(5) == 4), "prefetch": (0, 1, 2, 5)[below(4)]}
     elif what == "get":
@@ -146,6 +188,8 @@ def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
         values = {"queue": queue}
     elif what == "cancel":
         values = {"which": below(4)}
+    elif what == "silence":
+        who, values = WITH_HEARTBEAT, {"both": below(2)}
     elif what == "qos":
         values = {"limit": below(4)}
     elif what in ("commit", "rollback"):
@@ -159,7 +203,10 @@ def _draw_machine_action(below: Below, has_store: bool, then: int) -> Action:
     if what == "power-cut":
         values = {"after": (0, below(12))[below(2)]}
     elif what == "crash":
-        values = {"process": CRASHING[below(len(CRASHING) if has_store else 4)], "after": below(10), "late": below(2)}
+        processes = CRASHING if has_store else CRASHING_IN_MEMORY
+        values = {"process": processes[below(len(processes))], "after": below(10), "late": below(2)}
+    elif what == "pause":
+        values = {"for": (1, 20, 300, 2_500)[below(4)]}
     elif what in ("memory", "disk"):
         values = {"low": below(2)}
     return Action("machine", 0, what, values, then)

@@ -25,7 +25,7 @@ from ..runtime.sim_choosing import Chooser
 from ..runtime.sim_client import SimStream
 from ..runtime.sim_world import Conditions, SimWorld
 from .node import PORT, SimNode
-from .peer import Peer
+from .peer import Content, Peer
 
 RESTART_SECONDS = 0.05
 LONGEST_YIELD = 0.01  # virtual seconds
@@ -68,11 +68,11 @@ class _Connection(Peer):
     def on_open(self) -> None:
         self.send(1, methods.ChannelOpen())
 
-    def on_method(self, channel: int, method: Any, body: bytes | None) -> None:
+    def on_method(self, channel: int, method: Any, content: Content | None) -> None:
         if type(method) is methods.ConnectionClose:
             self.send(0, methods.ConnectionCloseOk())
         else:
-            self._program.on_method(self, method, body)
+            self._program.on_method(self, method, content)
 
     def on_lost(self, stream: SimStream, reason: str) -> None:
         self._program.lost(self)
@@ -102,7 +102,7 @@ class Program:
         if connection is self.connection:
             self.connect()
 
-    def on_method(self, connection: _Connection, method: Any, body: bytes | None) -> None:
+    def on_method(self, connection: _Connection, method: Any, content: Content | None) -> None:
         if type(method) is methods.ChannelOpenOk:
             connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True))
         elif type(method) is methods.QueueDeclareOk:
@@ -127,8 +127,8 @@ class Publisher(Program):
     def ready(self, connection: _Connection) -> None:
         connection.send(1, methods.ConfirmSelect())
 
-    def on_method(self, connection: _Connection, method: Any, body: bytes | None) -> None:
-        super().on_method(connection, method, body)
+    def on_method(self, connection: _Connection, method: Any, content: Content | None) -> None:
+        super().on_method(connection, method, content)
         if type(method) is methods.ConfirmSelectOk:
             self._left = [*self._unconfirmed.values(), *self._left]
             self._unconfirmed = dict(enumerate(self._left, 1))
@@ -159,12 +159,12 @@ class Service(Program):
         connection.send(1, methods.BasicQos(prefetch_count=self._prefetch))
         connection.send(1, methods.BasicConsume(queue=self.queue, consumer_tag=self.name))
 
-    def on_method(self, connection: _Connection, method: Any, body: bytes | None) -> None:
-        super().on_method(connection, method, body)
+    def on_method(self, connection: _Connection, method: Any, content: Content | None) -> None:
+        super().on_method(connection, method, content)
         if type(method) is methods.BasicDeliver:
-            assert body is not None
-            self.tell(f"gets {body[:40]!r}{' (redelivered)' if method.redelivered else ''}")
-            work = self._handler(Message(self, connection, method, body))
+            assert content is not None
+            self.tell(f"gets {content.body[:40]!r}{' (redelivered)' if method.redelivered else ''}")
+            work = self._handler(Message(self, connection, method, content.body))
             if work is not None:
                 self._working.append(work)
                 self._go_on(work)

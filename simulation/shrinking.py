@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from ..runtime.sim_choosing import Chooser, DrawnChooser
-from .plan import SIZES, Action, Plan
+from .plan import SIZES, Action, Plan, with_graves
 from .schedule import Outcome, run
 
 ORDERS = 6
@@ -19,6 +21,10 @@ ATTEMPTS = 600
 
 Run = Callable[[int, Plan, Chooser | None], Outcome]
 
+_PLAINER: tuple[dict[str, Any], ...] = ({"heartbeat": 0}, {"has_small_files": False}, {"credit": (400, 200)}, {"has_store": False, "has_small_files": False})
+_PLAIN_VALUES = {
+    "count": 1, "expiration": 0, "priority": 0, "by": 0, "size": SIZES[0], "multiple": 0, "all_but": 0, "late": 0, "prefetch": 0, "no_ack": 0, "mandatory": 0, "both": 0, "for": 1,
+}
 _DETAILS = re.compile(r"\d+|'[^']*'|\b(?:alice|bob|carol)\b|\[.*\]")
 
 
@@ -82,8 +88,9 @@ class _Shrinking:
         found = False
         names = {str(action.values["queue"]) for action in self._best.plan.actions if "queue" in action.values}
         plan = self._best.plan
-        used = tuple(name for name in plan.queues if name in names) or plan.queues[:1]
-        for simpler in (Plan(plan.has_store, used, plan.credit, plan.actions), Plan(plan.has_store, used, (400, 200), plan.actions), Plan(False, used, (400, 200), plan.actions)):
+        used = tuple(with_graves([name for name in plan.queues if name in names] or plan.queues[:1]))
+        for change in ({"queues": used}, *_PLAINER):
+            simpler = replace(self._best.plan, **change)
             if simpler != self._best.plan and self._try(simpler):
                 found = True
         for at in range(len(self._best.plan.actions)):
@@ -97,9 +104,11 @@ class _Shrinking:
 
 def _simpler(action: Action) -> Iterator[Action]:
     values = action.values
-    for key, plain in (("count", 1), ("expiration", 0), ("priority", 0), ("by", 0), ("size", SIZES[0]), ("multiple", 0), ("late", 0), ("prefetch", 0), ("no_ack", 0)):
+    for key, plain in _PLAIN_VALUES.items():
         if values.get(key, plain) != plain:
             yield Action(action.who, action.channel, action.what, {**values, key: plain}, action.then)
+    if action.number("count") > 3:
+        yield Action(action.who, action.channel, action.what, {**values, "count": action.number("count") * 2 // 3}, action.then)
     if action.who == "machine" and action.what == "crash" and action.number("after"):
         yield Action(action.who, action.channel, action.what, {**values, "after": 0}, action.then)
     if action.then > 1:

@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ..runtime.sim_choosing import Chooser, DrawnChooser
-from .book import KINDS
-from .plan import CREDITS, Action, Below, Plan, draw_action
+from .kinds import NAMES
+from .plan import CREDITS, Action, Below, Plan, draw_action, with_graves
 
 DECISIONS = 500
 """Drawn for a schedule; those after are the plainest, which Hypothesis would arrive at anyway. More would be too much for its buffers."""
@@ -35,8 +35,9 @@ def actions(draw: Any, queues: tuple[str, ...] = ("orders",), has_store: bool = 
 def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
     """A plan of up to `longest` lines; `has_store` None is either."""
     with_store = draw(st.booleans()) if has_store is None else has_store
-    queues = tuple(draw(st.lists(st.sampled_from([kind.name for kind in KINDS]), min_size=1, max_size=3, unique=True)))
-    return Plan(with_store, queues, draw(st.sampled_from(CREDITS)), tuple(draw(st.lists(actions(queues, with_store), max_size=longest))))
+    queues = tuple(with_graves(draw(st.lists(st.sampled_from(list(NAMES)), min_size=1, max_size=3, unique=True))))
+    lines = tuple(draw(st.lists(actions(queues, with_store), max_size=longest)))
+    return Plan(with_store, queues, draw(st.sampled_from(CREDITS)), lines, with_store and draw(st.booleans()), draw(st.integers(0, 1)))
 
 
 def drawn(data: Any, most: int = DECISIONS) -> Chooser:

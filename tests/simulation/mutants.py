@@ -1,12 +1,11 @@
-"""Planted bugs, each of them one that a broker could have: what the simulation must find. `MUTANTS` are context managers by name; inside, the bug is there.
+"""Planted bugs, each of them one that a broker could have: what the simulation must find. More are in `more_mutants`; `MUTANTS` has them all.
 
 None of them shows in a quiet test: each needs a requeue, a crash, a channel that ends at the wrong moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -24,19 +23,10 @@ from warren.store.run import RunQueue
 from warren.store.sub_queues import SubQueues
 from warren.store.variable_queue import VariableQueue
 
-MUTANTS: dict[str, Callable[[], Any]] = {}
+from . import more_mutants  # noqa: F401  # its bugs are in the table as well
+from .planting import MUTANTS, mutant, replaced
 
-
-def mutant(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
-    MUTANTS[function.__name__] = found = contextmanager(function)
-    return found
-
-
-@contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    with mock.patch.object(owner, name, make(vars(owner)[name])):
-        yield
-
+__all__ = ["MUTANTS"]
 
 @mutant
 def lost_requeue() -> Iterator[None]:

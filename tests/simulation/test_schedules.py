@@ -1,4 +1,4 @@
-"""Random schedules: seeds of this very run, and those that have once found something.
+"""Random schedules, with seeds of this very run. What they have once found is in tests/testdata/simulation.
 
 WARREN_SCHEDULES says how many fresh ones; 4,000 take two minutes on two cores. A failure prints its seed, and `warren simulate --seed` shows it again.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,6 @@ from warren.simulation.shrinking import plainest, shrink
 
 FRESH = int(os.environ.get("WARREN_SCHEDULES", "4000"))
 PORTIONS = 20
-SAVED = [int(line.split()[0]) for line in Path(__file__).with_name("seeds.txt").read_text().splitlines() if line.strip() and not line.startswith("#")]
 
 
 def check(seed):
@@ -34,13 +32,6 @@ def check(seed):
 def test_fresh_seeds(portion):
     first = secrets.randbelow(1 << 40)
     for seed in range(first, first + FRESH // PORTIONS):
-        check(seed)
-
-
-@pytest.mark.timeout(600)
-def test_saved_seeds():
-    """Each of these has once found something; see the file."""
-    for seed in SAVED:
         check(seed)
 
 

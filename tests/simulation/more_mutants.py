@@ -1,0 +1,173 @@
+"""More planted bugs: in what queues do by themselves, in what becomes of the disk, and in what a connection leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from warren.actors.channel.publishing import Publisher
+from warren.actors.connection.heartbeats import HeartbeatMonitor
+from warren.actors.metadata import Metadata
+from warren.actors.queue.consumers import Consumers
+from warren.actors.queue.dead_letters import DeadLetterer
+from warren.actors.queue.durability import Durability
+from warren.actors.queue.expiry import MessageExpiry
+from warren.actors.queue.process import Queue
+from warren.store.combine import CombineJob
+from warren.store.run import PendingRuns
+
+from .planting import mutant, replaced
+
+
+@mutant
+def dead_letter_lost() -> Iterator[None]:
+    """Of several messages that die at once the last is not sent on."""
+
+    def make(original: Any) -> Any:
+        def publish(self: DeadLetterer, reason: str, messages: Any) -> None:
+            original(self, reason, messages[:-1] if len(messages) > 1 else messages)
+
+        return publish
+
+    with replaced(DeadLetterer, "publish", make):
+        yield
+
+
+@mutant
+def two_single_active_consumers() -> Iterator[None]:
+    """Who comes second is made active, though the first has not gone."""
+
+    def make(original: Any) -> Any:
+        def add(self: Consumers, consumer: Any) -> None:
+            original(self, consumer)
+            if self.single_active and len(self) == 2:
+                self.active = consumer
+
+        return add
+
+    with replaced(Consumers, "add", make):
+        yield
+
+
+@mutant
+def return_omitted() -> Iterator[None]:
+    """Of mandatory messages in a row for which there is no way only the first comes back."""
+
+    def make(original: Any) -> Any:
+        def give_back(self: Publisher, publication: Any, contents: Any) -> None:
+            original(self, publication, contents[:1])
+
+        return give_back
+
+    with replaced(Publisher, "_return", make):
+        yield
+
+
+@mutant
+def body_misplaced_in_garbage_collection() -> Iterator[None]:
+    """When two files are combined, the last body that is wanted is taken to be where the one before it is."""
+
+    def make(original: Any) -> Any:
+        def run(self: CombineJob) -> None:
+            original(self)
+            wanted = [at for at, move in enumerate(self.moves) if move.offset is not None]
+            if len(wanted) > 1:
+                self.moves[wanted[-1]] = self.moves[wanted[-1]]._replace(offset=self.moves[wanted[-2]].offset)
+
+        return run
+
+    with replaced(CombineJob, "run", make):
+        yield
+
+
+@mutant
+def folded_before_it_is_written() -> Iterator[None]:
+    """A queue says that all it had in the journal is in its segments, before it is."""
+
+    async def fold(self: Durability) -> bool:
+        return True
+
+    with mock.patch.object(Durability, "fold", fold):
+        yield
+
+
+@mutant
+def silent_peer_kept() -> Iterator[None]:
+    """Nobody looks whether heartbeats come."""
+    with mock.patch.object(HeartbeatMonitor, "step", lambda self, received: False):
+        yield
+
+
+@mutant
+def exclusive_queue_left_behind() -> Iterator[None]:
+    """The exclusive queues of a connection outlive it."""
+
+    async def on_delete_exclusive(self: Metadata, sender: Any, connection_id: str) -> None:
+        pass
+
+    with mock.patch.object(Metadata, "on_delete_exclusive", on_delete_exclusive), mock.patch.dict(Metadata._handlers, {"delete_exclusive": on_delete_exclusive}):
+        yield
+
+
+@mutant
+def auto_delete_forgotten() -> Iterator[None]:
+    """A queue that is to go with its last consumer stays, if that goes with its channel."""
+
+    def make(original: Any) -> Any:
+        def forget_channel(self: Queue, channel_id: str) -> None:
+            with mock.patch.object(self, "_consumer_left", lambda: None):
+                original(self, channel_id)
+
+        return forget_channel
+
+    with replaced(Queue, "forget_channel", make):
+        yield
+
+
+@mutant
+def expired_and_delivered() -> Iterator[None]:
+    """Expiry stops behind the messages that were at hand, though those behind them have expired as well."""
+
+    def expire(self: MessageExpiry) -> bool:
+        now = self.now()
+        head = self.queue.backing.head_expiry()
+        if head is not None and head <= now and not self._expire_some(now):
+            self.queue.prepare()
+            return False
+        return True
+
+    with mock.patch.object(MessageExpiry, "expire", expire):
+        yield
+
+
+@mutant
+def dead_before_its_time() -> Iterator[None]:
+    """Messages with an age of their own die at half of it."""
+
+    def make(original: Any) -> Any:
+        def of(self: MessageExpiry, origin: Any) -> int | None:
+            return original(self, origin._replace(expiration=origin.expiration and origin.expiration // 2))  # type: ignore[no-any-return]
+
+        return of
+
+    with replaced(MessageExpiry, "of", make):
+        yield
+
+
+@mutant
+def octets_miscounted() -> Iterator[None]:
+    """What an acknowledgement in the middle of a run takes away stays in the count of octets."""
+
+    def make(original: Any) -> Any:
+        def settle(self: PendingRuns, run: Any, piece: slice, count: int) -> int:
+            before = self.body_bytes
+            found: int = original(self, run, piece, count)
+            if piece.start and count == 1:
+                self.body_bytes = before
+            return found
+
+        return settle
+
+    with replaced(PendingRuns, "_settle", make):
+        yield
