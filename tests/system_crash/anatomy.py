@@ -70,7 +70,11 @@ class Anatomy:
         def fail(*_: Any) -> None:
             raise RuntimeError("told to crash")
 
-        self.call(lambda: setattr(self.queue(name).intake, "_take", fail))
+        def spoil() -> None:
+            cell = self.base.cells[self.queue(name).myAddress.actorAddressString]
+            cell.handlers = {**cell.handlers, "publish": fail}
+
+        self.call(spoil)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
