@@ -60,6 +60,8 @@ async def consume_again(channel: "Channel", row: QueueRow, consumers: Sequence["
         if not is_wanted(consumer, life):
             continue
         channel.know(row)
+        if not is_wanted(consumer, life):
+            continue    # what the channel knew was a dead process, heard of by a late publish: its end has started over
         try:
             await channel.ask(row.address, subscriptions.consume_message(consumer))
         except ProcessDown:
