@@ -25,6 +25,7 @@ from .runtime.outside import OutsideClient
 from .settings import Settings
 from .store.data_dir import DataDirError, claim
 from .store.disk import RealDisk
+from .store.file_limits import REAL_FILES, FileLimits
 from .store.progress import NO_PROGRESS, Progress
 
 log = logging.getLogger("warren.node")
@@ -92,6 +93,7 @@ class RunningNode:
 
     With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something. `on_begin` is given
     it before it recovers what its data directory has, which may take long: `interrupt` ends that too, with `StartInterrupted`. `progress` hears how far it is.
+    `limits` are when its files are full.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class RunningNode:
         extensions: Extensions = NO_EXTENSIONS,
         progress: Progress = NO_PROGRESS,
         on_begin: Callable[[RunningNode], None] = lambda node: None,
+        limits: FileLimits = REAL_FILES,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
         try:
@@ -115,7 +118,8 @@ class RunningNode:
             self._client = OutsideClient(system)
             self._address = system.createActor(NodeSupervisor)
             # With a data directory it takes as long as what is there takes to be recovered: a node that gave up would give up again at every start.
-            facts = self._ask(self._address, ("start", settings, extensions, RealDisk, None, _ForSomebody(self._base, progress)), CALL_TIMEOUT if self._claim is None else None)
+            start = ("start", settings, extensions, RealDisk, None, _ForSomebody(self._base, progress), limits)
+            facts = self._ask(self._address, start, CALL_TIMEOUT if self._claim is None else None)
         except ListenError as error:
             self._end()
             raise StartError(str(error), error.errno, error.port) from None

@@ -20,6 +20,7 @@ from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
 from .settings import Settings
+from .store.file_limits import REAL_FILES, FileLimits
 from .store.progress import NO_PROGRESS, Progress
 from .version import __version__
 
@@ -32,14 +33,15 @@ class ServerDied(Exception):
     """The broker ended although nobody asked it to."""
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None], progress: Progress = NO_PROGRESS) -> None:
-    """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted; `progress` hears how far recovery is until then.
+def serve(settings: Settings, on_ready: Callable[[str], None], progress: Progress = NO_PROGRESS, limits: FileLimits = REAL_FILES) -> None:
+    """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted; `progress` hears how far recovery is until then;
+    `limits` are when its files are full.
 
     Raises `StartError` if it cannot start, `ServerDied` if it fails later. Ends the process with code 130 on a second signal.
     """
     signals = _Signals()
     try:
-        node = RunningNode(settings, thread=False, progress=progress, on_begin=signals.watch)
+        node = RunningNode(settings, thread=False, progress=progress, on_begin=signals.watch, limits=limits)
     except StartInterrupted:
         log.info("stopped on %s while it was starting", signals.first)
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from unittest import mock
 
@@ -19,9 +19,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from warren import Broker
-from warren.actors import restarts, vhost
-from warren.actors.queue.durability import VhostStorage
+from warren import Broker, broker
+from warren.actors import restarts
+from warren.running_node import RunningNode
+from warren.store.file_limits import REAL_FILES
 
 from .inside import Inside
 from .wire import Client
@@ -54,9 +55,8 @@ class ClassicQueue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory(prefix="warren-prop-")
-        storage = VhostStorage if self.embed_below is None else partial(VhostStorage, embed_below=self.embed_below)
-        self.patches = [mock.patch.object(vhost, "SEGMENT_ENTRIES", 512), mock.patch.object(vhost, "VhostStorage", storage),
-                        mock.patch.object(restarts, "MAX_RESTARTS", 1_000_000)]
+        limits = replace(REAL_FILES, segment_entries=512) if self.embed_below is None else replace(REAL_FILES, segment_entries=512, embed_below=self.embed_below)
+        self.patches = [mock.patch.object(broker, "RunningNode", partial(RunningNode, limits=limits)), mock.patch.object(restarts, "MAX_RESTARTS", 1_000_000)]
         for patch in self.patches:
             patch.start()
         self.broker = Broker(data_dir=self.directory.name + "/data", stop_timeout=200)

@@ -15,20 +15,16 @@ STOP_SECONDS = 30.0
 # `warren start`, with files so small that segments, journal files and message store files begin, end and are given up many times in a second.
 _PROGRAM = """
 import re, sys
-from functools import partial
 from warren import server
-from warren.actors import vhost
 from warren.settings import Settings
+from warren.store.file_limits import REAL_FILES, FileLimits
 
 data_dir, entries, journal_limit, store_limit, fault = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
-if entries:
-    vhost.SEGMENT_ENTRIES = entries
-    vhost.JournalSettings = partial(vhost.JournalSettings, file_limit=journal_limit)
-    vhost.StoreSettings = partial(vhost.StoreSettings, file_limit=store_limit)
+limits = FileLimits(journal_limit, store_limit, entries) if entries else REAL_FILES
 exec(fault)
 server.configure_logging("info")
 print("loaded", flush=True)
-server.serve(Settings(data_dir=data_dir, port=0), on_ready=lambda report: print("ready", re.search(r"listening +[^ ]+:([0-9]+)", report)[1], flush=True))
+server.serve(Settings(data_dir=data_dir, port=0), on_ready=lambda report: print("ready", re.search(r"listening +[^ ]+:([0-9]+)", report)[1], flush=True), limits=limits)
 """
 
 SMALL = (256, 1 << 18, 1 << 19)

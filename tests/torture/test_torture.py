@@ -45,9 +45,9 @@ VariableQueue.init_without = forgetful
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broker_with_a_fault_is_found_out(tmp_path, fault):
     """A torture that finds nothing in such a broker would prove nothing by finding nothing in ours."""
     with pytest.raises(Violation):
-        Torture(tmp_path, random.Random(fault).randrange(1000), SMALL, FAULTS[fault]).run(30)
+        Torture(tmp_path, random.Random(fault).randrange(1000), SMALL, FAULTS[fault]).run(60)
