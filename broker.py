@@ -11,7 +11,7 @@ Brokers share nothing: as many as you like in one process. Everything is kept in
 
 All methods may be called from any thread. They wait for the broker's own thread, typically well under a millisecond, so asyncio code may
 call them directly; only `wait_idle` can take long, and belongs in `asyncio.to_thread`. What the broker refuses is raised as `BrokerError`
-with AMQP's reply code.
+with AMQP's reply code; a name that is no `str`, or longer than the 255 octets that AMQP carries, as TypeError or ValueError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from .actors.extensions import Extensions
 from .amqp import methods
-from .amqp.fields import table_from
+from .amqp.fields import Table, table_from
 from .amqp.method import Method
 from .amqp.properties import Properties, encode_properties
 from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo, Row, message, rows
@@ -144,14 +144,14 @@ class Broker:
 
         Raises `BrokerError`: 530 for a name that is empty or longer than 255 octets, 541 if a broker with a data directory cannot write it.
         """
-        self._node.ask_node(("create_vhost", name))
+        self._node.ask_node(("create_vhost", _text("name", name)))
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with its queues, exchanges and messages. Connections to it are closed with 320, `vhost '…' is deleted`; others notice nothing.
 
         Raises `BrokerError` 530 if there is none of that name. May be used on the default one, which `url` then leads to no more until it is created again.
         """
-        self._node.ask_node(("delete_vhost", name))
+        self._node.ask_node(("delete_vhost", _text("name", name)))
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
@@ -207,14 +207,15 @@ class Broker:
         (`str` of ms), message_id, timestamp (seconds), type, user_id, app_id …
         Raises `BrokerError`: 404 for an exchange that is not there, 406 if a full queue refused the message; TypeError or ValueError for a property that AMQP cannot carry.
         """
-        known = Properties(headers=None if headers is None else table_from(headers), **properties)
-        octets = body.encode("utf-8") if isinstance(body, str) else bytes(body)
-        reached: bool = self._node.ask_direct(("publish", self._vhost(vhost), exchange, routing_key, encode_properties(known), octets, True))
+        known = Properties(headers=None if headers is None else _table("headers", headers), **properties)
+        octets = body.encode("utf-8") if isinstance(body, str) else bytes(memoryview(body))
+        names = _text("exchange", exchange), _text("routing_key", routing_key)
+        reached: bool = self._node.ask_direct(("publish", self._vhost(vhost), *names, encode_properties(known), octets, True))
         return reached
 
     def get(self, queue: str, *, ack: bool = True, vhost: str | None = None) -> Message | None:
         """The oldest ready message, or None if there is none. It is taken out of the queue; with `ack=False` it stays, marked redelivered."""
-        found = self._node.ask_direct(("get", self._vhost(vhost), queue, ack))
+        found = self._node.ask_direct(("get", self._vhost(vhost), _text("queue", queue), ack))
         return None if found is None else message(*found[:5])
 
     def declare_queue(
@@ -227,7 +228,7 @@ class Broker:
         vhost: str | None = None,
     ) -> str:
         """Declare a queue and return its name, which the broker chooses if none is given. Raises `BrokerError` 406 if it exists with other properties."""
-        declare = methods.QueueDeclare(queue=name, durable=durable, auto_delete=auto_delete, arguments=table_from(arguments or {}))
+        declare = methods.QueueDeclare(queue=_text("name", name), durable=durable, auto_delete=auto_delete, arguments=_table("arguments", arguments))
         return str(self._call(declare, vhost).queue)
 
     def declare_exchange(
@@ -244,7 +245,8 @@ class Broker:
         """Declare an exchange of type direct, fanout, topic or headers. Raises `BrokerError` 406 if it exists with other properties, 503 for an unknown type."""
         self._call(
             methods.ExchangeDeclare(
-                exchange=name, type=type, durable=durable, auto_delete=auto_delete, internal=internal, arguments=table_from(arguments or {})
+                exchange=_text("name", name), type=_text("type", type), durable=durable, auto_delete=auto_delete, internal=internal,
+                arguments=_table("arguments", arguments),
             ),
             vhost,
         )
@@ -253,19 +255,22 @@ class Broker:
         self, queue: str, exchange: str, routing_key: str = "", *, arguments: Mapping[str, Any] | None = None, vhost: str | None = None
     ) -> None:
         """Bind a queue to an exchange. Raises `BrokerError` 404 if either is missing."""
-        self._call(methods.QueueBind(queue=queue, exchange=exchange, routing_key=routing_key, arguments=table_from(arguments or {})), vhost)
+        bind = methods.QueueBind(
+            queue=_text("queue", queue), exchange=_text("exchange", exchange), routing_key=_text("routing_key", routing_key), arguments=_table("arguments", arguments)
+        )
+        self._call(bind, vhost)
 
     def purge(self, queue: str, *, vhost: str | None = None) -> int:
         """Drop all ready messages; returns how many there were."""
-        return int(self._call(methods.QueuePurge(queue=queue), vhost).message_count)
+        return int(self._call(methods.QueuePurge(queue=_text("queue", queue)), vhost).message_count)
 
     def delete_queue(self, name: str, *, vhost: str | None = None) -> int:
         """Delete a queue with all it holds; returns the number of ready messages. A queue that is not there counts 0."""
-        return int(self._call(methods.QueueDelete(queue=name), vhost).message_count)
+        return int(self._call(methods.QueueDelete(queue=_text("name", name)), vhost).message_count)
 
     def delete_exchange(self, name: str, *, vhost: str | None = None) -> None:
         """Delete an exchange and its bindings."""
-        self._call(methods.ExchangeDelete(exchange=name), vhost)
+        self._call(methods.ExchangeDelete(exchange=_text("name", name)), vhost)
 
     def set_queue_mode(self, name: str, mode: Literal["default", "lazy"], *, vhost: str | None = None) -> None:
         """Switch a queue that runs: `lazy` keeps its messages on disk rather than in memory, `default` does not. A backlog moves in steps, while the queue goes on.
@@ -273,7 +278,7 @@ class Broker:
         It holds until the queue's process ends, for instance with the broker; then the queue is as its argument `x-queue-mode` says. In memory both are the same.
         Raises `BrokerError`: 404 if there is no such queue, 530 for another mode.
         """
-        self._node.ask_node(("set_queue_mode", self._vhost(vhost), name, mode))
+        self._node.ask_node(("set_queue_mode", self._vhost(vhost), _text("name", name), mode))
 
     def _call(self, method: Method, vhost: str | None) -> Any:
         return self._node.ask_direct(("call", self._vhost(vhost), method))
@@ -301,7 +306,7 @@ class Broker:
 
     def close_connections(self, reason: str = "closed by the operator") -> int:
         """Close every connection as an operator would: clients see connection.close 320 with `reason`. Returns how many there were."""
-        return int(self._node.ask_node(("close_connections", reason)))
+        return int(self._node.ask_node(("close_connections", _text("reason", reason))))
 
     # -- limits ----------------------------------------------------------------------------------------------------------------
 
@@ -341,4 +346,20 @@ class Broker:
         return node
 
     def _vhost(self, vhost: str | None) -> str:
-        return self.settings.default_vhost if vhost is None else vhost
+        return self.settings.default_vhost if vhost is None else _text("vhost", vhost)
+
+
+def _text(what: str, value: str) -> str:
+    """`value`, which a frame can carry. Here, for in the broker it would be taken for a fault of its own."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    size = len(value.encode("utf-8", "surrogateescape"))
+    if size > 255:
+        raise ValueError(f"{what} has {size} octets; 255 is the most that AMQP carries")
+    return value
+
+
+def _table(what: str, values: Mapping[str, Any] | None) -> Table:
+    if values is not None and not isinstance(values, Mapping):
+        raise TypeError(f"{what} must be a mapping, not {type(values).__name__}")
+    return table_from(values or {})

@@ -131,7 +131,7 @@ def _decode(props: bytes) -> Properties:
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """The octets of `properties`, flags first. Raises FieldError for a value out of range."""
+    """The octets of `properties`, flags first. Raises FieldError for a value out of range or of another type."""
     flags = 0
     parts = [b""]
     for flag, name, kind in _KINDS:
@@ -140,6 +140,8 @@ def encode_properties(properties: Properties) -> bytes:
             continue
         flags |= flag
         if kind == "S":
+            if not isinstance(value, str):
+                raise FieldError(f"{name} must be a str, not {type(value).__name__}")
             octets = value.encode("utf-8", "surrogateescape")
             if len(octets) > 255:
                 raise FieldError(f"{name} has {len(octets)} octets; 255 is the most")
@@ -147,6 +149,8 @@ def encode_properties(properties: Properties) -> bytes:
         elif kind == "T":
             parts.append(encode_table(value))
         else:
+            if not isinstance(value, int):
+                raise FieldError(f"{name} must be an int, not {type(value).__name__}")
             try:
                 parts.append(value.to_bytes(1 if kind == "o" else 8, "big"))
             except OverflowError:

@@ -303,6 +303,38 @@ class TestTrouble:
         connect(broker)
 
 
+LONG = "x" * 256
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        (lambda broker: broker.publish(b"", routing_key=b"q"), TypeError, "routing_key must be a str, not bytes"),
+        (lambda broker: broker.publish(b"", exchange=None), TypeError, "exchange must be a str, not NoneType"),
+        (lambda broker: broker.publish(b"", LONG), ValueError, "routing_key has 256 octets; 255 is the most"),
+        (lambda broker: broker.publish(7, "q"), TypeError, "bytes-like object is required, not 'int'"),
+        (lambda broker: broker.publish(b"", "q", headers=7), TypeError, "headers must be a mapping, not int"),
+        (lambda broker: broker.publish(b"", "q", message_id=7), ValueError, "message_id must be a str, not int"),
+        (lambda broker: broker.publish(b"", "q", priority="high"), ValueError, "priority must be an int, not str"),
+        (lambda broker: broker.declare_queue(7), TypeError, "name must be a str, not int"),
+        (lambda broker: broker.declare_queue(LONG), ValueError, "name has 256 octets"),
+        (lambda broker: broker.declare_queue("q", arguments=7), TypeError, "arguments must be a mapping, not int"),
+        (lambda broker: broker.declare_exchange("e", 7), TypeError, "type must be a str, not int"),
+        (lambda broker: broker.bind("q", "e", b"k"), TypeError, "routing_key must be a str, not bytes"),
+        (lambda broker: broker.get(b"q"), TypeError, "queue must be a str, not bytes"),
+        (lambda broker: broker.delete_queue(7), TypeError, "name must be a str, not int"),
+        (lambda broker: broker.create_vhost(7), TypeError, "name must be a str, not int"),
+        (lambda broker: broker.queues(7), TypeError, "vhost must be a str, not int"),
+        (lambda broker: broker.close_connections(LONG), ValueError, "reason has 256 octets"),
+    ],
+)
+def test_what_no_frame_can_carry_is_refused_here_and_the_broker_goes_on(broker, call, error, reason):
+    """In the broker it would be a fault of its own processes, which crash for it."""
+    with pytest.raises(error, match=reason):
+        call(broker)
+    assert broker.declare_queue("alive") == "alive"
+
+
 class TestWaitIdle:
     def test_what_clients_sent_is_in_the_queues(self, broker, connect):
         channel = connect(broker).channel()
