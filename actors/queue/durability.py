@@ -210,7 +210,12 @@ class Durability:
     def send(self) -> None:
         """What has gathered for journal and stores."""
         queue, storage, credit = self.queue, self.storage, self.queue.credit
-        # Bodies first: whoever finds an entry that refers to one must find that counted.
+        if self._journal.has_gathered:
+            gathered = self._journal.take()
+            queue.send(storage.journal, ("append", self.number, gathered, self._journal.position))
+            messages = sum(part.messages for part in gathered)
+            if messages:
+                credit.spend("journal", messages)
         if self._persistent.has_gathered:
             self._send_to_store(PERSISTENT, storage.persistent, self._persistent.take())
         if self._transient.has_gathered:
@@ -218,12 +223,6 @@ class Durability:
                 self._is_transient_registered = True
                 self._register(TRANSIENT)
             self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
-        if self._journal.has_gathered:
-            gathered = self._journal.take()
-            queue.send(storage.journal, ("append", self.number, gathered, self._journal.position))
-            messages = sum(part.messages for part in gathered)
-            if messages:
-                credit.spend("journal", messages)
         direct = safe = 0
         for level in self.levels.values():
             unconfirmed = level.unconfirmed

@@ -21,6 +21,7 @@ BLOCKABLE = {**CAPABILITIES, "connection.blocked": True}
 
 # What is left is not looked at, so that it really becomes nothing.
 WATCHES_NO_DISK = """
+from functools import partial
 Settings = partial(Settings, disk_free_limit=0)
 """
 
