@@ -158,7 +158,7 @@ def test_it_does_not_start_when_not_a_byte_is_left(broker, small_disk, end):
 def test_the_limit_blocks_before_it_is_full(small_disk, tmp_path):
     """The disk monitor's part: below the limit publishers are blocked although there is room yet; above it they are let in again."""
     filler = small_disk / "filler"
-    limit = "Settings = partial(Settings, disk_free_limit=8_000_000)"
+    limit = "from functools import partial; Settings = partial(Settings, disk_free_limit=8_000_000)"
     with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=limit) as broker:
         client = started(broker)
         publisher = Publisher(client, "q")
