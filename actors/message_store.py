@@ -16,6 +16,7 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | ask `('empty', first, last)` | supervisor | the ids from `first` to `last` are to be given anew: nothing may be left of them |
 | `('forget', client)` | queue | it is gone and has removed what it wrote |
 | ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
+| `('doubt',)` | supervisor | what it was told of references may be too much |
 | ask `('clients',)` | anybody | the clients that have registered and were neither forgotten nor lost |
 | ask `('close',)` | supervisor | no more work; leave cleanly, then end |
 | `('stored', kind, [id])` | to a queue | `written`: durable; `ignored`: removed before it was. Each write is answered by one of them (QS-30) |
@@ -193,6 +194,9 @@ class MessageStore(Process):
             self._engine.forget(client)
         self._leave(client)
 
+    def on_doubt(self, sender: Any) -> None:
+        self.engine.doubt()
+
     def on_detach(self, sender: Any, client: str) -> bool:
         self.engine.detach(client)
         return True
@@ -314,7 +318,11 @@ class MessageStore(Process):
             self.spawn(self._finish(engine, closers))
 
     async def _finish(self, engine: StoreEngine, closers: list[Any]) -> None:
-        await self.run_blocking(engine.close)
+        try:
+            await self.run_blocking(engine.close)
+        except OSError:
+            engine.abandon()    # the next start may be in this very process
+            raise
         self._tell(engine)
         for closer in closers:
             self.reply(closer, True)

@@ -83,8 +83,8 @@ class Metadata(Process):
     ('write', changes)                                  -> None, when these and all before them are on the disk
 
     Refusals are AmqpErrors without class and method ids. From a connection: ('connection_opened', connection_id). From a
-    queue: ('queue_gone', vhost, name, queue_id) -> None; from supervisors: queue_restarted, queue_crashed, queue_killed (see
-    there), ('vhost_down', name).
+    queue: ('queue_gone', vhost, name, queue_id) -> None; from supervisors: queue_restarted, queue_recovered, queue_crashed, queue_killed (see
+    there), ('vhost_down', name). From the node, when it is time to try again to start one: ('revive_vhost', name).
     """
 
     reply_errors = (AmqpError, ProcessError)
@@ -127,7 +127,7 @@ class Metadata(Process):
         for exchange in found.exchanges:
             self.routing.put_exchange(exchange)
         self.early = []
-        self.routing.is_recovering = True
+        self.routing.recovering.update(found.vhosts)
         for name in found.vhosts:
             rows = [row for row in found.queues if row.vhost == name]
             try:
@@ -145,13 +145,44 @@ class Metadata(Process):
             self._queue_changed(*changed)
         for vhost, binding in found.bindings:
             self.routing.add_binding(vhost, binding)
-        self.routing.is_recovering = False
         for name in found.vhosts:
-            for row in self.routing.queues(name):
-                if row.state == "running":
-                    self.send(row.address, ("recovered",))
+            self._all_is_there(name)
         self.commits.note(found.stale)
         _say_recovered(directory.path, found)
+
+    def _all_is_there(self, vhost: str) -> None:
+        self.routing.recovering.discard(vhost)
+        for row in self.routing.queues(vhost):
+            if row.state == "running":
+                self.send(row.address, ("recovered",))
+
+    def on_revive_vhost(self, sender: Any, name: str) -> None:
+        self._in_turn((name,), sender, self._revive_vhost, name)
+
+    async def _revive_vhost(self, name: str) -> None:
+        """Try once more to start one that could not be."""
+        if not self.routing.has_vhost(name) or name in self.supervisors:
+            return
+        given = {row.queue_id: row for row in self.routing.queues(name) if row.durable}
+        self.routing.recovering.add(name)
+        try:
+            supervisor, rows = await self.ask(self.node, ("start_vhost", name, [replace(row, address=None, state="running") for row in given.values()]))
+        except ProcessError as error:
+            log.info("vhost '%s' is still down: %s", name, error)
+            return
+        self.supervisors[name] = supervisor
+        for row in rows:
+            now = self.routing.queue(name, row.name)
+            # One that has crashed since has said so, and that is newer.
+            if now is given[row.queue_id]:
+                self._change_queue(row)
+            elif now is None or now.queue_id != row.queue_id:
+                self.send(supervisor, ("forget_queue", row.queue_id))
+            elif now.state == "stopped":
+                self._change_queue(now, state="running")
+        self.routing.set_down(name, False)
+        self._all_is_there(name)
+        log.info("vhost '%s' is up again, with %d queues", name, len(rows))
 
     async def _write(self, *changes: Change) -> None:
         """Return when these changes, and all noted before, are on the disk. Raises AmqpError 541."""
@@ -514,6 +545,9 @@ class Metadata(Process):
 
     def on_queue_restarted(self, sender: Any, vhost: str, name: str, queue_id: str, address: Any) -> None:
         self._queue_changed(vhost, name, queue_id, {"address": address})
+
+    def on_queue_recovered(self, sender: Any, vhost: str, name: str, queue_id: str, address: Any) -> None:
+        self._queue_changed(vhost, name, queue_id, {"address": address, "state": "running"})
 
     def on_queue_crashed(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
         self._queue_changed(vhost, name, queue_id, {"state": "crashed"})

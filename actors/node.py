@@ -41,6 +41,7 @@ from .listener import Listener, ListenError
 from .memory_monitor import MemoryMonitor
 from .metadata import Metadata
 from .resources import no_queue
+from .restarts import Backoff
 from .routing import QueueRow, RoutingTable
 from .storage import StorageError
 from .tls import TlsError
@@ -91,6 +92,7 @@ class NodeSupervisor(Process):
         self.settings = settings
         self.listeners: list[Any] = []
         self.vhosts: dict[str, Any] = {}  # name -> address of its supervisor, if that runs
+        self.revivals: dict[str, Backoff] = {}  # of virtual hosts that could not be started
         self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms = self._core(Alarms)
         self.metadata = self._core(Metadata)
@@ -209,8 +211,18 @@ class NodeSupervisor(Process):
     async def on_start_vhost(self, sender: Any, name: str, rows: list[QueueRow]) -> tuple[Any, list[QueueRow]]:
         address = self.vhosts[name] = self.createActor(VhostSupervisor)
         self.monitor(address, ("vhost", name))
-        started: tuple[Any, list[QueueRow]] = await self.ask(address, ("start", self.context, name, rows))
+        try:
+            started: tuple[Any, list[QueueRow]] = await self.ask(address, ("start", self.context, name, rows))
+        except StorageError:
+            # Its disk may have room later, or be there again.
+            self.start_timer(self.revivals.setdefault(name, Backoff()).next(), name)
+            raise
+        self.revivals.pop(name, None)
         return started
+
+    def on_timer(self, name: str) -> None:
+        """Of a virtual host that could not be started."""
+        self.send(self.metadata, ("revive_vhost", name))
 
     async def on_stop_vhost(self, sender: Any, name: str) -> bool:
         await self._close_connections_of(name, f"vhost '{name}' is deleted")

@@ -2,7 +2,8 @@
 
 A queue that ends by itself (deleted, expired, auto-deleted) is forgotten. One that crashes is started again from what is on
 disk: from nothing, if nothing is. Nobody hears of its new address before it has everything back. One that crashes too often
-(`restarts`) is left alone and marked crashed, so that clients hear why it cannot be used (AB-63) until somebody deletes it.
+(`restarts`) is left alone and marked crashed, so that clients hear why it cannot be used (AB-63) until somebody deletes it. One that could not
+be recovered is tried again later, after longer and longer waits: its disk may have been full.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .context import NodeContext
 from .queue import Queue
 from .queue.durability import Recovery, VhostStorage
 from .resources import queue_phrase
-from .restarts import RestartIntensity, is_fault
+from .restarts import Backoff, RestartIntensity, is_fault
 from .routing import QueueRow
 
 log = logging.getLogger("warren.queue")
@@ -33,6 +34,7 @@ class _Supervised:
     row: QueueRow
     restarts: RestartIntensity = field(default_factory=RestartIntensity)
     is_starting: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
     ended: str | None = None  # while it starts: whoever starts it hears of it too, unless it had answered before
 
     @property
@@ -51,7 +53,7 @@ class QueueSupervisor(Process):
     ('terminate',)                      -> {queue number: terms}; every queue has kept what it had, and has ended
 
     To Metadata: ('queue_killed', vhost, name, queue_id), ('queue_restarted', vhost, name, queue_id, address),
-    ('queue_crashed', vhost, name, queue_id).
+    ('queue_recovered', vhost, name, queue_id, address), ('queue_crashed', vhost, name, queue_id).
     """
 
     def __init__(self) -> None:
@@ -102,10 +104,41 @@ class QueueSupervisor(Process):
         return rows, messages
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
-        row = supervised.row
-        log.error("%s cannot be recovered and stays down; what it has on disk stays: %s", queue_phrase(row.vhost, row.name), down)
+        row, wait = supervised.row, supervised.backoff.next()
+        log.error("%s cannot be recovered: %s. What it has on disk stays there, and it is tried again in %g s", queue_phrase(row.vhost, row.name), down, wait)
+        self.start_timer(wait, row.queue_id)
         # With the address of the dead process: what is routed there meanwhile is refused, as with any queue that has crashed.
         supervised.row = replace(row, state="stopped")
+
+    def on_timer(self, queue_id: str) -> None:
+        supervised = self.queues.get(queue_id)
+        if supervised is not None and not supervised.is_running and not self.is_ending:
+            self.spawn(self._recover_late(supervised))
+
+    async def _recover_late(self, supervised: _Supervised) -> None:
+        """Try once more to recover a queue while the others run."""
+        row = supervised.row
+        address = self._create(supervised)
+        supervised.row = replace(supervised.row, state="running")
+        try:
+            await self._begin(supervised)
+        except ProcessDown as down:
+            if self._is_wanted(supervised):
+                self._lost(supervised, down)
+            return
+        if self._is_wanted(supervised):
+            log.info("%s is recovered", queue_phrase(row.vhost, row.name))
+            self.send(self.context.metadata, ("queue_recovered", row.vhost, row.name, row.queue_id, address))
+            self._started(supervised)
+
+    async def _begin(self, supervised: _Supervised) -> None:
+        """Have its new process start from what is on the disk. Raises ProcessDown if it cannot."""
+        row = supervised.row
+        if self.storage is not None:
+            await self._forget_transients(queue_number(row.queue_id))
+        wanted = await self.ask(row.address, ("start", self.context, row, self.storage, None if self.storage is None or not row.durable else Recovery(None, True)))
+        if wanted is not True:
+            await self.ask(row.address, ("open", wanted))
 
     # -- the queues' lives
 
@@ -152,18 +185,14 @@ class QueueSupervisor(Process):
         return self._restart(supervised, reason)
 
     async def _restart(self, supervised: _Supervised, reason: str) -> None:
-        row = supervised.row
+        row, is_recovered = supervised.row, True
         while self._is_wanted(supervised) and supervised.restarts.allows(self.now()):
             log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
             address = self._create(supervised)
             try:
-                if self.storage is not None:
-                    await self._forget_transients(queue_number(row.queue_id))
-                wanted = await self.ask(address, ("start", self.context, supervised.row, self.storage, None if self.storage is None or not row.durable else Recovery(None, True)))
-                if wanted is not True:
-                    await self.ask(address, ("open", wanted))
+                await self._begin(supervised)
             except ProcessDown as down:
-                reason = str(down)
+                reason, is_recovered = str(down), False
                 continue
             if self._is_wanted(supervised):
                 self.send(self.context.metadata, ("queue_restarted", row.vhost, row.name, row.queue_id, address))
@@ -173,6 +202,9 @@ class QueueSupervisor(Process):
             supervised.row = replace(row, address=None)
             log.error("%s has crashed too often and stays down: %s", queue_phrase(row.vhost, row.name), reason)
             self.send(self.context.metadata, ("queue_crashed", row.vhost, row.name, row.queue_id))
+            if not is_recovered:
+                # It has not crashed at work: its disk may have been full, say.
+                self.start_timer(supervised.backoff.next(), row.queue_id)
 
     async def _forget_transients(self, queue: int) -> None:
         """The numbers of messages that nobody wrote to the journal are given again: what the store has under them must not be taken for the new ones."""

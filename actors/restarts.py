@@ -8,12 +8,30 @@ from collections import deque
 MAX_RESTARTS = 5
 MAX_SECONDS = 10.0
 
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 60.0
+"""Seconds between two attempts at something that needs the disk to be well again."""
+
 _FAULTS = ("crash:", "overload:", "exit:")
 
 
 def is_fault(reason: str) -> bool:
     """Whether a process that ended for this reason did not mean to."""
     return reason.startswith(_FAULTS)
+
+
+class Backoff:
+    """Longer and longer waits."""
+
+    __slots__ = ("_wait",)
+
+    def __init__(self) -> None:
+        self._wait = FIRST_WAIT / 2
+
+    def next(self) -> float:
+        """Seconds to wait before the next attempt."""
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
+        return self._wait
 
 
 class RestartIntensity:

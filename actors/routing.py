@@ -91,14 +91,14 @@ class RoutingTable:
     `decorators` are asked and told as `extensions` says.
     """
 
-    __slots__ = ("version", "traced", "down", "is_recovering", "_decorators", "_vhosts", "_reply_channels", "_header_answers")
+    __slots__ = ("version", "traced", "down", "recovering", "_decorators", "_vhosts", "_reply_channels", "_header_answers")
 
     def __init__(self, decorators: tuple[ExchangeDecorator, ...] = ()) -> None:
         self._decorators = decorators
         self.version = 0
         self.traced: frozenset[str] = frozenset()  # virtual hosts whose messages are traced (AB-81); empty says so in one look
         self.down: frozenset[str] = frozenset()  # virtual hosts that have failed: they exist and cannot be opened (AB-171)
-        self.is_recovering = False  # what was there before the start is not all in it yet
+        self.recovering: set[str] = set()  # virtual hosts of which not all is in the table yet that was there before
         self._vhosts: dict[str, _Vhost] = {}
         self._reply_channels: dict[str, Any] = {}
         self._header_answers: tuple[int, dict[tuple[str, str], bool]] = (0, {})
@@ -278,8 +278,8 @@ class RoutingTable:
         self.traced = self.traced | {vhost} if on else self.traced - {vhost}
         self.version += 1
 
-    def set_down(self, vhost: str) -> None:
-        self.down |= {vhost}
+    def set_down(self, vhost: str, is_down: bool = True) -> None:
+        self.down = self.down | {vhost} if is_down else self.down - {vhost}
         self.version += 1
 
     def register_reply(self, channel_id: str, address: Any) -> None:

@@ -61,7 +61,7 @@ class VhostSupervisor(Process):
         except (StorageError, *REFUSALS) as error:
             self.stop("its data directory cannot be used")
             raise StorageError(f"vhost '{name}' cannot use '{DataDir(context.settings.data_dir).vhost(name)}': {error}. "
-                               "Nothing is lost: see to that disk, and start the broker again") from error
+                               "Nothing is lost: see to that disk; it is tried again from time to time") from error
 
     async def _recover(self, rows: list[QueueRow]) -> list[QueueRow]:
         context, name, progress = self.context, self.name, self.context.progress
@@ -99,6 +99,8 @@ class VhostSupervisor(Process):
             await self.ask(persistent, ("start", StoreSettings(
                 PERSISTENT, disk, self.path, context.alarms, references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
                 file_limit=context.limits.store, boot_id=context.boot_id, progress=progress)))
+            if lost:
+                self.send(persistent, ("doubt",))   # what journal and segments both name is counted twice
         opened, messages = await self.ask(self.queues, ("open", wanted))
         progress.leave()
         seconds = self.now() - began

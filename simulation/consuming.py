@@ -201,8 +201,11 @@ class Consuming:
             channel.settling(copy)
             if grave is not None:
                 channel.published([grave])
-        elif grave is not None:
+            return
+        if grave is not None:
             grave.loosen()  # it may be nobody's business any more
+        if copy.fate in (book.SENT, book.THERE):
+            copy.fate = book.LOOSE  # it was delivered while nobody knew whether the channel was there; it was, perhaps
 
     def take_held_settled(self) -> Held:
         held, self._held_settled = self._held_settled, []

@@ -62,8 +62,11 @@ class Mishaps:
     def _look_at_crashes(self) -> None:
         for address, error in self.world.crashes[self._seen_crashes:]:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and self._is_low["disk"]:
-                # What recovers on a full disk gives up: a queue stays down, a store takes its virtual host with it, until the next start.
-                self._vhost_fails()
+                # What recovers on a full disk gives up: a queue is tried again later, a store takes its virtual host with it.
+                if "/Queue-" in address:
+                    self._all_queues_crash()
+                else:
+                    self._vhost_fails()
             elif not (isinstance(error, SimulatedCrash) or isinstance(error, ProcessDown) and (self.is_vhost_down or self.is_ending)):
                 raise Broken(f"process {address} crashed by itself: {type(error).__name__}: {error}") from error
         self._seen_crashes = len(self.world.crashes)
@@ -72,6 +75,10 @@ class Mishaps:
         self.is_vhost_down = self.has_crashed = True
         for client in self.schedule.clients.values():
             client.leaves()
+        self._all_queues_crash()
+
+    def _all_queues_crash(self) -> None:
+        self.has_crashed = True
         for queue in self.schedule.queues.values():
             queue.crashed(queue.outlives)
 
@@ -89,6 +96,16 @@ class Mishaps:
             self.schedule.until(lambda: self.node.base is not node, lambda: "the node goes on without a process that it needs")
         if self.is_vhost_down:
             self.restart("the node is restarted, for its virtual host is down", self.node.kill)
+        if not self._is_low["disk"]:
+            # What could not be recovered on a full disk, or crashed meanwhile, is tried again.
+            self.schedule.until(lambda: self.node.base is None or not self.node.is_up or self._all_is_up(), lambda: "what could not be recovered stays down")
+
+    def _all_is_up(self) -> bool:
+        for node in self.node.processes("NodeSupervisor"):
+            routing = node.routing
+            if routing.down or any(row.state != "running" for vhost in routing.vhosts() for row in routing.queues(vhost)):
+                return self.is_vhost_down or self.is_ending
+        return True
 
     def rest(self) -> bool:
         """Whether it came to rest; looks at what must hold then."""
@@ -143,7 +160,7 @@ class Mishaps:
         self._tell(text)
         self.has_crashed = True
         self.is_ending = False
-        self.is_vhost_down = self._is_low["disk"]  # for with a full disk it does not come up
+        self.is_vhost_down = False
         end()
         for client in self.schedule.clients.values():
             if client.connection is not None:
@@ -160,7 +177,6 @@ class Mishaps:
     def do_stop(self, action: Action) -> None:
         if not self.node.is_up or self.is_ending:
             return
-        self._set_low("disk", False)  # a stop waits for ever while the disk is full
         self._tell("the node is stopped in order")
         self.has_crashed = True
         self.node.begin_stop()
@@ -198,7 +214,6 @@ class Mishaps:
         if source == "memory":
             self.node.machine.memory.used = self.node.machine.memory.size if is_low else MEMORY_USED
         elif self.node.disks is not None:
-            self.is_vhost_down |= is_low and not self.node.is_up
             self.node.disks.fill(is_low)
 
     def undo(self) -> None:
@@ -210,7 +225,7 @@ class Mishaps:
         if self.node.disks is not None:
             self.node.disks.heal()
         self.revive()
-        self.schedule.until(lambda: self.node.is_up, lambda: "the node does not start")
+        self.schedule.until(lambda: self.node.is_up and self._all_is_up(), lambda: "the node does not start, or not whole")
 
     # -- crashes of processes ----------------------------------------------------------------------
 
@@ -242,7 +257,6 @@ class Mishaps:
             self._tell(f"the process of queue '{actor.row.name}' crashes")
             queue = self.schedule.queues[actor.row.name]
             queue.crashed(queue.outlives)
-            self.is_vhost_down |= not self.node.is_up
         elif kind in ("Channel", "Connection"):
             client = self._client_at(actor)
             self._tell(f"the process of {'a channel' if kind == 'Channel' else 'the connection'} of {client.name if client else 'nobody'} crashes")

@@ -32,7 +32,7 @@ CORE = ("Metadata", "Alarms", "Listener")
 """Processes without which a node ends."""
 CRASHING = ("Queue", "Queue", "Queue", "Channel", "Connection", *CORE, "QueueSupervisor", "VhostSupervisor", "Journal", "MessageStore", "MessageStore")
 CRASHING_IN_MEMORY = CRASHING[:-3]
-SMALL_FILES = FileLimits(journal=2_000, store=1_000, segment_entries=4, embed_below=300)
+SMALL_FILES = FileLimits(journal=600, store=1_000, segment_entries=4, embed_below=300)
 """A few messages to a file."""
 
 

@@ -101,7 +101,7 @@ class Queue(Process):
         self.is_open = True
         if self.durability is not None and self.durability.may_expire:
             self.expiry.is_needed = self.expiry.is_uneven = True
-        if not self.context.routing.is_recovering:
+        if self.row.vhost not in self.context.routing.recovering:
             self.on_recovered(None)
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
@@ -291,7 +291,7 @@ class Queue(Process):
         return terms
 
     def after_batch(self) -> None:
-        if not self.is_open or self.context.routing.is_recovering:
+        if not self.is_open or self.row.vhost in self.context.routing.recovering:
             return
         intake, dispatch = self.intake, self.dispatch
         if intake.arrivals:

@@ -15,7 +15,7 @@ from warren.actors.queue.durability import Durability
 from warren.actors.queue.expiry import MessageExpiry
 from warren.actors.queue.process import Queue
 from warren.store.combine import CombineJob
-from warren.store.run import PendingRuns
+from warren.store.run import PendingRuns, RunQueue
 
 from .planting import mutant, replaced
 
@@ -126,18 +126,18 @@ def auto_delete_forgotten() -> Iterator[None]:
 
 
 @mutant
-def expired_and_delivered() -> Iterator[None]:
-    """Expiry stops behind the messages that were at hand, though those behind them have expired as well."""
+def young_again() -> Iterator[None]:
+    """What comes back never expires."""
 
-    def expire(self: MessageExpiry) -> bool:
-        now = self.now()
-        head = self.queue.backing.head_expiry()
-        if head is not None and head <= now and not self._expire_some(now):
-            self.queue.prepare()
-            return False
-        return True
+    def make(original: Any) -> Any:
+        def insert(self: RunQueue, returned: list[Any]) -> None:
+            for run in returned:
+                run.expiry = None
+            original(self, returned)
 
-    with mock.patch.object(MessageExpiry, "expire", expire):
+        return insert
+
+    with replaced(RunQueue, "insert", make):
         yield
 
 
