@@ -86,6 +86,8 @@ class _Vhost:
         self._check_bodies(is_clean)
         if is_clean:
             self._check_terms()
+        for number, name in self._place.queues.items():
+            self._queues.setdefault(number, QueueReport(name, f'{number:x}'))  # one that never had anything to keep
         self._report.queues = sorted(self._queues.values(), key=lambda queue: (queue.name is None, queue.name or '', queue.number))
         return self._report
 

@@ -69,6 +69,17 @@ def test_it_is_fine_and_counts_what_is_there(left):
         assert {queue: len(bodies) for queue, bodies in found(port).items()} == messages
 
 
+def test_a_queue_that_never_had_anything_to_keep_is_listed(tmp_path):
+    """It has no file, only its row in the metadata."""
+    with started("--data-dir", str(tmp_path / "data")) as (process, port):
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            connection.channel().queue_declare("unused", durable=True)
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    returncode, _, messages = verified(tmp_path / "data")
+    assert (returncode, messages) == (0, {"unused": 0})
+
+
 @pytest.mark.parametrize("suffix", [".wal", ".idx", ".rdq"])
 def test_damage_in_the_middle_costs_what_was_there(left, suffix):
     """A byte in the middle of the largest file of a kind: verify says it, and the broker starts, has the rest, and says it too."""
