@@ -102,6 +102,8 @@ class Intake:
 
     def absorb(self) -> None:
         """Works on what arrived."""
+        if not self.queue.is_open:
+            return      # it is being deleted, and what it would write now nobody would remove
         arrivals, self.arrivals = self.arrivals, []
         if self.queue.durability is not None:
             self.queue.durability.grew()
