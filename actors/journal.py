@@ -220,6 +220,7 @@ class Journal(Process):
                 self.send(address, ('durable', position))
                 if messages:
                     self._credit.take(queue, messages)
+        self._in_commit = {}
         self._is_committing = False
         if self.files.closed_files:
             self._begin_fold(self.files.current)

@@ -149,8 +149,8 @@ def _to_disk(cell: Any, queue: Queue) -> Iterator[Pair]:
     storage = durability.storage
     receiver = _cell_at(storage.journal)
     journal: Journal | None = receiver.actor if receiver is not None else None
-    if journal is not None and not journal._is_committing and durability.number in journal._addresses:
-        unread = journal._waiting.get(durability.number, (0, 0))[1]
+    if journal is not None and durability.number in journal._addresses:
+        unread = sum(batch.get(durability.number, (0, 0))[1] for batch in (journal._waiting, journal._in_commit))
         unread += sum(part.messages for message in _letters(receiver, "append") if message[1] == durability.number for part in message[2])
         yield name, queue.credit, "journal", "the journal", journal._credit, durability.number, unread, _granted(cell, "journal"), False
     for which, address in ((PERSISTENT, storage.persistent), (TRANSIENT, storage.transient)):

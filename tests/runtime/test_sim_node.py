@@ -6,18 +6,10 @@ socket of the real world raises.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import random
-import secrets
-import select
-import socket
 import subprocess
 import sys
-import threading
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -31,6 +23,7 @@ from warren.runtime.sim_world import Conditions, SimWorld
 from warren.settings import Settings
 
 from .amqp_script import ScriptedClient, consumer, publisher
+from .sealing import no_real_world
 
 PORT = 5672
 BODIES = [b"%d" % number for number in range(20)]
@@ -228,32 +221,10 @@ def test_only_planned_crashes(scenario):
         assert {type(error).__name__ for _, error in scenario(seed).world.crashes} <= {"SimulatedCrash"}
 
 
-def refuse(name):
-    def refused(*args, **kwargs):
-        raise AssertionError(f"the simulation used {name}")
-
-    return refused
-
-
 @pytest.fixture
 def sealed(monkeypatch):
-    """No real clock, thread, random source, socket or poll can be used. Logging is off: its records carry the real time, and no actor reads them."""
-    logging.disable(logging.CRITICAL)
-    for module, names in {
-        time: ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep", "process_time", "localtime", "gmtime"),
-        os: ("urandom", "getrandom", "eventfd", "pipe", "getpid", "statvfs"),
-        random: ("random", "randint", "randrange", "choice", "getrandbits", "randbytes", "shuffle", "seed", "SystemRandom"),
-        secrets: ("token_bytes", "token_hex", "randbelow", "choice"),
-        uuid: ("uuid1", "uuid4"),
-        socket: ("socket", "socketpair", "create_connection", "create_server", "getaddrinfo"),
-        select: ("select", "poll", "epoll"),
-        threading.Thread: ("start",),
-        asyncio: ("get_running_loop", "new_event_loop"),
-    }.items():
-        for name in names:
-            monkeypatch.setattr(module, name, refuse(f"{module.__name__}.{name}"))
-    yield
-    logging.disable(logging.NOTSET)
+    with no_real_world(monkeypatch):
+        yield
 
 
 def test_nothing_of_the_real_world_is_used(scenario, sealed):
