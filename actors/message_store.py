@@ -38,9 +38,12 @@ from typing import Any
 from ..runtime.credit import CreditFlow
 from ..runtime.process import Process
 from ..store.disk import REFUSALS, Disk
+from ..store.garbage_collection import GcJob
 from ..store.message_ids import StoredSpan
 from ..store.progress import NO_PROGRESS, Progress
-from ..store.store_engine import FILE_LIMIT, GcJob, ReadJob, StoreEngine, SyncJob
+from ..store.read_job import ReadJob
+from ..store.store_engine import FILE_LIMIT, StoreEngine
+from ..store.sync_job import SyncJob
 from .disk_trouble import RETRY_SECONDS, DiskTrouble
 from .storage import StorageError
 

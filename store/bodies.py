@@ -18,8 +18,10 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from .disk import Disk
-from .store_engine import FILE_LIMIT, GcJob, StoreEngine, SyncJob
+from .garbage_collection import GcJob
+from .store_engine import FILE_LIMIT, StoreEngine
 from .store_recovery import References
+from .sync_job import SyncJob
 
 CLIENT = 'queues'
 IDS_AT_A_TIME = 4096

@@ -1,6 +1,6 @@
 """Giving back the garbage of a message store: the work that runs beside its owner (sections 6.7 and 6.9).
 
-A file without wanted bytes is deleted; two neighbours whose wanted bytes fit into one file are combined. `StoreEngine` takes
+A file without wanted bytes is deleted; two neighbours whose wanted bytes fit into one file are combined. `garbage_collection` takes
 either through the same stations:
 
 | station | where | what has happened |

@@ -15,7 +15,7 @@ Nothing here waits for a disk. All that does is a **job**: taken from the engine
 back:
 
     job = engine.take_sync();   job.run();   engine.finish_sync(job)        one at a time; what gathers meanwhile is the next one's
-    job = engine.take_gc();     job.run();   engine.finish_gc(job)          one at a time, beside the others (see `combine`)
+    job = engine.take_gc();     job.run();   engine.finish_gc(job)          one at a time, beside the others (see `garbage_collection`)
     job = engine.read(ids);     job.run();   engine.finish_read(job)        any number
 
 A job touches what it was given and nothing else of the engine. After an OSError from `run` it may be run again; `StoreBroken`
@@ -30,29 +30,25 @@ What differs from RabbitMQ: a message wanted no more is dropped from a locked fi
 
 from __future__ import annotations
 
-import enum
 import os
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from . import store_recovery
-from .combine import CombineJob, DeleteJob, Move, StoreBroken, UnlinkJob
 from .disk import Disk
 from .file_summary import FileSummary
+from .garbage_collection import GarbageCollection, GcJob
 from .lease import Lease
 from .location_index import COMMIT_LEAST, Checkpoint, Entry, LocationIndex
-from .open_files import OpenFile, OpenFiles
+from .open_files import OpenFiles
 from .progress import NO_PROGRESS, Progress
 from .rdq_file import OVERHEAD
 from .read_job import Cold, ReadJob
 from .store_recovery import References, State
 from .sync_job import Part, SyncJob
 
-__all__ = ['FILE_LIMIT', 'GcJob', 'ReadJob', 'Report', 'StoreBroken', 'StoreEngine', 'SyncJob']
-
 FILE_LIMIT = 16 << 20
-GcJob = CombineJob | DeleteJob | UnlinkJob
 
 
 class Report(NamedTuple):
@@ -79,17 +75,6 @@ class _Waiting:
         self.message = message
 
 
-class _Gc(enum.Enum):
-    """The stations of `combine`."""
-
-    NONE = enum.auto()
-    PLANNED = enum.auto()
-    READY = enum.auto()
-    RUNNING = enum.auto()
-    APPLIED = enum.auto()
-    UNLINKABLE = enum.auto()
-
-
 class StoreEngine:
     """See the module. `recover` comes before anything else.
 
@@ -107,6 +92,7 @@ class StoreEngine:
         self._file_limit = file_limit
         self._boot_id = boot_id or store_recovery.this_boot()
         self._index: LocationIndex
+        self._garbage: GarbageCollection
         self._summary = FileSummary(file_limit)
         self._files = OpenFiles(disk, directory)
         self._lease = Lease(index_path + '.lock')
@@ -120,10 +106,6 @@ class StoreEngine:
         self._durable = Checkpoint(0, 0)
         self._syncing: SyncJob | None = None
         self._reports: dict[tuple[str, str], list[bytes]] = {}
-        self._gc = _Gc.NONE
-        self._gc_in_sync = _Gc.NONE  # the station that the commit under way will have seen
-        self._gc_job: GcJob | None = None
-        self._held: list[OpenFile] = []  # files that are being combined
         self._generation = 0
         self._is_open = False
         self.waiting_bytes = 0
@@ -148,6 +130,7 @@ class StoreEngine:
             store_recovery.erase(self._disk, self._directory, self._index_path)
         found = store_recovery.recover(self._disk, self._directory, self._index_path, self._boot_id, clients, references, progress)
         self._index, self._generation = found.locations, found.generation
+        self._garbage = GarbageCollection(self._disk, self._directory, self._lease, self._index, self._summary, self._files)
         self._is_open = True
         for number, row in sorted(found.rows.items()):
             self._summary.add(number, *row)
@@ -159,16 +142,12 @@ class StoreEngine:
 
     def close(self) -> None:
         """Write and sync what is left, and leave cleanly if no client was lost. No job may be under way."""
-        assert self._syncing is None and self._gc is not _Gc.RUNNING, 'a job is under way'
-        self._cancel_gc()
+        assert self._syncing is None and not self._garbage.is_running, 'a job is under way'
+        self._garbage.cancel()
         job = self._take_sync()  # in any case: a plan that was cancelled has left its intent
         job.run()
         self.finish_sync(job)
-        if self._gc is _Gc.UNLINKABLE:
-            unlink = self.take_gc()
-            assert isinstance(unlink, UnlinkJob)
-            unlink.run()
-            self.finish_gc(unlink)
+        self._garbage.unlink()
         self._is_open = False
         self._files.close()
         self._index.close(is_clean=True)
@@ -380,7 +359,7 @@ class StoreEngine:
     @property
     def is_urgent(self) -> bool:
         """Whether a sync should be taken: messages wait, garbage collection needs a commit, or much has changed."""
-        return bool(self._waiting) or self._gc in (_Gc.PLANNED, _Gc.APPLIED) or self._index.changes >= COMMIT_LEAST
+        return bool(self._waiting) or self._garbage.wants_sync or self._index.changes >= COMMIT_LEAST
 
     def take_sync(self, everything: bool = False) -> SyncJob | None:
         """What is urgent, or `everything` that changed; None if that is nothing, or one is under way."""
@@ -408,8 +387,7 @@ class StoreEngine:
         self._waiting = {}
         self.waiting_bytes = 0
         self._told_now, self._told_next = self._told_next, {}
-        self._gc_in_sync = self._gc
-        changes = self._index.freeze(self._summary.take_changed(), self._intents(), self._end())
+        changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
         self._syncing = SyncJob(self._lease, self._disk, self._directory, self._index, parts, changes, self._is_durable)
         return self._syncing
 
@@ -428,116 +406,21 @@ class StoreEngine:
             if ids:
                 self._report(client, 'written', ids)
         self._told_now = {}
-        if self._gc is self._gc_in_sync:
-            self._gc = {_Gc.PLANNED: _Gc.READY, _Gc.APPLIED: _Gc.UNLINKABLE}.get(self._gc, self._gc)
+        self._garbage.synced()
 
     # -- garbage
 
     def take_gc(self) -> GcJob | None:
         """The next piece of work against garbage; None if there is none, or it waits for a sync (which is urgent then)."""
-        if self._gc is _Gc.NONE:
-            self._plan_gc()
-        if self._gc is _Gc.UNLINKABLE and self._gc_job is not None:
-            unlinked = self._gc_job.files[1:] if isinstance(self._gc_job, CombineJob) else self._gc_job.files
-            self._gc_job = UnlinkJob(self._lease, self._disk, self._directory, unlinked)
-        elif self._gc is not _Gc.READY:
-            return None
-        elif isinstance(self._gc_job, CombineJob):
-            # The job may replace a file before the index says so: until then messages are read from what is open now.
-            self._held = [self._files.hold(file) for file in self._gc_job.files]
-        self._gc = _Gc.RUNNING
-        return self._gc_job
-
-    def _plan_gc(self) -> None:
-        emptied = self._summary.take_emptied()
-        if emptied:
-            self._gc_job = DeleteJob(self._lease, self._index, emptied)
-        else:
-            pair = self._summary.combinable()
-            if pair is None:
-                return
-            self._gc_job = CombineJob(self._lease, self._disk, self._directory, self._index, *pair)
-        for file in self._gc_job.files:
-            self._summary.rows[file].locked = True
-        self._gc = _Gc.PLANNED
+        return self._garbage.take()
 
     def finish_gc(self, job: GcJob) -> None:
         """The job was run: messages are where it put them."""
-        assert job is self._gc_job and self._gc is _Gc.RUNNING
-        if isinstance(job, UnlinkJob):
-            self._gc, self._gc_job = _Gc.NONE, None
-            return
-        for file in job.files:
-            self._files.forget(file)
-            self._index.empty(file)
-        self._release_held()
-        if isinstance(job, CombineJob):
-            self._apply_combined(job)
-        else:
-            for move in job.moves:
-                self._apply(move, None)
-            for file in job.files:
-                assert not self._summary.rows[file].valid_total_size, 'something in a file that is to be deleted is wanted'
-                self._summary.remove(file)
-        self._gc = _Gc.APPLIED
-
-    def _apply_combined(self, job: CombineJob) -> None:
-        older, younger = job.files
-        rows = self._summary.rows
-        damaged = set(job.damaged)
-        valid = lost = 0
-        for move in job.moves:
-            wanted = self._apply(move, older)
-            if wanted and move.offset is None:
-                assert move.located.message_id in damaged, 'a wanted message was not copied'
-                self.damaged.append(move.located.message_id)
-                lost += wanted
-            else:
-                valid += wanted
-        assert valid + lost == rows[older].valid_total_size + rows[younger].valid_total_size, 'a wanted message has no new place'
-        self._summary.resize(older, valid, job.file_size)
-        self._summary.remove(younger)
-        self._summary.unlock(older)
-
-    def _apply(self, move: Move, file: int | None) -> int:
-        """Locate a message anew, or drop it, if it still is where the job found it; returns how many wanted bytes that concerns."""
-        (message_id, was), offset = move
-        now = self._index.get(message_id)
-        if now is None or (now.file, now.offset) != (was.file, was.offset):
-            return 0
-        if offset is None or file is None:
-            self._index.drop(message_id)
-        else:
-            self._index.place(message_id, now._replace(file=file, offset=offset))
-        return now.total_size if now.ref_count else 0
+        self.damaged += self._garbage.finish(job)
 
     def fail_gc(self, job: GcJob) -> None:
-        """`job.run` raised OSError: leave the files as they are. The same files may be tried again."""
-        assert job is self._gc_job and self._gc is _Gc.RUNNING
-        if isinstance(job, UnlinkJob):
-            self._gc = _Gc.UNLINKABLE
-        else:
-            self._release_held()
-            self._gc = _Gc.READY
-            self._cancel_gc()
-
-    def _release_held(self) -> None:
-        for held in self._held:
-            self._files.release(held)
-        self._held = []
-
-    def _intents(self) -> list[tuple[int, ...]]:
-        """Groups of files that a crash now would leave in a state that the index does not tell."""
-        if self._gc in (_Gc.PLANNED, _Gc.READY, _Gc.RUNNING) and isinstance(self._gc_job, CombineJob | DeleteJob):
-            return [self._gc_job.files]
-        return []
-
-    def _cancel_gc(self) -> None:
-        """Forget a plan; its intent goes with the next commit."""
-        if self._gc in (_Gc.PLANNED, _Gc.READY) and self._gc_job is not None:
-            for file in self._gc_job.files:
-                self._summary.unlock(file)
-            self._gc, self._gc_job = _Gc.NONE, None
+        """`job.run` raised OSError: the files stay as they are. The same files may be tried again."""
+        self._garbage.fail(job)
 
     # -- for whoever looks from outside
 

@@ -9,10 +9,11 @@ from random import Random
 
 import pytest
 
+from warren.store.combine import StoreBroken
 from warren.store.disk import RealDisk
 from warren.store.faulty_disk import Crash, FaultyDisk
 from warren.store.location_index import LocationIndex
-from warren.store.store_engine import Report, StoreBroken, StoreEngine
+from warren.store.store_engine import Report, StoreEngine
 from warren.store.store_recovery import read_state
 
 
