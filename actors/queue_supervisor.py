@@ -120,6 +120,8 @@ class QueueSupervisor(Process):
         row = supervised.row
         address = self._create(supervised)
         supervised.row = replace(supervised.row, state="running")
+        if self.storage is not None:
+            self.send(self.storage.persistent, ("doubt",))  # it takes its references anew, and some may be counted already
         try:
             await self._begin(supervised)
         except ProcessDown as down:

@@ -99,8 +99,6 @@ class VhostSupervisor(Process):
             await self.ask(persistent, ("start", StoreSettings(
                 PERSISTENT, disk, self.path, context.alarms, references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
                 file_limit=context.limits.store, boot_id=context.boot_id, progress=progress)))
-            if lost:
-                self.send(persistent, ("doubt",))   # what journal and segments both name is counted twice
         opened, messages = await self.ask(self.queues, ("open", wanted))
         progress.leave()
         seconds = self.now() - began

@@ -124,7 +124,7 @@ class Mishaps:
         base = self.node.base
         if base is None or not self.node.is_up or self.is_vhost_down or self.is_ending or any(self._is_low.values()):
             return False
-        if not world.is_quiet():
+        if not world.is_quiet() or not self._all_is_up():
             return False
         invariants.check_at_rest(base)
         clients = self.schedule.clients.values()

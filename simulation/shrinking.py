@@ -107,8 +107,10 @@ def _simpler(action: Action) -> Iterator[Action]:
     for key, plain in _PLAIN_VALUES.items():
         if values.get(key, plain) != plain:
             yield Action(action.who, action.channel, action.what, {**values, key: plain}, action.then)
-    if action.number("count") > 3:
-        yield Action(action.who, action.channel, action.what, {**values, "count": action.number("count") * 2 // 3}, action.then)
+    less = [("which", 1)] * (action.number("which") > 1)
+    less += [("count", count) for count in (action.number("count") * 2 // 3, action.number("count") - 1) if count > 1]
+    for key, value in less:
+        yield Action(action.who, action.channel, action.what, {**values, key: value}, action.then)
     if action.who == "machine" and action.what == "crash" and action.number("after"):
         yield Action(action.who, action.channel, action.what, {**values, "after": 0}, action.then)
     if action.then > 1:
