@@ -1,12 +1,11 @@
-"""What a queue of a node with a data directory has to do with the disk: its backing queue, whom it writes to, and the jobs that wait for the disk.
+"""What a queue of a node with a data directory has to do with the disk: its backing queue, whom it writes to, and how much it keeps in memory.
 
-A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: they are
-written (`take_flush`) and read (`prepare`) in another thread, one job of each kind at a time. Without credit from the journal or a store the queue grants none to its channels.
+A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: `folding`
+writes and `loading` reads them, each one job at a time in another thread. Without credit from the journal or a store the queue grants none to its channels.
 """
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,16 +17,16 @@ from ...store.disk import Disk
 from ...store.journal import Replayed
 from ...store.log_writer import LogWriter
 from ...store.message_ids import StoredSpan
-from ...store.placement import EMBED_BELOW, Wanted
+from ...store.placement import EMBED_BELOW
 from ...store.priority_queue import PriorityQueue
 from ...store.queue_index import QueueIndex
-from ...store.segment_jobs import Flush
 from ...store.store_client import Sent, StoreClient
-from ...store.variable_queue import Load, VariableQueue
+from ...store.variable_queue import VariableQueue
 from ...store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
-from ..disk_trouble import DiskTrouble
 from ..journal import CREDIT as JOURNAL_CREDIT
 from ..message_store import CREDIT as STORE_CREDIT
+from .folding import Folding
+from .loading import Loading
 
 if TYPE_CHECKING:
     from .process import Queue
@@ -64,9 +63,8 @@ class Durability:
     """See the module."""
 
     __slots__ = (
-        "_direct", "_direct_safe", "_durable", "_flush_waiters", "_has_report_timer", "_is_alone", "_is_flushing", "_is_loading", "_is_paging", "_is_terminating",
-        "_is_transient_registered", "_journal", "_journaled", "_load_waiters", "_persistent", "_recover", "_replayed", "_retry_waiters", "_sync_waiters", "_target",
-        "_transient", "_trouble", "client", "levels", "number", "queue", "storage",
+        "_direct", "_direct_safe", "_durable", "_has_report_timer", "_is_alone", "_is_paging", "_is_transient_registered", "_journal", "_journaled", "_persistent", "_recover",
+        "_replayed", "_sync_waiters", "_target", "_transient", "client", "folding", "levels", "loading", "number", "queue", "storage",
     )
 
     def __init__(self, queue: Queue, storage: VhostStorage) -> None:
@@ -75,21 +73,19 @@ class Durability:
         self.number = queue_number(queue.queue_id)
         self.client = f"{self.number:x}"
         self.levels: dict[int, VariableQueue] = {}
+        self.folding = Folding(queue, self.levels)
+        self.loading = Loading(queue, storage, self.send)
         self._journal = LogWriter()
         self._persistent = StoreClient()
         self._transient = StoreClient()
         self._durable = queue.row.durable
         self._is_transient_registered = False
         self._replayed: dict[int, Replayed] = {}
-        self._trouble = DiskTrouble(queue, queue.context.alarms, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", "flush")
-        self._is_flushing = self._is_loading = self._is_terminating = self._is_alone = False
-        self._flush_waiters: list[Any] = []
-        self._retry_waiters: list[Any] = []
+        self._is_alone = False
         self._sync_waiters: list[tuple[int, Any]] = []
         self._journaled = 0                     # everything up to this position is on disk
         self._has_report_timer = self._is_paging = False
         self._target = INFINITE                 # seconds of its traffic that may be in memory
-        self._load_waiters: list[Any] = []
         credit = queue.credit
         credit.relate("journal", JOURNAL_CREDIT, "journal")
         credit.relate("segments", JOURNAL_CREDIT, "segments")
@@ -109,7 +105,7 @@ class Durability:
         """The first half of recovering: by number, which messages need a body from the persistent store."""
         queue, storage = self.queue, self.storage
         self._is_alone = recovery.is_alone
-        self._is_flushing = True    # until it is open: the journal may want to fold as soon as it has answered
+        self.folding.is_under_way = True    # until it is open: the journal may want to fold as soon as it has answered
         self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
         self._recover: dict[int, Recover | dict[str, Any]] = {}
         levels = (recovery.terms or {}).get("levels")
@@ -147,7 +143,7 @@ class Durability:
             await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
-        self._flushes_done()
+        self.folding.done()
         return self._opened()
 
     def _opened(self) -> BackingQueue:
@@ -189,9 +185,8 @@ class Durability:
         for level in self.levels.values():
             if level.sub_queues.lost:
                 self._say_lost(level)
-            if (level.wants_flush or level.wants_removal or level.take_release() is not None) and not self._is_flushing:
-                self._is_flushing = True
-                self.queue.spawn(self._flush())
+            if (level.wants_flush or level.wants_removal or level.take_release() is not None) and not self.folding.is_under_way:
+                self.folding.begin()
             if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
                 self._is_paging = True
                 self.queue.send(self.queue.myAddress, ("go_on_paging",))
@@ -278,135 +273,6 @@ class Durability:
         for level in self.levels.values():
             level.durable(self._journaled, self._persistent.durable)
 
-    # -- reading ------------------------------------------------------------------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        """Have more of the head in memory; the queue has work again when it is."""
-        if self._is_loading:
-            return
-        load = self.queue.backing.prepare()
-        if load is None:
-            return
-        self._is_loading = True
-        self.queue.spawn(self._load(load))
-
-    async def _load(self, load: Load) -> None:
-        await self._run(load)
-        queue = self.queue
-        self._is_loading = False
-        queue.has_work = True
-        if queue.limit.drops_head:
-            queue.limit.drop_overflow()
-        waiters, self._load_waiters = self._load_waiters, []
-        for waiter in waiters:
-            queue.reply(waiter, None)
-
-    async def _run(self, load: Load) -> None:
-        queue, wanted = self.queue, load.wanted
-        self.send()     # what is asked for may just have been written
-        persistent = queue.ask(self.storage.persistent, ("read_many", wanted.persistent)) if wanted.persistent else None
-        transient = queue.ask(self.storage.transient, ("read_many", wanted.transient)) if wanted.transient else None
-        await queue.run_blocking(load.run)
-        load.queue.prepared(load, await persistent if persistent else [], await transient if transient else [])
-
-    async def bodies(self, wanted: Wanted) -> tuple[list[bytes | None], list[bytes | None]]:
-        """Those of the persistent and of the transient store; None for one that is not there any more."""
-        queue, storage = self.queue, self.storage
-        self.send()     # what is asked for may just have been written
-        persistent = queue.ask(storage.persistent, ("read_many", wanted.persistent)) if wanted.persistent else None
-        transient = queue.ask(storage.transient, ("read_many", wanted.transient)) if wanted.transient else None
-        return await persistent if persistent else [], await transient if transient else []
-
-    async def prepare_pending(self, tags: Sequence[int]) -> None:
-        """Return when `ackfold` of these can be called."""
-        while (load := self.queue.backing.prepare_pending(tags)) is not None:
-            await self._run(load)
-
-    async def available(self) -> None:
-        """Return when a message can be taken from the head, or there is none."""
-        queue = self.queue
-        while len(queue.backing) and not queue.backing.available(1):
-            self.prepare()
-            if self._is_loading:
-                await queue.ask(queue.myAddress, ("loaded",))
-
-    def wait_loaded(self, sender: Any) -> None:
-        if self._is_loading:
-            self._load_waiters.append(sender)
-        else:
-            self.queue.reply(sender, None)
-
-    # -- writing ------------------------------------------------------------------------------------------------------------------------------
-
-    async def fold(self) -> bool:
-        """Have everything in segments, synced."""
-        await self._quiet()
-        self._is_flushing = True
-        for level in list(self.levels.values()):
-            await self._release(level)
-            await self._write(level, level.take_flush(True))
-        self._flushes_done()
-        return True
-
-    async def _flush(self) -> None:
-        for level in list(self.levels.values()):
-            await self._release(level)
-            await self._write(level, level.take_flush() if level.wants_flush else level.take_removal())
-        self._flushes_done()
-
-    async def _release(self, level: VariableQueue) -> None:
-        """Let go of the bodies that were purged and are known to segments alone. One flush or release is under way at a time."""
-        while (release := level.take_release()) is not None:
-            try:
-                await self.queue.run_blocking(release.run)
-            except OSError as error:
-                log.warning("queue '%s' in vhost '%s': bodies of messages that were purged stay in the message store until the next start: %s",
-                            self.queue.row.name, self.queue.row.vhost, error)
-                release.is_damaged = True
-            level.released(release)
-
-    async def _write(self, level: VariableQueue, flush: Flush | None) -> None:
-        while flush is not None:
-            try:
-                await self.queue.run_blocking(flush.run)
-            except OSError as error:
-                if self._is_terminating:
-                    raise       # the node stops, and will not wait for room: the next start finds in the journal what is not here
-                if not self.queue.is_open:
-                    return      # it is being deleted, perhaps to make room
-                self._trouble.failed(error)
-                await self.queue.ask(self.queue.myAddress, ("try_again",))
-                continue
-            self._trouble.worked()
-            level.flushed(flush)
-            return
-
-    def _flushes_done(self) -> None:
-        self._is_flushing = False
-        waiters, self._flush_waiters = self._flush_waiters, []
-        for waiter in waiters:
-            self.queue.reply(waiter, None)
-
-    async def _quiet(self) -> None:
-        """Return when no flush is under way."""
-        while self._is_flushing:
-            await self.queue.ask(self.queue.myAddress, ("flushed",))
-
-    def wait_flushed(self, sender: Any) -> None:
-        if self._is_flushing:
-            self._flush_waiters.append(sender)
-        else:
-            self.queue.reply(sender, None)
-
-    def wait_retry(self, sender: Any) -> None:
-        """Answered when it is time to try again what the disk refused."""
-        self._retry_waiters.append(sender)
-
-    def try_again(self) -> None:
-        waiters, self._retry_waiters = self._retry_waiters, []
-        for waiter in waiters:
-            self.queue.reply(waiter, None)
-
     # -- memory -------------------------------------------------------------------------------------------------------------------------------
 
     def report(self) -> None:
@@ -431,35 +297,23 @@ class Durability:
     async def delete(self) -> None:
         """After `delete_and_terminate` of the backing queue."""
         queue, storage = self.queue, self.storage
-        if any(level.take_release() is not None for level in self.levels.values()):
-            await self._quiet()
-            self._is_flushing = True
-            for level in self.levels.values():
-                await self._release(level)
-            self._flushes_done()
+        await self.folding.release()
         self.send()
         if self._durable:
             queue.send(storage.journal, ("forget", self.number))
             queue.send(storage.persistent, ("forget", self.client))
         if self._is_transient_registered:
             queue.send(storage.transient, ("forget", self.client))
-        await self._quiet()
+        await self.folding.quiet()
         await queue.run_blocking(_delete_files, list(self.levels.values()))
 
     async def terminate(self) -> dict[str, Any] | None:
         """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node, or that is to be looked through then."""
         queue = self.queue
-        self._is_terminating = True
-        await self._quiet()
+        await self.folding.stop()
         if not self._durable:
             return None
-        self._is_flushing = True    # nobody folds but this: publishes that came last may want it, and so may the journal
-        for level in list(self.levels.values()):
-            await self._release(level)
-            flush = level.take_flush(True)
-            if flush is not None:
-                await queue.run_blocking(flush.run)
-                level.flushed(flush)
+        await self.folding.fold_last()
         terms: dict[str, Any] = queue.backing.terminate()   # there is nothing left to write
         self.send()
         queue.send(self.storage.journal, ("detach", self.number))

@@ -211,7 +211,7 @@ class Queue(Process):
         elif payload == "report":
             self._disk.report()
         elif payload == "flush":
-            self._disk.try_again()
+            self._disk.folding.try_again()
         elif payload == "lease" and not self.ending and self.lease.timer_fired():
             self.spawn(self.end("expired"))
 
@@ -225,7 +225,7 @@ class Queue(Process):
     def prepare(self) -> None:
         """Have more of the head read from the disk; there is work again when it was."""
         if self.durability is not None:
-            self.durability.prepare()
+            self.durability.loading.prepare()
 
     def on_batch_lost(self, sender: Any, by: str) -> None:
         raise BatchLost(f"{by} did not get what {queue_phrase(self.row.vhost, self.row.name)} sent it")
@@ -240,19 +240,19 @@ class Queue(Process):
 
     async def on_fold(self, sender: Any) -> bool:
         """For the journal: have everything in segments, and these synced."""
-        return await self._disk.fold()
+        return await self._disk.folding.fold()
 
     def on_synced(self, sender: Any, position: int) -> None:
         self._disk.wait_synced(sender, position)
 
     def on_loaded(self, sender: Any) -> None:
-        self._disk.wait_loaded(sender)
+        self._disk.loading.wait_done(sender)
 
     def on_flushed(self, sender: Any) -> None:
-        self._disk.wait_flushed(sender)
+        self._disk.folding.wait_done(sender)
 
     def on_try_again(self, sender: Any) -> None:
-        self._disk.wait_retry(sender)
+        self._disk.folding.wait_retry(sender)
 
     def on_go_on_paging(self, sender: Any) -> None:
         self._disk.go_on_paging()
@@ -381,7 +381,7 @@ class Queue(Process):
     async def _get_from_disk(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
         answer = None
         while answer is None:
-            await self._disk.available()
+            await self._disk.loading.available()
             answer = self._get(channel_id, address, no_ack)
         return answer
 
@@ -436,7 +436,7 @@ class Queue(Process):
             self._rejected(tags)
 
     async def _reject_from_disk(self, tags: Sequence[int]) -> None:
-        await self._disk.prepare_pending(tags)
+        await self._disk.loading.prepare_pending(tags)
         self._rejected(tags)
         self._late_rejects -= 1
         self._answer_holder()

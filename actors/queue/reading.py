@@ -74,7 +74,7 @@ class Reading:
                 raise AmqpError(ACCESS_REFUSED, f"{phrase} in exclusive use")
             await self._ack_to(backing, wanted.ack_to, phrase)
         if queue.durability is not None:
-            await queue.durability.available()      # what is on disk does not tell its lowest number
+            await queue.durability.loading.available()      # what is on disk does not tell its lowest number
             if backing.kept_numbers() != backing.numbers():
                 await queue.durability.synced()
             self._check_is_there()
@@ -116,7 +116,7 @@ class Reading:
             if backing.drop_to(number, ACKED_A_TURN):
                 await queue.ask(queue.myAddress, ("next_turn",))
             elif queue.durability is not None and lowest == backing.numbers().start:
-                await queue.durability.available()
+                await queue.durability.loading.available()
             self._check_is_there()
 
     # -- giving -------------------------------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Reading:
         if not portion.is_complete:
             durability = self.queue.durability
             assert durability is not None, "bodies are in memory, or there is a store"
-            portion.complete(*await durability.bodies(portion.wanted))
+            portion.complete(*await durability.loading.bodies(portion.wanted))
         reader.is_loading = False
         self._take_in(reader, portion)
 

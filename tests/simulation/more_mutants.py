@@ -11,8 +11,8 @@ from warren.actors.connection.heartbeats import HeartbeatMonitor
 from warren.actors.metadata import Metadata
 from warren.actors.queue.consumers import Consumers
 from warren.actors.queue.dead_letters import DeadLetterer
-from warren.actors.queue.durability import Durability
 from warren.actors.queue.expiry import MessageExpiry
+from warren.actors.queue.folding import Folding
 from warren.actors.queue.process import Queue
 from warren.store.combine import CombineJob
 from warren.store.run import PendingRuns, RunQueue
@@ -85,10 +85,10 @@ def body_misplaced_in_garbage_collection() -> Iterator[None]:
 def folded_before_it_is_written() -> Iterator[None]:
     """A queue says that all it had in the journal is in its segments, before it is."""
 
-    async def fold(self: Durability) -> bool:
+    async def fold(self: Folding) -> bool:
         return True
 
-    with mock.patch.object(Durability, "fold", fold):
+    with mock.patch.object(Folding, "fold", fold):
         yield
 
 
