@@ -201,7 +201,7 @@ class TestOrder:
         node.meta.bind("q", "x")
         disk.hold()
         self.first = Background(node.meta.exchange, "first", durable=True)
-        eventually(lambda: node.metadata.commits._in_flight is not None)
+        eventually(lambda: node.metadata.durable.commits._in_flight is not None)
         yield node
         disk.release()
         self.first.result()
@@ -242,7 +242,7 @@ class TestOrder:
         calls = [Background(held.meta.queue, f"q{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.exchange, f"x{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.bind, "q", "x", key=f"{number}") for number in range(20)]
-        while len(held.metadata.commits._waiting) < 60:
+        while len(held.metadata.durable.commits._waiting) < 60:
             self.seen(held)
         disk.release()
         for call in calls:
@@ -282,7 +282,7 @@ class TestOrder:
     @pytest.mark.parametrize("gone", ["q", "x"])
     def test_a_binding_whose_end_goes_before_its_commit_is_refused(self, held, disk, data_dir, tmp_path, gone):
         binding = Background(held.meta.bind, "q", "x", key="other")
-        while not held.metadata.commits._waiting:
+        while not held.metadata.durable.commits._waiting:
             self.seen(held)
         going = Background(held.meta.delete, "q") if gone == "q" else Background(held.meta.delete_exchange, "x")
         while held.routing.queue(V, "q") and held.routing.exchange(V, "x"):
@@ -292,11 +292,11 @@ class TestOrder:
             binding.result()
         going.result()
         held.meta.ask("write", ())
-        assert held.metadata.store.load()["bindings"] == []
+        assert held.metadata.durable.store.load()["bindings"] == []
 
     def test_a_binding_whose_queue_became_transient_meanwhile(self, held, disk):
         binding = Background(held.meta.bind, "q", "x", key="other")
-        while not held.metadata.commits._waiting:
+        while not held.metadata.durable.commits._waiting:
             self.seen(held)
         going = Background(held.meta.delete, "q")
         while held.routing.queue(V, "q"):
@@ -309,7 +309,7 @@ class TestOrder:
         except AmqpError:
             held.meta.bind("q", "x", key="other")
         held.meta.ask("write", ())
-        assert held.routing.route(V, "x", ("other",)) and held.metadata.store.load()["bindings"] == []
+        assert held.routing.route(V, "x", ("other",)) and held.metadata.durable.store.load()["bindings"] == []
 
 
 class TestDiskErrors:
@@ -348,30 +348,30 @@ class TestDiskErrors:
         assert full.routing.queue(V, "q") is None and full.routing.exchange(V, "x") is None
         disk.is_full = False
         full.meta.ask("write", ())
-        assert full.metadata.store.load() == {"vhosts": [((V,), {})], "exchanges": [], "queues": [], "bindings": []}
+        assert full.metadata.durable.store.load() == {"vhosts": [((V,), {})], "exchanges": [], "queues": [], "bindings": []}
 
     def test_a_declaration_after_a_removal_that_fails_stands(self, full, disk, eventually):
         """What a failed commit owes goes ahead of what was asked for later."""
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.commits._written)
+        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.durable.commits._written)
         declaration = Background(full.meta.exchange, "x", durable=True)
         absent = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.metadata.commits._changes)
+        eventually(lambda: full.metadata.durable.commits._changes)
         assert not absent.is_done()
         disk.faults = ["lost"]
         disk.release()
         refused(removal.result)
         declaration.result()
-        assert [row.key for row in full.metadata.store.load()["exchanges"]] == [(V, "x")]
+        assert [row.key for row in full.metadata.durable.store.load()["exchanges"]] == [(V, "x")]
         assert full.routing.exchange(V, "x") is not None
 
     def test_removals_of_what_is_being_removed_wait_for_it(self, full, disk, eventually):
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.metadata.commits._written)
+        eventually(lambda: full.metadata.durable.commits._written)
         again = Background(full.meta.delete_exchange, "x"), Background(full.meta.unbind, "q", "x")
         full.meta.exchange("t")
         assert not any(call.is_done() for call in again)
@@ -382,16 +382,16 @@ class TestDiskErrors:
     def test_a_full_disk_is_not_hammered(self, full, disk, eventually):
         before = len(disk.commits)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
-        eventually(lambda: full.metadata.commits.is_failing)
+        eventually(lambda: full.metadata.durable.commits.is_failing)
         time.sleep(0.1)
         assert len(disk.commits) == before + 1
 
     def test_what_is_owed_is_tried_again_though_nobody_asks(self, full, disk, eventually, monkeypatch):
-        monkeypatch.setattr("warren.actors.group_commit.RETRY_SECONDS", 0.02)
+        monkeypatch.setattr("warren.actors.metadata.group_commit.RETRY_SECONDS", 0.02)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
         disk.is_full = False
-        eventually(lambda: not full.metadata.store.load()["queues"])
+        eventually(lambda: not full.metadata.durable.store.load()["queues"])
 
     def test_what_is_transient_goes_on(self, full):
         refused(full.meta.exchange, "y", durable=True)
@@ -407,13 +407,13 @@ class TestDiskErrors:
     def test_a_commit_that_failed_and_is_on_the_disk_is_taken_back(self, node, disk):
         disk.faults = ["landed"]
         refused(node.meta.queue, "q", durable=True)
-        assert node.metadata.store.load()["queues"]
+        assert node.metadata.durable.store.load()["queues"]
         node.meta.exchange("x", durable=True)
-        assert node.metadata.store.load()["queues"] == []
+        assert node.metadata.durable.store.load()["queues"] == []
         disk.faults = ["lost"]
         refused(node.meta.queue, "q", durable=True)
         row, created = node.meta.queue("q", durable=True)
-        assert created and node.metadata.store.load()["queues"][0].fields["queue_id"] == row.queue_id
+        assert created and node.metadata.durable.store.load()["queues"][0].fields["queue_id"] == row.queue_id
 
 
 NAMES = ("a", "b", "c")
@@ -467,7 +467,7 @@ class TestRecovery:
             node.meta.queue("q", durable=True)
             node.meta.bind("q", "amq.direct")
             before = node.durable()
-            row = node.metadata.store.load()["queues"][0]
+            row = node.metadata.durable.store.load()["queues"][0]
             arguments = row.fields["arguments"]
             stale = [
                 Change("bindings", (V, "amq.direct", "queue", "gone", "k", arguments), {}),
@@ -475,11 +475,11 @@ class TestRecovery:
                 Change("queues", ("no vhost", "q"), row.fields),
                 Change("exchanges", ("no vhost", "x"), {"type": "fanout", "auto_delete": False, "internal": False, "arguments": arguments}),
             ]
-            node.metadata.store.apply(stale)
+            node.metadata.durable.store.apply(stale)
         with DurableNode(data_dir) as node:
             assert node.durable() == before
             node.meta.ask("write", ())
-            assert {name: len(rows) for name, rows in node.metadata.store.load().items()} == {"vhosts": 1, "exchanges": 0, "queues": 1, "bindings": 1}
+            assert {name: len(rows) for name, rows in node.metadata.durable.store.load().items()} == {"vhosts": 1, "exchanges": 0, "queues": 1, "bindings": 1}
 
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):
         """AB-171."""

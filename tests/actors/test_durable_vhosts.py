@@ -56,7 +56,7 @@ def test_a_deleted_vhost_leaves_no_row(tmp_path):
         fill(node, T)
         node.ask_node("delete_vhost", T)
         assert node.durable() == before
-        assert node.metadata.exclusive == {"c": {("/", "mine"): None}}
+        assert node.metadata.queues.exclusive == {"c": {("/", "mine"): None}}
     tables = rows_on_disk(tmp_path)
     assert all("/" in key and T not in key for keys in tables.values() for key in keys)
     assert len(tables["queues"]) == 1
@@ -89,7 +89,7 @@ def test_declares_under_way_are_taken_back(tmp_path):
                 node.client.tell(node.metadata.myAddress, ("delete_vhost", T))
                 node.ask_node("create_vhost", T)
             node.ask_node("delete_vhost", T)
-        assert not node.metadata.turns
+        assert not node.metadata.turns._waiting
     tables = rows_on_disk(tmp_path)
     assert tables["vhosts"] == [("/",)]
     assert not tables["exchanges"] and not tables["queues"] and not tables["bindings"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..amqp.errors import AmqpError
-from ..runtime.process import Process
-from .resources import no_queue, queue_unavailable
-from .routing import QueueRow, RoutingTable
+from ...amqp.errors import AmqpError
+from ...runtime.process import Process
+from ..resources import no_queue, queue_unavailable
+from ..routing import QueueRow, RoutingTable
 
 
 class RestartWaits:

@@ -15,11 +15,11 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ..amqp.constants import INTERNAL_ERROR
-from ..amqp.errors import AmqpError
-from ..runtime.process import Process
-from ..store.metadata_store import Change, MetadataStore, MetadataWriteError
-from .durable_rows import removal
+from ...amqp.constants import INTERNAL_ERROR
+from ...amqp.errors import AmqpError
+from ...runtime.process import Process
+from ...store.metadata_store import Change, MetadataStore, MetadataWriteError
+from ..durable_rows import removal
 
 log = logging.getLogger("warren.metadata")
 

@@ -1,0 +1,5 @@
+"""The process that alone writes the routing table."""
+
+from .process import Metadata
+
+__all__ = ["Metadata"]
