@@ -13,7 +13,7 @@ from warren.actors.channel.confirms import Confirms
 from warren.actors.channel.process import Channel
 from warren.actors.channel.subscriptions import Subscriptions
 from warren.actors.channel.unacked import Unacked, UnackedRun
-from warren.actors.metadata import Metadata
+from warren.actors.metadata.durable_tables import DurableTables
 from warren.actors.queue.consumers import Consumer
 from warren.actors.queue.process import Queue
 from warren.runtime.credit import CreditFlow
@@ -185,7 +185,7 @@ def binding_before_its_commit() -> Iterator[None]:
     """A binding is put into the table, and answered for, before it is on the disk."""
 
     def make(original: Any) -> Any:
-        async def write(self: Metadata, *changes: Any) -> None:
+        async def write(self: DurableTables, *changes: Any) -> None:
             if changes and self.commits is not None and all(change.table == "bindings" and change.fields is not None for change in changes):
                 self.commits.note(changes)
             else:
@@ -193,7 +193,7 @@ def binding_before_its_commit() -> Iterator[None]:
 
         return write
 
-    with replaced(Metadata, "_write", make):
+    with replaced(DurableTables, "write", make):
         yield
 
 
