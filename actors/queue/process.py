@@ -1,8 +1,8 @@
 """`Queue`: the process of one queue (AB sections 9, 11 and 12; queue-and-store section 3.3).
 
 It owns AMQP's semantics; its backing queue owns the messages. `Intake` takes publishes in, `Dispatch` gives messages out, `MessageExpiry` and `LengthLimit` take them off the head,
-`DeadLetterer` sends the dead on, and this file is the queue's life, its consumers and their settlements. What arrives in one wake-up is handled message by message, and what must
-leave (deliveries, confirms, requests for slots) is gathered and sent in `after_batch`.
+`DeadLetterer` sends the dead on, `Rejection` brings it what was rejected, `Ending` is the end of it all, and this file is the queue's life, its consumers and their settlements.
+What arrives in one wake-up is handled message by message, and what must leave (deliveries, confirms, requests for slots) is gathered and sent in `after_batch`.
 
 The way of a publish: an empty queue with a consumer that can take it hands it over at once (it never enters the backing queue's lists); otherwise it is
 enqueued, the length limits and the expiry of the head are applied, and `after_batch` delivers from the head while somebody can take something.
@@ -12,16 +12,13 @@ Limits: the queue knows nothing of sockets, delivery tags or channel numbers; th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...runtime.credit import CreditFlow
-from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ...store.backing_queue import BackingQueue
-from ...store.message import Message
 from ...store.message_ids import StoredSpan
 from ..arguments import QueueSettings, queue_settings
 from ..context import NodeContext
@@ -35,19 +32,22 @@ from .consumers import ChannelRecord, Consumer, Consumers
 from .dead_letters import DeadLetterer
 from .dispatch import Dispatch
 from .durability import Durability, Recovery, VhostStorage
-from .expiry import Lease, MessageExpiry, collect
-from .head import head_message_timestamp
+from .ending import Ending
+from .expiry import Lease, MessageExpiry
 from .intake import Intake
 from .limits import LengthLimit
+from .listing import consumer_items, queue_items
 from .reading import Reading
+from .rejection import Rejection
 
 NOT_PENDING = object()
 
 
 class Queue(Process):
     __slots__ = (
-        "_holder", "_late_rejects", "backing", "channels", "consumers", "context", "credit", "dead_letterer", "decorators", "dispatch", "durability", "ending",
-        "expiry", "had_consumer", "has_work", "intake", "is_held", "is_open", "lease", "limit", "queue_id", "queue_mode", "reading", "row", "settings",
+        "backing", "channels", "consumers", "context", "credit", "dead_letterer", "decorators", "dispatch", "durability", "ending",
+        "expiry", "had_consumer", "has_work", "intake", "is_held", "is_open", "lease", "limit", "queue_id", "queue_mode", "reading", "rejection", "row",
+        "settings",
     )
 
     reply_errors = (AmqpError,)
@@ -56,14 +56,13 @@ class Queue(Process):
         super().__init__()
         self.channels: dict[str, ChannelRecord] = {}
         self.has_work = False               # a delivery may be possible
-        self.ending = False
         self.had_consumer = False
+        self.ending = Ending(self)
+        self.rejection = Rejection(self)
         self.decorators: tuple[QueueDecorator, ...] = ()
         self.durability: Durability | None = None       # on a node with a data directory
         self.is_open = False
         self.is_held = False                # the node stops: nothing leaves any more
-        self._holder: Any = None
-        self._late_rejects = 0              # that are read from the disk first
 
     def on_start(self, sender: Any, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None) -> Any:
         """Answered True; with a `recovery` by which persistent bodies are wanted, number -> `StoredSpan`s, and then it wants to hear `open` before all else."""
@@ -212,8 +211,8 @@ class Queue(Process):
             self._disk.report()
         elif payload == "flush":
             self._disk.folding.try_again()
-        elif payload == "lease" and not self.ending and self.lease.timer_fired():
-            self.spawn(self.end("expired"))
+        elif payload == "lease" and not self.ending.has_begun and self.lease.timer_fired():
+            self.spawn(self.ending.leave("expired"))
 
     # -- the disk -----------------------------------------------------------------------------------------------------------------------------
 
@@ -275,13 +274,7 @@ class Queue(Process):
     def on_hold(self, sender: Any) -> None:
         """The node stops: nothing leaves by itself any more. Answered True when all dead letters are on their way; only then may the queues they go to be told to end."""
         self.is_held = True
-        self._holder = sender
-        self._answer_holder()
-
-    def _answer_holder(self) -> None:
-        if self._holder is not None and not self._late_rejects:
-            self.reply(self._holder, True)
-            self._holder = None
+        self.rejection.answer_when_done(sender)
 
     async def on_terminate(self, sender: Any) -> dict[str, Any] | None:
         """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
@@ -368,8 +361,8 @@ class Queue(Process):
         if len(self.consumers) or not self.had_consumer:
             return
         self.lease.restart()
-        if self.row.auto_delete and not self.ending:
-            self.spawn(self.end("auto-delete"))
+        if self.row.auto_delete and not self.ending.has_begun:
+            self.spawn(self.ending.leave("auto-delete"))
 
     def on_get(self, sender: Any, channel_id: str, address: Any, no_ack: bool) -> Any:
         """`(delivery or None, ready messages left)`."""
@@ -422,39 +415,17 @@ class Queue(Process):
             elif outcome == "requeue":
                 self.backing.requeue(tags)
             else:
-                self._reject(tags)
+                self.rejection.reject(tags)
         if outcome == "requeue" and self.limit.drops_head:
             self.limit.drop_overflow()      # AB-102
         if self.consumers.resume(record) or outcome == "requeue":
             self.has_work = True
 
-    def _reject(self, tags: Sequence[int]) -> None:
-        if self.dead_letterer.is_enabled and self.durability is not None and self.backing.prepare_pending(tags) is not None:
-            self._late_rejects += 1
-            self.spawn(self._reject_from_disk(tags))
-        else:
-            self._rejected(tags)
-
-    async def _reject_from_disk(self, tags: Sequence[int]) -> None:
-        await self._disk.loading.prepare_pending(tags)
-        self._rejected(tags)
-        self._late_rejects -= 1
-        self._answer_holder()
-
-    def _rejected(self, tags: Sequence[int]) -> None:
-        if self.dead_letterer.is_enabled:
-            messages: list[Message] = []
-            self.backing.ackfold(collect, messages, tags)
-            self.dead_letterer.publish("rejected", messages)
-        else:
-            self.dead_letterer.count("rejected", len(tags))
-        self.backing.ack(tags)
-
     # -- the queue itself ---------------------------------------------------------------------------------------------------------------------
 
     def _check_alive(self) -> None:
         self.intake.take_late()
-        if self.ending:
+        if self.ending.has_begun:
             raise no_queue(self.row.vhost, self.row.name)
 
     def on_counts(self, sender: Any) -> tuple[int, int]:
@@ -473,71 +444,10 @@ class Queue(Process):
 
     def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> Any:
         """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table. One that is ending answers by its end."""
-        return None if self.ending else self._delete_if(if_unused, if_empty)
-
-    async def _delete_if(self, if_unused: bool, if_empty: bool) -> int:
-        self.intake.take_late()
-        resource = queue_phrase(self.row.vhost, self.row.name)
-        if if_empty and len(self.backing):
-            raise AmqpError(406, f"{resource} not empty")
-        if if_unused and len(self.consumers):
-            raise AmqpError(406, f"{resource} in use")
-        count = len(self.backing)
-        await self._delete("deleted")
-        return count
-
-    async def end(self, reason: str) -> None:
-        """The queue's own end: out of the routing table first, so that nothing is routed to a process that is gone."""
-        if self.ending:
-            return
-        self.ending = True
-        await self.ask(self.context.metadata, ("queue_gone", self.row.vhost, self.row.name, self.queue_id))
-        await self._delete(reason)
-
-    async def _delete(self, reason: str) -> None:
-        self.ending = True
-        self.is_open = False
-        self.backing.delete_and_terminate()
-        if self.durability is not None:
-            if self.row.durable:
-                await self._leave_metadata()
-            await self.durability.delete()
-        # Channels hear of it through their monitors: they cancel their consumers and take what is unconfirmed as confirmed (AB-86).
-        self.stop(reason)
-
-    async def _leave_metadata(self) -> None:
-        """Return when the disk knows of no such queue: a crash leaves all of it, or files that belong to nobody, and no part (C-16, C-17)."""
-        metadata = self.context.metadata
-        # A full disk does not take it; deleting the messages may make room, and Metadata tells who asked.
-        with suppress(AmqpError, ProcessDown):
-            await self.ask(metadata, ("queue_gone", self.row.vhost, self.row.name, self.queue_id))
-            await self.ask(metadata, ("write", ()))
+        return None if self.ending.has_begun else self.ending.delete_if(if_unused, if_empty)
 
     def on_info(self, sender: Any) -> dict[str, Any]:
-        """rabbitmqctl's info items of this queue (AB-176)."""
-        backing, row = self.backing, self.row
-        ready, unacked = len(backing), sum(len(record.pending) for record in self.channels.values())
-        active = self.consumers.active
-        numbers = self.reading.numbers()
-        return {
-            "name": row.name, "vhost": row.vhost, "durable": row.durable, "auto_delete": row.auto_delete, "exclusive": row.exclusive_owner is not None,
-            "owner": row.exclusive_owner, "arguments": row.arguments, "type": row.type, "messages_ready": ready, "messages_unacknowledged": unacked,
-            "messages": ready + unacked, "consumers": len(self.consumers), "state": "flow" if self.credit.in_flow() else "running",
-            "message_bytes_ready": backing.ready_bytes, "message_bytes_unacknowledged": backing.unacked_bytes,
-            "message_bytes": backing.ready_bytes + backing.unacked_bytes,
-            "head_message_timestamp": head_message_timestamp(backing, chain.from_iterable(record.pending for record in self.channels.values())),
-            "queue_mode": self.queue_mode, "single_active_consumer_tag": active.tag if active else "", "unsent": sum(record.unsent for record in self.channels.values()),
-            "dead_lettered": dict(self.dead_letterer.counters), "readers": len(self.reading.readers),
-            "first_number": None if numbers is None else numbers.start, "next_number": None if numbers is None else numbers.stop,
-        }
+        return queue_items(self)
 
     def on_consumers_info(self, sender: Any) -> list[dict[str, Any]]:
-        single = self.consumers.single_active
-        return [{
-            "queue_name": self.row.name, "vhost": self.row.vhost, "channel": consumer.channel.channel_id, "consumer_tag": consumer.tag,
-            "ack_required": not consumer.no_ack, "exclusive": consumer.exclusive, "prefetch_count": consumer.prefetch, "priority": consumer.priority,
-            "active": not single or consumer is self.consumers.active,
-            "activity_status": "up" if not single else "single_active" if consumer is self.consumers.active else "waiting",
-            "arguments": consumer.arguments, "user": consumer.user,
-        } for consumer in self.consumers] + self.reading.info()
-
+        return consumer_items(self)

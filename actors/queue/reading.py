@@ -92,7 +92,7 @@ class Reading:
         return backing
 
     def _check_is_there(self) -> None:
-        if self.queue.ending:
+        if self.queue.ending.has_begun:
             raise no_queue(self.queue.row.vhost, self.queue.row.name)
 
     def _add(self, consumer: Consumer, wanted: NumberRange, bounds: _Given | None) -> None:
@@ -208,7 +208,7 @@ class Reading:
         """What the index must be asked for."""
         while job is not None:
             await self.queue.run_blocking(job.run)
-            if reader.number not in self.readers or self.queue.ending:
+            if reader.number not in self.readers or self.queue.ending.has_begun:
                 return
             job = backing.range_prepared(job, reader.position, last)
         await self._complete(reader, backing.take_range(reader.position, last))
