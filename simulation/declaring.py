@@ -56,7 +56,7 @@ def _bind(channel: Channel, queue: QueueBook) -> None:
     deleted, unbinds = queue.deleted, queue.unbinds
 
     def bound(method: Any, content: Content | None) -> None:
-        if queue.deleted == deleted and queue.unbinds == unbinds and not channel.is_leaving:
+        if queue.deleted == deleted and queue.unbinds == unbinds and not queue.unbinders and not channel.is_leaving:
             queue.is_bound = True
             channel.tell(f"hears that {queue.kind.name} is bound")
 
@@ -74,8 +74,8 @@ def _unbind(channel: Channel, queue: QueueBook) -> None:
     if queue.is_bound is not True or queue.kind.exclusive and queue.owner is not channel.client.connection:
         return
     channel.tell(f"unbinds {queue.kind.name}")
-    queue.unbind_begins()
-    channel.ask(methods.QueueUnbind(queue=queue.kind.name, exchange=EXCHANGE), methods.QueueUnbindOk, lambda method, content: None, queue)
+    queue.unbind_begins(channel)
+    channel.ask(methods.QueueUnbind(queue=queue.kind.name, exchange=EXCHANGE), methods.QueueUnbindOk, lambda method, content: queue.unbinders.discard(channel), queue)
 
 
 ACTIONS: dict[str, Callable[[Channel, QueueBook], None]] = {"purge": _purge, "delete": _delete, "bind": _bind, "unbind": _unbind}

@@ -34,6 +34,7 @@ class QueueBook:
         self.is_leaking = False
         self.is_touched = False  # something came in since the node was at rest
         self.purgers: set[Any] = set()  # channels whose purge is under way
+        self.unbinders: set[Any] = set()  # the same of those that unbind it
         self.deletes = 0  # under way
         self.declares = 0
         self.declared = 0  # how often
@@ -269,8 +270,9 @@ class QueueBook:
             self.exists = True
             self._exists_since = self.clock()
 
-    def unbind_begins(self) -> None:
+    def unbind_begins(self, channel: Any) -> None:
         self.is_bound = None
+        self.unbinders.add(channel)
         self.unbinds += 1
         for copy in self.copies.values():
             if copy.fate == SENT and copy.message.by_exchange:
@@ -362,6 +364,7 @@ class QueueBook:
         self.deletes = self.declares = self.unbinds = 0
         self.is_declared_amid = False
         self.purgers.clear()
+        self.unbinders.clear()
         self.consumers.clear()
         if not self.outlives:
             self._ended()
@@ -383,6 +386,7 @@ class QueueBook:
             self._loosened_at = now  # what came while its process was down is lost
         self.is_shaken = self.is_troubled = self.is_leaking = self.is_touched = False
         self.purgers = {channel for channel in self.purgers if not channel.is_leaving}
+        self.unbinders = {channel for channel in self.unbinders if not channel.is_leaving}
         if self._vanishes is not None:
             self._has_vanished(*self._vanishes)
         for copy in self.copies.values():
