@@ -89,7 +89,7 @@ class Node:
         self.stores[1].write_all()
         queue.invoke('journal', journal.write_all())
         if journal.closed_files:
-            queue.flush_index(True)
+            queue.folding.flush(True)
             journal.retire(journal.current)
             batch = journal.take_batch()
             assert batch is not None

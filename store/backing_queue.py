@@ -181,7 +181,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def prepare(self) -> Any:
-        """A job (`variable_queue.Load`) after which more are available, or None. See `variable_queue`; one at a time."""
+        """A job (`read_ahead.Load`) after which more are available, or None; one at a time."""
 
     @abstractmethod
     def prepare_pending(self, tags: Sequence[int]) -> Any:

@@ -14,12 +14,13 @@ from .run import PendingRuns
 from .sub_queues import SubQueues
 
 PAGING_QUOTA = 8000
+UNBOUNDED = 1 << 62
 IO_BATCH_SIZE = 4096
 """Positions are written out in no smaller numbers than this."""
 
 
 class Paging:
-    """See the module. `target` is in messages, or INFINITE; `is_due` when the last round had more to do."""
+    """See the module. `target` is in messages, or INFINITE; `mode` is what the queue is or is to become; `is_due` when the last round had more to do."""
 
     def __init__(self, sub_queues: SubQueues, pending: PendingRuns, place: Placement, rates: Rates, io_batch_size: int,
                  segment_entries: int) -> None:
@@ -31,7 +32,25 @@ class Paging:
         self._segment_entries = segment_entries
         self._previous = (0, 0)
         self.target = INFINITE
+        self.mode = 'default'
         self.is_due = False
+
+    def set_mode(self, mode: str) -> bool:
+        """`default` or `lazy`, to be got to in steps by an owner who reads ahead. True if the index is to be flushed: entries of what left memory wait there."""
+        self.mode = mode
+        if mode == 'lazy':
+            return self._convert()
+        if self._sub_queues.is_lazy:
+            self._sub_queues.become_default()  # if the disk must be read first, `read_ahead` goes on with it
+        return False
+
+    def _convert(self) -> bool:
+        """Go on becoming lazy."""
+        if self.mode != 'lazy' or self._sub_queues.is_lazy:
+            return False
+        is_done = self._sub_queues.become_lazy(PAGING_QUOTA if self._sub_queues.reads_ahead else UNBOUNDED)
+        self.is_due = self.is_due or not is_done
+        return True
 
     def set_duration(self, seconds: float) -> None:
         self.target = seconds if seconds == INFINITE else int(seconds * sum(self._rates.rates))
@@ -49,8 +68,13 @@ class Paging:
         """Pending messages whose bodies are in memory."""
         return sum(run.live for run in self._pending.runs if not run.kind & ABSENT)
 
-    def round(self) -> bool:
-        """One round; False if there is no target. The caller flushes the index: entries of what left memory wait there."""
+    def page(self) -> bool:
+        """A round, and a step towards being lazy. True if the index is to be flushed, as by `set_mode`."""
+        has_paged = self._round()
+        return self._convert() or has_paged
+
+    def _round(self) -> bool:
+        """False if there is no target."""
         self.is_due = False
         if self.target == INFINITE:
             return False
@@ -72,7 +96,7 @@ class Paging:
     def _permitted_betas(self) -> int:
         sub = self._sub_queues
         if not len(sub):
-            return 1 << 62
+            return UNBOUNDED
         target = int(self.target)
         if sub.is_lazy:
             return target

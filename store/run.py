@@ -109,6 +109,10 @@ class Run:
     def delivery(self) -> Delivery:
         return Delivery(self.origin, self.redelivered, range(self.first, self.first + len(self.contents)), self.contents[:])
 
+    def slot(self, index: int) -> Run:
+        """One slot by itself; its size is not told."""
+        return Run(self.first + index, [self.contents[index]], self.origin, self.expiry, self.redelivered, 0, 0, self.kind)
+
     def message(self, index: int) -> Message:
         return Message(self.first + index, self.contents[index], self.origin, self.expiry, self.redelivered)
 

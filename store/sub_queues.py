@@ -85,6 +85,10 @@ class SubQueues:
     def body_bytes(self) -> int:
         return self.q4.body_bytes + self.q3.body_bytes + self.delta.body_bytes + self.q2.body_bytes + self.q1.body_bytes
 
+    def runs_in_memory(self) -> Iterator[Run]:
+        """All but those of delta, from the head."""
+        return chain(self.q4.runs, self.q3.runs, self.q2.runs, self.q1.runs)
+
     @property
     def ram_count(self) -> int:
         """Messages whose bodies are in memory."""

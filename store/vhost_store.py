@@ -200,7 +200,7 @@ class VhostStore:
             return None
         stores = [(store, work) for store in (self.persistent, self.transient) if (work := store.take_work()) is not None]
         folds, self._fold = self._fold, 0
-        flushes = [(queue, flush) for queue in self._variable.values() if (flush := queue.take_flush(True)) is not None] if folds else []
+        flushes = [(queue, flush) for queue in self._variable.values() if (flush := queue.folding.take_flush(True)) is not None] if folds else []
         journal_batch = self.journal.take_batch()
         if not (stores or flushes or journal_batch or folds):
             return None
@@ -213,7 +213,7 @@ class VhostStore:
         for store, store_work in work.stores:
             store.done(store_work)
         for queue, flush in work.flushes:
-            queue.flushed(flush)
+            queue.folding.flushed(flush)
         if work.journal_batch is not None:
             self.journal.committed(work.journal_batch)
         for number, queue in self._variable.items():

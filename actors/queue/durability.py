@@ -185,7 +185,8 @@ class Durability:
         for level in self.levels.values():
             if level.sub_queues.lost:
                 self._say_lost(level)
-            if (level.wants_flush or level.wants_removal or level.take_release() is not None) and not self.folding.is_under_way:
+            work = level.folding
+            if (work.wants_flush or work.wants_removal or work.take_release() is not None) and not self.folding.is_under_way:
                 self.folding.begin()
             if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
                 self._is_paging = True
@@ -323,7 +324,7 @@ class Durability:
 
 def _delete_files(levels: list[VariableQueue]) -> None:
     for level in levels:
-        level.delete_files()
+        level.folding.delete_files()
 
 
 def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> set[int]:

@@ -41,7 +41,7 @@ class Folding:
     async def _flush(self) -> None:
         for level in list(self._levels.values()):
             await self._release(level)
-            await self._write(level, level.take_flush() if level.wants_flush else level.take_removal())
+            await self._write(level, level.folding.take_flush() if level.folding.wants_flush else level.folding.take_removal())
         self.done()
 
     async def fold(self) -> bool:
@@ -50,13 +50,13 @@ class Folding:
         self.is_under_way = True
         for level in list(self._levels.values()):
             await self._release(level)
-            await self._write(level, level.take_flush(True))
+            await self._write(level, level.folding.take_flush(True))
         self.done()
         return True
 
     async def release(self) -> None:
         """Let go of all that was purged."""
-        if any(level.take_release() is not None for level in self._levels.values()):
+        if any(level.folding.take_release() is not None for level in self._levels.values()):
             await self.quiet()
             self.is_under_way = True
             for level in self._levels.values():
@@ -65,14 +65,14 @@ class Folding:
 
     async def _release(self, level: VariableQueue) -> None:
         """Let go of the bodies that were purged and are known to segments alone."""
-        while (release := level.take_release()) is not None:
+        while (release := level.folding.take_release()) is not None:
             try:
                 await self._queue.run_blocking(release.run)
             except OSError as error:
                 log.warning("queue '%s' in vhost '%s': bodies of messages that were purged stay in the message store until the next start: %s",
                             self._queue.row.name, self._queue.row.vhost, error)
                 release.is_damaged = True
-            level.released(release)
+            level.folding.released(release)
 
     async def _write(self, level: VariableQueue, flush: Flush | None) -> None:
         while flush is not None:
@@ -87,7 +87,7 @@ class Folding:
                 await self._queue.ask(self._queue.myAddress, ("try_again",))
                 continue
             self._trouble.worked()
-            level.flushed(flush)
+            level.folding.flushed(flush)
             return
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Folding:
         self.is_under_way = True
         for level in list(self._levels.values()):
             await self._release(level)
-            flush = level.take_flush(True)
+            flush = level.folding.take_flush(True)
             if flush is not None:
                 await self._queue.run_blocking(flush.run)
-                level.flushed(flush)
+                level.folding.flushed(flush)

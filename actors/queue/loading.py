@@ -1,11 +1,11 @@
-"""What a queue has read from the disk before it needs it: the head, by jobs of its backing queue in another thread, and bodies from the message stores."""
+"""What a queue has read from the disk before it needs it: the head, by jobs of its backing queue (`read_ahead`) in another thread, and bodies from the message stores."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...store.placement import Wanted
-from ...store.variable_queue import Load
+from ...store.read_ahead import Load
 
 if TYPE_CHECKING:
     from .durability import VhostStorage
@@ -48,7 +48,7 @@ class Loading:
     async def _run(self, load: Load) -> None:
         persistent, transient = self._asked(load.wanted)
         await self._queue.run_blocking(load.run)
-        load.queue.prepared(load, await persistent if persistent else [], await transient if transient else [])
+        load.reader.prepared(load, await persistent if persistent else [], await transient if transient else [])
 
     async def bodies(self, wanted: Wanted) -> tuple[list[bytes | None], list[bytes | None]]:
         """Those of the persistent and of the transient store; None for one that is not there any more."""

@@ -59,18 +59,18 @@ def test_bq_queue_index_bounds_and_reads(node, is_flushed):
         return [number for run, _ in index.read(start, stop) for number in range(run.first, run.end)]
 
     node.publish(HALF)
-    node.queue.flush_index(is_flushed)
+    node.queue.folding.flush(is_flushed)
     assert index.bounds() == (0, SEGMENT)
     node.publish(SEGMENT)
-    node.queue.flush_index(is_flushed)
+    node.queue.folding.flush(is_flushed)
     assert index.bounds() == (0, 2 * SEGMENT)
     assert (numbers(0, SEGMENT), numbers(SEGMENT, 2 * SEGMENT)) == (list(range(SEGMENT)), list(range(SEGMENT, SEGMENT + HALF)))
     assert numbers(5, 9) == [5, 6, 7, 8]
     node.queue.ack(tags(node.queue.fetch(SEGMENT, True)))
-    node.queue.flush_index(is_flushed)
+    node.queue.folding.flush(is_flushed)
     assert index.bounds() == (SEGMENT, 2 * SEGMENT)
     drain(node.queue)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     assert (index.bounds(), files(node)) == ((0, 0), [])
 
 
@@ -90,10 +90,10 @@ def test_bq_queue_index_files_disappear(node, counts):
     """All acked and flushed: no bounds, no files; in the patterns of parts and whole segments."""
     for count in counts:
         node.publish(count)
-        node.queue.flush_index(True)
+        node.queue.folding.flush(True)
     assert len(files(node)) == -(-sum(counts) // SEGMENT)
     drain(node.queue)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     assert files(node) == []
     assert node.queue.fetch(1, True) == []
 
@@ -104,7 +104,7 @@ def test_bq_queue_index_journal_and_segment(node, flushes):
     node.publish(3)
     for step, act in enumerate((lambda: node.queue.fetch(2, True), lambda: node.queue.ack([0]), lambda: None)):
         if flushes >> step & 1:
-            node.queue.flush_index(True)
+            node.queue.folding.flush(True)
         act()
     node.sync()
     node.kill()
@@ -124,24 +124,24 @@ def test_bq_queue_index_props(node):
 def test_v2_delete_segment_file_completely_or_partially_acked(node, count):
     """A whole segment, or a part-filled one, all acked, is deleted by the next flush."""
     node.publish(count)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     assert files(node) == ['0.idx']
     drain(node.queue)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     assert files(node) == []
 
 
 def test_v2_delete_segment_file_partially_acked_with_holes(node):
     """The same with gaps, only after the last ack."""
     node.publish(HALF)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     taken = tags(node.queue.fetch(HALF, True))
     for gone in (taken[::2], taken[1:-1:2]):
         node.queue.ack(gone)
-        node.queue.flush_index(True)
+        node.queue.folding.flush(True)
         assert files(node) == ['0.idx']
     node.queue.ack(taken[-1:])
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     assert files(node) == []
 
 
@@ -276,7 +276,7 @@ def test_variable_queue_dropwhile_restart(node, is_flushed):
         node.publish(1000)
     node.queue.dropwhile(lambda expiry, size: True, 5)
     if is_flushed:
-        node.queue.flush_index(True)
+        node.queue.folding.flush(True)
     queue = restarted(node, node.stop())
     assert len(queue) == 9995
     assert drain(queue)[0] == list(range(5, 10_000))

@@ -285,7 +285,7 @@ class VariableMachine(QueueMachine):
         self.queue.invoke('journal', self.journal.write_all())
         if self.journal.closed_files:
             current = self.journal.current
-            self.queue.flush_index(True)
+            self.queue.folding.flush(True)
             self.journal.retire(current)
             batch = self.journal.take_batch()
             self.journal.commit(batch)
@@ -310,7 +310,7 @@ class VariableMachine(QueueMachine):
 
     @rule()
     def fold_index(self):
-        self.queue.flush_index()
+        self.queue.folding.flush()
 
     def restarted(self, terms, mark_all):
         """Persistent messages are ready again; after an unclean end all of them are redelivered."""

@@ -321,7 +321,7 @@ def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost):
     vhost.queue.ack(vhost.taken(SEGMENT))
     vhost.store.journal.commit(vhost.store.journal.take_batch())
     before = vhost.segments
-    flush = next(iter(vhost.store._variable.values())).take_removal()
+    flush = next(iter(vhost.store._variable.values())).folding.take_removal()
     flush.run()
     vhost.disk.sync_dir('queues/100')
     assert before[0] == '0.idx' and '0.idx' not in vhost.segments
@@ -512,7 +512,7 @@ def test_c_24_one_level_flushed_and_another_not(tmp_path, end, flushed):
     vhost = Vhost(tmp_path, end, max_priority=2)
     low, high, middle = vhost.kept(20, SMALL, priority=0), vhost.kept(20, LARGE, priority=2), vhost.kept(5, SMALL, priority=1)
     for level in flushed:
-        vhost.store._variable[1 << 8 | level].flush_index(True)
+        vhost.store._variable[1 << 8 | level].folding.flush(True)
     for _ in range(2):
         vhost.end()
         assert vhost.contents() == high + middle + low

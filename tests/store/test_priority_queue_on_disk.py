@@ -91,7 +91,7 @@ class PagedPriorityMachine(PriorityMachine):
     @rule(priority=st.integers(0, MAX_PRIORITY))
     def fold_one_level(self, priority):
         if priority in self.disk.levels:
-            self.disk.levels[priority].flush_index()
+            self.disk.levels[priority].folding.flush()
 
     @rule(seed=st.one_of(st.none(), st.integers(0, 1 << 16)))
     def end_uncleanly(self, seed):

@@ -190,7 +190,7 @@ class VariableRangeMachine(RangeMachine):
     @precondition(lambda self: not self.reads_ahead)
     @rule(is_synced=st.booleans())
     def fold(self, is_synced):
-        self.queue.flush_index(is_synced)
+        self.queue.folding.flush(is_synced)
 
     @invariant()
     def invariants_hold(self):
@@ -209,13 +209,13 @@ class AheadRangeMachine(VariableRangeMachine):
     @precondition(lambda self: self.flush is None)
     @rule(is_synced=st.booleans())
     def take_flush(self, is_synced):
-        self.flush = self.queue.take_flush(is_synced)
+        self.flush = self.queue.folding.take_flush(is_synced)
 
     @precondition(lambda self: self.flush is not None)
     @rule()
     def flushed(self):
         self.flush.run()
-        self.queue.flushed(self.flush)
+        self.queue.folding.flushed(self.flush)
         self.flush = None
 
     @rule()
@@ -223,7 +223,7 @@ class AheadRangeMachine(VariableRangeMachine):
         load = self.queue.prepare()
         if load is not None:
             load.run()
-            self.queue.prepared(load, self.persistent.read(load.wanted.persistent), self.transient.read(load.wanted.transient))
+            load.reader.prepared(load, self.persistent.read(load.wanted.persistent), self.transient.read(load.wanted.transient))
 
 
 TestMemory = MemoryRangeMachine.TestCase

@@ -316,7 +316,7 @@ def node(tmp_path):
 def test_a_purge_gives_back_each_reference_once(node):
     """Not those of pending messages, nor, a second time, those of messages that were acked and stand in the segment all the same."""
     ids = publish_shared(node)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     node.sync()
     assert counts(node, ids) == [2] * BACKLOG
     node.queue.fetch(6, True)
@@ -326,14 +326,14 @@ def test_a_purge_gives_back_each_reference_once(node):
     assert (node.queue.sub_queues.delta.start, node.queue.sub_queues.delta.count) == (0, BACKLOG - 5)
     assert node.queue.purge() == BACKLOG - 5
     assert counts(node, ids) == [1, 2, 1, 1, 2, 2, *[1] * (BACKLOG - 6)]
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     node.queue.ack([1, 4, 5])
     assert counts(node, ids) == [1] * BACKLOG
 
 
 def test_a_deleted_queue_gives_back_all_it_had(node):
     ids = publish_shared(node)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     node.queue.fetch(6, True)
     node.queue.requeue([0])
     node.queue.ack([2, 3])
@@ -348,28 +348,28 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
     node = Node(tmp_path, reads_ahead=True)
     node.queue.set_queue_mode('lazy')
     ids = publish_shared(node)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     load = node.queue.prepare()
     load.run()
-    node.queue.prepared(load, [], [])
+    load.reader.prepared(load, [], [])
     load = node.queue.prepare()
     load.run()
-    node.queue.prepared(load, node.persistent.read(load.wanted.persistent), [])
+    load.reader.prepared(load, node.persistent.read(load.wanted.persistent), [])
     assert tags(node.queue.fetch(4, True)) == [0, 1, 2, 3]
     node.queue.requeue([0, 3])
     node.queue.ack([1])
     ids += publish_shared(node)
-    flush = node.queue.take_flush(True)
+    flush = node.queue.folding.take_flush(True)
     node.queue.ack([2])
     ids += publish_shared(node, 3)
     page_all(node.queue)
     assert (node.queue.sub_queues.delta.start, node.queue.sub_queues.delta.count) == (0, 2 * BACKLOG + 1)
     getattr(node.queue, end)()
     flush.run()
-    node.queue.flushed(flush)
-    while (release := node.queue.take_release()) is not None:
+    node.queue.folding.flushed(flush)
+    while (release := node.queue.folding.take_release()) is not None:
         release.run()
-        node.queue.released(release)
+        node.queue.folding.released(release)
     assert counts(node, ids) == [1] * (2 * BACKLOG + 3)
 
 
@@ -400,7 +400,7 @@ def tags_and_contents(deliveries):
 def test_what_is_damaged_gives_nothing_back(node, at):
     """What had been acked in the damaged bytes would be given back twice, and be another queue's. The next start counts."""
     ids = publish_shared(node)
-    node.queue.flush_index(True)
+    node.queue.folding.flush(True)
     if at == 'a byte':
         file = node.disk.open('q/0.idx')
         data = bytearray(file.read(0, file.size()))

@@ -142,7 +142,7 @@ def test_purge_of_a_backlog_reads_no_embedded_bodies(tmp_path):
     assert node.queue.purge() == 20 * SEGMENT - 2
     assert node.journal.position - position < 40
     assert node.queue.requeue([0, 1]) == 2
-    node.queue.flush_index()
+    node.queue.folding.flush()
     assert node.disk.list('q') == ['0.idx']
 
 
@@ -152,7 +152,7 @@ def test_emptied_stores_and_segments_give_their_space_back(node):
     page_all(node.queue)
     node.sync()
     node.queue.ack(tags(node.queue.fetch(10 * SEGMENT, True)))
-    node.queue.flush_index()
+    node.queue.folding.flush()
     node.sync()
     assert node.disk.list('q') == []
     assert node.persistent.engine.file_sizes[1] == 0
