@@ -306,7 +306,7 @@ class Broker:
 
     def close_connections(self, reason: str = "closed by the operator") -> int:
         """Close every connection as an operator would: clients see connection.close 320 with `reason`. Returns how many there were."""
-        return int(self._node.ask_node(("close_connections", _text("reason", reason))))
+        return int(self._node.ask_node(("close_connections", str(reason))))
 
     # -- limits ----------------------------------------------------------------------------------------------------------------
 

@@ -202,6 +202,7 @@ class RoutingTable:
         del self._vhosts[vhost]
         self.traced -= {vhost}
         self.down -= {vhost}
+        self.recovering.discard(vhost)
         self.version += 1
 
     def put_exchange(self, row: ExchangeRow) -> None:

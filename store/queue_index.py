@@ -89,7 +89,7 @@ class QueueIndex:
 
     __slots__ = (
         '_are_names_unsynced', '_directory', '_disk', '_embedded', '_emptied', '_entries', '_flush', '_folding', '_loaded', '_log', '_maps', '_queue', '_segments',
-        '_stored', '_unsynced', 'has_lost_entries',
+        '_stored', '_unsynced', 'has_lost_entries', 'returned',
     )
 
     def __init__(self, disk: Disk, directory: str, queue: int, log: Log, segment_entries: int = SEGMENT_ENTRIES) -> None:
@@ -109,6 +109,8 @@ class QueueIndex:
         self._unsynced: set[int] = set()  # segments written and not synced
         self._are_names_unsynced = False
         self.has_lost_entries = False
+        self.returned = 0
+        """Messages there are more than was counted, since acknowledgements of them were damaged; whoever counts them begins anew with 0."""
 
     # -- recovery
 
@@ -347,7 +349,8 @@ class QueueIndex:
         self._keep_table(number, salvaged.table)
         before, segment.unacked = segment.unacked, sum(here > gone for here, gone in zip(present, salvaged.table.acked, strict=True))
         if not segment.is_damaged:
-            say_salvaged(self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, before - segment.unacked)
+            say_salvaged(self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, max(0, before - segment.unacked))
+        self.returned += max(0, segment.unacked - before)
         segment.present = present
         segment.is_damaged = self.has_lost_entries = True
         if not segment.unacked:

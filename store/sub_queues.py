@@ -199,6 +199,8 @@ class SubQueues:
             slices = None if slices is None else slices - 1
             stop = self._first_slice().stop
             kept = self._live(delta.start, stop)
+            delta.count += self._index.returned
+            self._index.returned = 0
             delta.start = stop
             for run in kept:
                 delta.loaded(run)

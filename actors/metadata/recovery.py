@@ -77,6 +77,7 @@ async def revive(metadata: Metadata, name: str) -> None:
         supervisor, rows = await metadata.ask(metadata.node, ("start_vhost", name, [replace(row, address=None, state="running") for row in given.values()]))
     except ProcessError as error:
         log.info("vhost '%s' is still down: %s", name, error)
+        routing.recovering.discard(name)
         return
     supervisors[name] = supervisor
     for row in rows:
