@@ -144,14 +144,14 @@ class Broker:
 
         Raises `BrokerError`: 530 for a name that is empty or longer than 255 octets, 541 if a broker with a data directory cannot write it.
         """
-        self._node.ask_node(("create_vhost", _text("name", name)))
+        self._node.ask_node(("create_vhost", _string("name", name)))
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with its queues, exchanges and messages. Connections to it are closed with 320, `vhost '…' is deleted`; others notice nothing.
 
         Raises `BrokerError` 530 if there is none of that name. May be used on the default one, which `url` then leads to no more until it is created again.
         """
-        self._node.ask_node(("delete_vhost", _text("name", name)))
+        self._node.ask_node(("delete_vhost", _string("name", name)))
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
@@ -351,11 +351,15 @@ class Broker:
 
 def _text(what: str, value: str) -> str:
     """`value`, which a frame can carry. Here, for in the broker it would be taken for a fault of its own."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
-    size = len(value.encode("utf-8", "surrogateescape"))
+    size = len(_string(what, value).encode("utf-8", "surrogateescape"))
     if size > 255:
         raise ValueError(f"{what} has {size} octets; 255 is the most that AMQP carries")
+    return value
+
+
+def _string(what: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     return value
 
 

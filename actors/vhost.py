@@ -61,7 +61,7 @@ class VhostSupervisor(Process):
         except (StorageError, *REFUSALS) as error:
             self.stop("its data directory cannot be used")
             raise StorageError(f"vhost '{name}' cannot use '{DataDir(context.settings.data_dir).vhost(name)}': {error}. "
-                               "Nothing is lost: see to that disk; it is tried again from time to time") from error
+                               "Nothing is lost: see to that disk. A broker that runs tries again by itself; one that could not start wants to be started again") from error
 
     async def _recover(self, rows: list[QueueRow]) -> list[QueueRow]:
         context, name, progress = self.context, self.name, self.context.progress

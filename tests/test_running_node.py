@@ -50,7 +50,7 @@ def refusing(*_):
 
 def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("warren.actors.vhost.open_vhost", refusing)
-    with pytest.raises(StartError, match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. Nothing is lost: see to that disk, and start"):
+    with pytest.raises(StartError, match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. Nothing is lost: see to that disk\."):
         Broker(data_dir=tmp_path).start()
     assert "Traceback" not in caplog.text
     monkeypatch.undo()
