@@ -78,7 +78,7 @@ def test_an_idle_broker_is_small_and_uses_no_processor_time():
         assert child.memory() < 60_000_000
         used = child.processor_time()
         time.sleep(1)
-        assert child.processor_time() - used <= 0.01
+        assert child.processor_time() - used < 0.015, 'more than a tick'
 
 
 def test_running_out_of_descriptors_stops_neither_the_listener_nor_anyone_else():
