@@ -324,8 +324,9 @@ class QueueBook:
     def _begins_to_vanish(self, is_certain: bool = True) -> None:
         self.deleted += 1
         self.exists = self.is_bound = None
-        # A queue that has just crashed may have a new process, which has never seen a consumer and stays.
-        if is_certain and not self.is_troubled:
+        # A queue that has just crashed may have a new process, which has never seen a consumer and stays; so may one that is declared again while it is deleted, and then
+        # the consumer was the deleted one's.
+        if is_certain and not self.is_troubled and not self.deletes:
             self._vanishes = self.declared, self.crashes
         elif self._vanishes is None:
             self._vanishes = -1, -1
