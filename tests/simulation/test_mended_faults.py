@@ -35,23 +35,3 @@ def test_what_is_got_does_not_overtake_what_was_delivered_before():
     for seed in range(200):
         outcome = run(seed, parse_plan(GET_BESIDE_A_CONSUMER))
         assert outcome.failure is None, outcome.story
-
-
-FULL_DISK_AT_START = """
-node store=1 credit=400,200 queues=orders
-carol/1 publish queue=orders count=1 persistent=1 size=9000 then=60
-machine disk low=1
-machine kill then=60
-bob/1 get queue=orders then=60
-machine disk low=0
-machine rest
-"""
-
-
-def test_a_node_that_started_on_a_full_disk_is_whole_when_there_is_room():
-    """It is not started once more for that."""
-    outcome = run(0, parse_plan(FULL_DISK_AT_START), plainest())
-    assert outcome.failure is None, outcome.story
-    assert "vhost '/' is down" in outcome.story and outcome.story.count("the process is killed") == 1
-    assert "the node is restarted" not in outcome.story
-    assert "auditor/2 gets message 1 from orders" in outcome.story
