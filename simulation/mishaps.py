@@ -39,6 +39,7 @@ class Mishaps:
         self.is_ending = False
         self._is_low = dict.fromkeys(SOURCES, False)
         self._was_low_at = 0.0
+        self._was_full = False  # the disk, since the node was last at rest: a process may still have to hear what it refused
         self._paused_at = 0.0
         self._seen_crashes = 0
 
@@ -61,7 +62,7 @@ class Mishaps:
 
     def _look_at_crashes(self) -> None:
         for address, error in self.world.crashes[self._seen_crashes:]:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC and self._is_low["disk"]:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC and self._was_full:
                 # What recovers on a full disk gives up: a queue is tried again later, a store takes its virtual host with it.
                 if "/Queue-" in address:
                     self._all_queues_crash()
@@ -127,6 +128,7 @@ class Mishaps:
         if not world.is_quiet() or not self._all_is_up():
             return False
         invariants.check_at_rest(base)
+        self._was_full = False
         clients = self.schedule.clients.values()
         for client in clients:
             for stream, _ in client.silent:
@@ -172,6 +174,7 @@ class Mishaps:
         self.schedule.has_exchange = self.schedule.has_exchange and self.schedule.plan.has_store
         if self.node.disks is not None:
             self.node.disks.heal()
+        self._was_full = self._is_low["disk"]
         self.node.boot()
 
     def do_stop(self, action: Action) -> None:
@@ -215,6 +218,7 @@ class Mishaps:
             self.node.machine.memory.used = self.node.machine.memory.size if is_low else MEMORY_USED
         elif self.node.disks is not None:
             self.node.disks.fill(is_low)
+            self._was_full |= is_low
 
     def undo(self) -> None:
         """The machine is well again, and nothing more will happen to it."""

@@ -349,9 +349,11 @@ class QueueBook:
         self.crashes += 1
         self._loosened_at = self.clock()
         self.shake()
+        # A purge that meets the crash is put to its next process (AB-63), and there everything is ready: also what somebody holds now.
+        keeps_all = keeps_disk and not self.purgers
         for copy in self.copies.values():
             is_doubtful = self.kind.has_dead_letters and copy.fate != BURIED and (copy.grave is not None or self._may_have_died(copy))
-            if copy.fate in (THERE, HELD) and copy.is_safe and keeps_disk and not is_doubtful:
+            if copy.fate in (THERE, HELD) and copy.is_safe and keeps_all and not is_doubtful:
                 copy.fate, copy.holder = THERE, None
             else:
                 copy.loosen()

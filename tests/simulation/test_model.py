@@ -1,0 +1,107 @@
+"""What the model must leave open, for the broker may do either: and not a bit more."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from warren.simulation.book import Broken, Message, confirmed
+from warren.simulation.consuming import Consumer
+from warren.simulation.kinds import NAMES
+from warren.simulation.plan import parse_plan
+from warren.simulation.queue_book import QueueBook
+from warren.simulation.schedule import Schedule
+
+
+class OpenChannel:
+    """As much of a channel as the books look at."""
+
+    may_be_closed = is_leaving = False
+
+
+@pytest.fixture
+def channel():
+    return OpenChannel()
+
+
+@pytest.fixture
+def queue():
+    return QueueBook(NAMES["orders"], True, lambda: 0.0)
+
+
+@pytest.fixture
+def held(queue, channel):
+    """A confirmed message that a consumer has and has not acknowledged."""
+    message = Message(1, channel, 1, True, 0, 20, 0.0)
+    copy = queue.published(message, True)
+    confirmed(message, 0.0)
+    queue.delivered(channel, copy, False, Consumer(channel, "c1", queue, False, 0, 0.0, 0, 0), False, {})
+    return copy
+
+
+def test_what_somebody_held_when_the_queue_crashed_must_be_there(queue, held):
+    queue.crashed(True)
+    assert queue.missing() == [held]
+
+
+def test_a_purge_that_meets_a_crash_may_take_what_somebody_held(queue, held, channel):
+    """The queue's next process does it (AB-63), where everything is ready. RabbitMQ 3.10 does so too: a purge that was asked for while the process was dead takes all that was
+    unacknowledged before."""
+    queue.purge_begins(channel)
+    queue.crashed(True)
+    assert queue.missing() == []
+
+
+def test_a_purge_that_was_answered_before_the_crash_has_left_what_somebody_held(queue, held, channel):
+    queue.purge_begins(channel)
+    queue.purged(channel)
+    queue.crashed(True)
+    assert queue.missing() == [held]
+
+
+FULL_DISK = """
+node store=1 credit=400,200 queues=orders
+alice/1 publish queue=orders count=1 persistent=1 size=400 then=60
+machine disk low=1
+machine crash process=Queue
+alice/2 get queue=orders
+"""
+ROOM_AGAIN, REST = parse_plan("node\nmachine disk low=0\nmachine rest").actions
+
+
+@pytest.fixture
+def schedule():
+    schedule = Schedule(parse_plan(FULL_DISK))
+    schedule.begin()
+    yield schedule
+    schedule.close()
+
+
+def test_a_queue_may_hear_that_the_disk_was_full_when_there_is_room_again(schedule):
+    """It was recovering, and gives up: its supervisor tries again."""
+    for action in schedule.plan.actions:
+        schedule.perform(action)
+
+    def is_refused(entry):
+        return entry[1] == "job" and "/Queue-" in entry[2] and entry[-1] is False
+
+    while not is_refused(schedule.world.trace[-1]):
+        assert schedule.world.step(), "nothing happens any more"
+    schedule.perform(ROOM_AGAIN)
+    schedule.finish()
+    assert any(text.startswith("gets message 1 from orders") for _, _, text in schedule.told)
+    assert any(isinstance(error, OSError) for _, error in schedule.world.crashes)
+
+
+@pytest.mark.parametrize("was_full_before", [False, True])
+def test_no_process_may_crash_of_a_full_disk_that_has_long_had_room(schedule, was_full_before):
+    if was_full_before:
+        schedule.perform(schedule.plan.actions[1])
+        schedule.perform(ROOM_AGAIN)
+    schedule.perform(REST)
+    schedule.world.crashes.append(("a-1/Queue-9", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    with pytest.raises(Broken, match="crashed by itself"):
+        schedule.mishaps.look()
+    schedule.world.crashes.clear()
