@@ -23,7 +23,8 @@ It is a shell around `store.store_engine.StoreEngine`, which decides; here is wh
 | `('bump', store, amount)` | to a queue | credit, 800 after each 800 of 4000 |
 
 Group commit: a sync starts as soon as something was written and none is under way; what is written meanwhile is the next one's. So an idle store syncs at
-once, a busy one with every sync it can, and a write waits for two syncs at most: no timer is needed to hold it to 25 ms on a disk that can.
+once, a busy one with every sync it can, and a write waits for two syncs at most. Only where consumers keep up, so that most of what is written is acked before it
+would be on disk, does a sync wait a little (`DWELL_SECONDS`): what is acked meanwhile costs no disk at all, and is confirmed by the ack.
 
 A full disk confirms nothing and is tried again; a sync that failed ends the process (`StoreBroken`), and with it the vhost, whose next start recovers.
 """
@@ -53,9 +54,11 @@ CREDIT = (4000, 800)
 REMOVED_AT_A_TIME = 4096
 """Messages that one turn removes of a queue that was purged or deleted."""
 DWELL_SHARE = 0.5
-DWELL_SECONDS = 0.001
+DWELL_SECONDS = 0.002
+DWELL_STEPS = 10
 DWELL_BYTES = 8 << 20
-"""When consumers keep up, most messages are acked before they would be on disk. Then a sync waits this long, or for so many bytes, and writes what is left."""
+"""When consumers keep up, most messages are acked before they would be on disk. Then a sync waits in steps for as long as acks come in, but for no more steps or bytes than these,
+and writes what is left: 20 ms leave 5 of the 25 to the disk."""
 
 log = logging.getLogger('warren.message_store')
 
@@ -100,7 +103,8 @@ class MessageStore(Process):
         self._addresses: dict[str, Any] = {}
         self._credit = CreditFlow(CREDIT, self._grant, key='msg_store_credit_disc_bound')
         self._is_open = False
-        self._is_syncing = self._is_collecting = self._is_dwelling = False
+        self._is_syncing = self._is_collecting = False
+        self._dwell_steps = 0  # that the next sync has waited for, 0 if it does not wait
         self._failed_sync: SyncJob | None = None
         self._is_collection_paused = False
         self._reading = self._removals = 0
@@ -235,12 +239,26 @@ class MessageStore(Process):
                 self.send(self._addresses[client], ('stored', kind, ids))
 
     def _sync(self) -> None:
-        if self._is_syncing or not self._is_open or self._is_dwelling:
+        if self._is_syncing or not self._is_open or self._dwell_steps:
             return
         engine = self.engine
         if engine.spared_share > DWELL_SHARE and 0 < engine.waiting_bytes < DWELL_BYTES:
-            self._is_dwelling = True
-            self.start_timer(DWELL_SECONDS, 'dwelt')
+            self._dwell(1)
+        else:
+            self._sync_now()
+
+    def _dwell(self, step: int) -> None:
+        self._dwell_steps = step
+        self._spared_before = self.engine.spared
+        self.start_timer(DWELL_SECONDS, 'dwelt')
+
+    def _dwelt(self) -> None:
+        step, self._dwell_steps = self._dwell_steps, 0
+        if self._is_syncing or not self._is_open:
+            return
+        engine = self.engine
+        if step < DWELL_STEPS and engine.spared > self._spared_before and 0 < engine.waiting_bytes < DWELL_BYTES:
+            self._dwell(step + 1)
         else:
             self._sync_now()
 
@@ -295,9 +313,7 @@ class MessageStore(Process):
             job, self._failed_sync = self._failed_sync, None
             self.spawn(self._run_sync(job))
         elif payload == 'dwelt':
-            self._is_dwelling = False
-            if not self._is_syncing and self._is_open:
-                self._sync_now()
+            self._dwelt()
         elif payload == 'collect':
             self._is_collection_paused = False
 

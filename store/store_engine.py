@@ -110,7 +110,8 @@ class StoreEngine:
         self._is_open = False
         self.waiting_bytes = 0
         """Bytes of messages that wait for the next SyncJob."""
-        self._spared = 0  # messages that were removed while they waited, since the last SyncJob
+        self.spared = 0
+        """Messages that were removed while they waited, since the last SyncJob."""
         self.spared_share = 0.0
         """Of the messages lately written, how many never had to reach the disk (smoothed, 0 to 1)."""
         self.damaged: list[bytes] = []
@@ -260,7 +261,7 @@ class StoreEngine:
                 if not waiting.ref_count:
                     del self._waiting[message_id]
                     self.waiting_bytes -= len(waiting.message)
-                    self._spared += 1
+                    self.spared += 1
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count:
@@ -290,7 +291,7 @@ class StoreEngine:
         highest = last if end is None else end
         for message_id in [message_id for message_id in self._waiting if first <= message_id <= highest]:
             self.waiting_bytes -= len(self._waiting.pop(message_id).message)
-            self._spared += 1
+            self.spared += 1
         for message_id in found:
             entry = self._index.get(message_id)
             if entry is not None and entry.ref_count:
@@ -368,10 +369,10 @@ class StoreEngine:
         return self._take_sync()
 
     def _take_sync(self) -> SyncJob:
-        total = self._spared + len(self._waiting)
+        total = self.spared + len(self._waiting)
         if total:
-            self.spared_share = (self.spared_share + self._spared / total) / 2
-            self._spared = 0
+            self.spared_share = (self.spared_share + self.spared / total) / 2
+            self.spared = 0
         parts: list[Part] = []
         rows = self._summary.rows
         for message_id, waiting in self._waiting.items():
