@@ -45,7 +45,7 @@ class MachineDisks:
         self.root = tempfile.mkdtemp(prefix="warren-sim-", dir=_MEMORY_FILES if os.path.isdir(_MEMORY_FILES) else None)
         self._disks: dict[str, FaultyDisk] = {}
         self._boots = 1
-        self._is_full = False
+        self._room: int | None = None  # octets that a disk has left since it began to be full
 
     @property
     def boot_id(self) -> str:
@@ -60,14 +60,14 @@ class MachineDisks:
             self._limit(disk)
         return disk
 
-    def fill(self, is_full: bool) -> None:
-        """Have no room left, or as much as one wants."""
-        self._is_full = is_full
+    def fill(self, is_full: bool, room: int = 0) -> None:
+        """Have room for so many octets more in each virtual host's directory, or as much as one wants."""
+        self._room = room if is_full else None
         for disk in self._disks.values():
             self._limit(disk)
 
     def _limit(self, disk: FaultyDisk) -> None:
-        disk.limit = disk.held if self._is_full else None
+        disk.limit = None if self._room is None else disk.held + self._room
 
     def cut_power_after(self, operations: int) -> None:
         """The machine stops at that operation of one of its disks, counted from now."""

@@ -206,9 +206,9 @@ class Mishaps:
         self._set_low("memory", bool(action.number("low")))
 
     def do_disk(self, action: Action) -> None:
-        self._set_low("disk", bool(action.number("low")) and self.node.disks is not None)
+        self._set_low("disk", bool(action.number("low")) and self.node.disks is not None, action.number("room"))
 
-    def _set_low(self, source: str, is_low: bool) -> None:
+    def _set_low(self, source: str, is_low: bool, room: int = 0) -> None:
         if is_low != self._is_low[source]:
             what = {"memory": ("memory is low", "there is memory again"), "disk": ("the disk is full", "there is room on the disk again")}[source]
             self._tell(what[not is_low])
@@ -217,7 +217,7 @@ class Mishaps:
         if source == "memory":
             self.node.machine.memory.used = self.node.machine.memory.size if is_low else MEMORY_USED
         elif self.node.disks is not None:
-            self.node.disks.fill(is_low)
+            self.node.disks.fill(is_low, room)
             self._was_full |= is_low
 
     def undo(self) -> None:

@@ -6,7 +6,8 @@
     machine power-cut after=3 then=0
 
 Who does it (a client and one of its channels, or the machine), what, how, and how many steps the world takes `then`. Values that are 0 are left out. Channels 1 confirm, 2 are
-plain, 3 are in transactions. With small files the node's journal, segments and message store begin new ones after a few messages. `heartbeat` is carol's, in seconds.
+plain, 3 are in transactions. With small files the node's journal, segments and message store begin new ones after a few messages. `heartbeat` is carol's, in seconds. A disk
+that is `low` takes nothing more, or so many octets as there is `room` for; only plans that somebody has written say that.
 
 A plan needs nothing to be valid: who is not connected connects, what is not declared is declared, what there is nothing for is not done; so any
 line may be taken out, which is how a failing plan is shrunk.
