@@ -46,12 +46,6 @@ def test_nothing_shared_is_lost_and_nothing_stays():
             pytest.fail(f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}", pytrace=False)
 
 
-def test_what_is_published_to_a_queue_that_is_being_deleted_stays_nowhere():
-    """Its bodies were written when the queue had given back everything, so that nobody would ever remove them."""
-    outcome = run(700000001281, fanned_out(700000001281))
-    assert outcome.failure is None, outcome.story
-
-
 def test_these_schedules_share(monkeypatch):
     """What would be tested otherwise is but the rest."""
     taken, adopted = [], []
