@@ -56,7 +56,8 @@ def _bind(channel: Channel, queue: QueueBook) -> None:
     deleted, unbinds = queue.deleted, queue.unbinds
 
     def bound(method: Any, content: Content | None) -> None:
-        if queue.deleted == deleted and queue.unbinds == unbinds and not queue.unbinders and not channel.is_leaving:
+        # One that may go takes its binding with it.
+        if queue.exists and queue.deleted == deleted and queue.unbinds == unbinds and not queue.unbinders and not channel.is_leaving:
             queue.is_bound = True
             channel.tell(f"hears that {queue.kind.name} is bound")
 

@@ -105,3 +105,25 @@ def test_no_process_may_crash_of_a_full_disk_that_has_long_had_room(schedule, wa
     with pytest.raises(Broken, match="crashed by itself"):
         schedule.mishaps.look()
     schedule.world.crashes.clear()
+
+
+SILENT_CONSUMER = """
+node store=0 credit=400,200 heartbeat=1 queues=passing
+carol/3 consume queue=passing then=60
+{silence}
+bob/1 bind queue=passing then=60
+"""
+
+
+@pytest.mark.parametrize(("silence", "is_bound"), [("carol/3 silence", None), ("", True)])
+def test_a_binding_that_was_answered_may_go_if_the_last_consumer_may(silence, is_bound):
+    """Carol's connection, from which nothing comes any more, is ended after three heartbeats, and the auto-delete queue goes with it, bindings and all (AB-25, AB-85, AB-86)."""
+    schedule = Schedule(parse_plan(SILENT_CONSUMER.format(silence=silence)))
+    try:
+        schedule.begin()
+        for action in schedule.plan.actions:
+            schedule.perform(action)
+        assert schedule.queues["passing"].is_bound is is_bound
+        schedule.finish()
+    finally:
+        schedule.close()
