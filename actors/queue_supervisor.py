@@ -23,7 +23,7 @@ from .context import NodeContext
 from .queue import Queue
 from .queue.durability import Recovery, VhostStorage
 from .resources import queue_phrase
-from .restarts import Backoff, RestartIntensity, is_fault
+from .restarts import FIRST_WAIT, Backoff, RestartIntensity, is_fault
 from .routing import QueueRow
 
 log = logging.getLogger("warren.queue")
@@ -59,6 +59,7 @@ class QueueSupervisor(Process):
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[str, _Supervised] = {}
+        self.is_recovering = False  # from `recover` to the answer to `open`: the persistent store may not have been started
         self.is_ending = False
 
     def on_start(self, sender: Any, context: NodeContext, storage: VhostStorage | None) -> None:
@@ -68,6 +69,7 @@ class QueueSupervisor(Process):
     # -- recovery
 
     async def on_recover(self, sender: Any, rows: list[QueueRow], terms: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        self.is_recovering = True
         asked = []
         for row in rows:
             supervised = self.queues[row.queue_id] = _Supervised(row)
@@ -101,6 +103,7 @@ class QueueSupervisor(Process):
             else:
                 self._started(supervised)
             rows.append(supervised.row)
+        self.is_recovering = False
         return rows, messages
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
@@ -112,7 +115,11 @@ class QueueSupervisor(Process):
 
     def on_timer(self, queue_id: str) -> None:
         supervised = self.queues.get(queue_id)
-        if supervised is not None and not supervised.is_running and not self.is_ending:
+        if supervised is None or supervised.is_running or self.is_ending:
+            return
+        if self.is_recovering:
+            self.start_timer(FIRST_WAIT, queue_id)
+        else:
             self.spawn(self._recover_late(supervised))
 
     async def _recover_late(self, supervised: _Supervised) -> None:
@@ -120,8 +127,6 @@ class QueueSupervisor(Process):
         row = supervised.row
         address = self._create(supervised)
         supervised.row = replace(supervised.row, state="running")
-        if self.storage is not None:
-            self.send(self.storage.persistent, ("doubt",))  # it takes its references anew, and some may be counted already
         try:
             await self._begin(supervised)
         except ProcessDown as down:

@@ -100,6 +100,9 @@ class VhostSupervisor(Process):
                 PERSISTENT, disk, self.path, context.alarms, references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
                 file_limit=context.limits.store, boot_id=context.boot_id, progress=progress)))
         opened, messages = await self.ask(self.queues, ("open", wanted))
+        if any(row.state != "running" for row in opened):
+            # Of a queue that is not the store's client nobody says when it goes, and if it is recovered later it takes its references anew.
+            self.send(persistent, ("doubt",))
         progress.leave()
         seconds = self.now() - began
         if seconds > SAID_FROM:

@@ -173,6 +173,7 @@ def check_at_rest(base: SimBase) -> None:
         if cell.queue:
             raise Broken(f"{cell.address} does not read its mailbox: {cell.queue[0][1]!r:.200}")
         if type(actor) is Queue and actor.is_open:
+            _check_is_known(actor)
             _check_queue(actor, channels)
         elif type(actor) is Channel and actor.state == "running":
             _check_unacked(actor)
@@ -200,6 +201,12 @@ def _check_unacked(channel: Channel) -> None:
         pending = set() if record is None else set(record.pending)
         if tags.get(queue_id, set()) != pending:
             raise Broken(f"channel {channel.name} may settle {sorted(tags.get(queue_id, ()))} of queue '{row.name}', which waits for {sorted(pending)}")
+
+
+def _check_is_known(queue: Queue) -> None:
+    row = queue.context.routing.queue(queue.row.vhost, queue.row.name)
+    if row is None or row.queue_id != queue.queue_id or row.address != queue.myAddress:
+        raise Broken(f"queue '{queue.row.name}' runs, and is not in the routing table")
 
 
 def _check_queue(queue: Queue, channels: set[str]) -> None:

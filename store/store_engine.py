@@ -120,7 +120,7 @@ class StoreEngine:
     # -- start and stop
 
     def recover(self, clients: Collection[str] | None, references: References, progress: Progress = NO_PROGRESS) -> bool:
-        """Find what is there; True if the store was left cleanly by just these `clients`, who then are its clients again.
+        """Find what is there; True if the store was left cleanly by just these `clients`.
 
         Otherwise `references` is asked for the ids that queues refer to. See `store_recovery`. May take long.
         """

@@ -198,7 +198,7 @@ class Metadata(Process):
         await self.queues.delete_exclusive(connection_id)
 
     async def on_queue_gone(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
-        self.queues.remove(vhost, name, queue_id)
+        self.queues.ended(vhost, name, queue_id, sender.address)
 
     def on_queue_killed(self, sender: Any, vhost: str, name: str, queue_id: str) -> None:
         self.queues.was_killed(vhost, name, queue_id)

@@ -7,6 +7,7 @@ whoever asked for it or of itself.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -81,19 +82,39 @@ class Queues:
             await metadata.durable.settled(Change("queues", (vhost, name), None))
             return 0
         check_owner(row, connection_id)
-        ready = 0
+        ready, is_left = 0, True
         if row.state == "running":
-            try:
+            with suppress(ProcessDown):  # it crashed or ended just now
                 ready = await metadata.ask(row.address, ("delete", if_unused, if_empty))
-            except ProcessDown:
-                # It crashed or ended just now. Either way it is to go, and not to be restarted (AB-63).
+                is_left = self._is_restarted(vhost, name, row.queue_id, row.address)
+        try:
+            if self.remove(vhost, name, row.queue_id):
+                await metadata.durable.write()
+            else:
+                # The queue saw to it before it deleted its files, unless the disk is full.
+                await metadata.durable.settled(Change("queues", (vhost, name), None))
+        finally:
+            if is_left and vhost in metadata.vhosts.supervisors:
+                # Not to be started again (AB-63). Its files go last (C-17); without a supervisor, when the virtual host is started again.
                 await metadata.vhosts.ask_supervisor(vhost, ("forget_queue", row.queue_id))
-        if self.remove(vhost, name, row.queue_id):
-            await metadata.durable.write()
-        else:
-            # The queue saw to it before it deleted its files, unless the disk is full.
-            await metadata.durable.settled(Change("queues", (vhost, name), None))
         return ready
+
+    def ended(self, vhost: str, name: str, queue_id: str, address: Any) -> None:
+        """A queue that is about to end at that address wants to be out of the table."""
+        is_left = self._is_restarted(vhost, name, queue_id, address)
+        self.remove(vhost, name, queue_id)
+        if is_left:
+            self._forget(vhost, queue_id)
+
+    def _is_restarted(self, vhost: str, name: str, queue_id: str, address: Any) -> bool:
+        """Its process there crashed as it ended, and there is a new one by now."""
+        row = self._metadata.routing.queue(vhost, name)
+        return row is not None and row.queue_id == queue_id and row.address != address
+
+    def _forget(self, vhost: str, queue_id: str) -> None:
+        supervisor = self._metadata.vhosts.supervisors.get(vhost)
+        if supervisor is not None:
+            self._metadata.send(supervisor, ("forget_queue", queue_id))
 
     def remove(self, vhost: str, name: str, queue_id: str) -> bool:
         """Take a queue and its bindings out of the table (AB-86), unless the name has meanwhile passed to another queue; True if something is to be written."""
@@ -142,12 +163,14 @@ class Queues:
             self.changed(*changed)
 
     def changed(self, vhost: str, name: str, queue_id: str, changes: dict[str, Any]) -> None:
-        """Its row has other fields now, unless it has gone."""
+        """Its row has other fields now. One that has gone crashed as it ended, and is not to run again."""
         row = self._metadata.routing.queue(vhost, name)
         if row is not None and row.queue_id == queue_id:
             self.put(replace(row, **changes))
         elif self._early is not None:
             self._early.append((vhost, name, queue_id, changes))
+        else:
+            self._forget(vhost, queue_id)
 
     def was_killed(self, vhost: str, name: str, queue_id: str) -> None:
         """It ended without having been asked to. Its messages, if they are on the disk, are not to be lost for that."""

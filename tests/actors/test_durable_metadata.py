@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from thespian.actors import ActorExitRequest
 
+from warren.actors.queue_supervisor import QueueSupervisor
 from warren.actors.routing import DEFAULT_EXCHANGES
 from warren.actors.storage import StorageError
 from warren.actors.vhost import VhostSupervisor
@@ -20,6 +21,7 @@ from warren.running_node import RunningNode, StartError
 from warren.settings import Settings
 from warren.store.metadata_store import Change
 
+from .conftest import StubQueue
 from .durable_node import WAIT, Background, Disk, DurableNode
 from .meta import MINE, Meta, V
 
@@ -509,6 +511,17 @@ class TestRecovery:
                 node.meta.queue("q", durable=True)
         with DurableNode(data_dir) as node:
             assert node.routing.queue(V, "q").state == "running"
+
+    def test_a_queue_that_is_deleted_before_it_was_recovered_stays_away(self, data_dir, monkeypatch):
+        """AB-63: its supervisor, which would try it again, has heard of it when it is answered."""
+        with DurableNode(data_dir) as node:
+            node.meta.queue("q", durable=True)
+        monkeypatch.setitem(StubQueue._handlers, "start", None)
+        with DurableNode(data_dir) as node:
+            [supervisor] = [cell.actor for cell in node.base.cells.values() if type(getattr(cell, "actor", None)) is QueueSupervisor]
+            assert node.routing.queue(V, "q").state == "stopped" and supervisor.queues
+            assert node.meta.delete("q") == 0
+            assert not supervisor.queues and node.routing.queue(V, "q") is None
 
 
 class TestRefusedDirectories:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -611,6 +612,50 @@ def test_a_queue_that_crashed_for_good_is_removed_with_its_files(stage, disk, mo
     assert stage.ask(stage.supervisor, "forget_queue", queue.id).answer() is True
     stage.quiet()
     assert not stage.files_of(queue)
+
+
+def references(stage):
+    return stage.actor(stage.storage.persistent).engine.reference_counts()
+
+
+@pytest.mark.parametrize("ends_in_order", [True, False])
+def test_bodies_of_a_queue_that_was_deleted_before_it_was_recovered_go_with_the_next_start(tmp_path, disk, monkeypatch, ends_in_order):
+    """QS-26, section 10.1: it is no client of the store, which must not trust what it had counted for it."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        publisher.publish(queue, 3, LARGE)
+        publisher.await_confirms()
+        if ends_in_order:
+            stage.terminate()
+        rows = stage.rows
+    with monkeypatch.context() as patch:
+        patch.setitem(Queue._handlers, "start", None)
+        with DurableStage(tmp_path, disk, rows) as stage:
+            assert [row.state for row in stage.rows] == ["stopped"] and len(references(stage)) == 3
+            assert stage.ask(stage.supervisor, "forget_queue", rows[0].queue_id).answer() is True
+            stage.terminate()
+    with DurableStage(tmp_path, disk) as stage:
+        assert not references(stage)
+
+
+def test_what_could_not_be_recovered_waits_with_its_next_attempt_for_the_store(tmp_path, disk, monkeypatch):
+    """After an unclean end the store is started when the queues have been looked through, and takes its time."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        wanted = publisher.publish(queue, 3, LARGE)
+        publisher.await_confirms()
+        rows = stage.rows
+    starts = iter((None,))
+    start = Queue._handlers["start"]
+    monkeypatch.setitem(Queue._handlers, "start", lambda *arguments: next(starts, start)(*arguments))
+    for name in ("queue_supervisor", "restarts"):
+        monkeypatch.setattr(f"warren.actors.{name}.FIRST_WAIT", 0.0)
+    with DurableStage(tmp_path, disk, rows) as stage:
+        heard = stage.actor(stage.metadata).heard
+        stage.until(lambda: any(message[0] == "queue_recovered" for message in heard))
+        [address] = [message[4] for message in heard if message[0] == "queue_recovered"]
+        stage.routing.put_queue(replace(rows[0], address=address, state="running"))
+        assert bodies(drained(stage, stage.recovered(), 3)) == wanted
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 from thespian.actors import ActorExitRequest
 
 from warren.actors.restarts import MAX_RESTARTS
+from warren.actors.routing import QueueRow
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table
 from warren.runtime.errors import ProcessDown
@@ -78,3 +79,25 @@ def test_a_forgotten_one_ends_and_is_not_restarted(client, stub_node, declare):
     with pytest.raises(ProcessDown):
         client.ask(row.address, ("row",), WAIT)
     assert client.ask(supervisor, ("forget_queue", "unknown"), WAIT) is True
+
+
+@pytest.fixture
+def supervisor(client, metadata, stub_node, base):
+    return base.cells[client.ask(stub_node, ("queue_supervisor", V), WAIT).actorAddressString].actor
+
+
+def test_one_that_crashes_when_it_is_out_of_the_table_does_not_come_back(client, supervisor, eventually):
+    row = client.ask(supervisor.myAddress, ("start_queue", QueueRow(V, "gone", None, "id")), WAIT)
+    assert supervisor.queues
+    crash(client, row)
+    eventually(lambda: not supervisor.queues)
+
+
+def test_one_that_is_restarted_before_its_end_is_heard_of_does_not_stay(client, metadata, supervisor, declare, routing, eventually):
+    """Its process told of its end, and crashed."""
+    row, _ = declare()
+    crash(client, row)
+    eventually(lambda: routing.queue(V, "q").address != row.address)
+    assert client.ask(metadata, ("queue_gone", V, "q", row.queue_id), WAIT) is None
+    assert routing.queue(V, "q") is None
+    eventually(lambda: not supervisor.queues)
