@@ -182,11 +182,18 @@ class QueueBook:
         if copy.grave is not None:
             copy.grave.blur()
             return copy.grave
-        since = copy.message.sent_at
+        since = self._lives_until(copy)
         found = copy.grave = graves.copies[copy.message.number, self.kind.name] = Copy(copy.message, graves, fate if graves._has_kept_since(since) else LOOSE, copy)
         found.may_be_redelivered = graves.is_shaken or graves._shaken_at >= since
         graves.is_touched = True
         return found
+
+    def _lives_until(self, copy: Copy) -> float:
+        """A time before which it cannot have died."""
+        if copy.fate == HELD and not copy.holder.may_be_closed:
+            return self.clock()
+        lifetime = None if copy.is_rejected or self.kind.drops_head else self._lifetime(copy)
+        return copy.message.sent_at + (lifetime or 0.0)
 
     def _has_kept_since(self, time: float) -> bool:
         """Whether all that came in since then must still be there, or have been delivered."""
@@ -385,8 +392,11 @@ class QueueBook:
     def rested(self) -> None:
         """The node is at rest, and its disk takes writes: what was to be written is."""
         now = self.clock()
-        if self.is_troubled:
-            self._loosened_at = now  # what came while its process was down is lost
+        # Until now: what died in the meantime may have been delivered to who was about to leave, or came while its process was down.
+        if self.may_lose:
+            self._loosened_at = now
+        if self.is_shaken:
+            self._shaken_at = now
         self.is_shaken = self.is_troubled = self.is_leaking = self.is_touched = False
         self.purgers = {channel for channel in self.purgers if not channel.is_leaving}
         self.unbinders = {channel for channel in self.unbinders if not channel.is_leaving}
@@ -422,7 +432,7 @@ class QueueBook:
     def _may_be_gone(self, copy: Copy) -> bool:
         if self._lifetime(copy) is None and not self.kind.drops_head:
             return False
-        return self.graves is None or copy.is_doubtful or not self.graves._has_kept_since(copy.message.sent_at)
+        return self.graves is None or copy.is_doubtful or not self.graves._has_kept_since(self._lives_until(copy))
 
 
 def _nobody(queue: QueueBook) -> None:

@@ -7,12 +7,13 @@ import os
 
 import pytest
 
-from warren.simulation.book import Broken, Message, confirmed
+from warren.simulation.book import SETTLING, Broken, Message, confirmed, heard, settled
 from warren.simulation.consuming import Consumer
 from warren.simulation.kinds import NAMES
 from warren.simulation.plan import parse_plan
 from warren.simulation.queue_book import QueueBook
-from warren.simulation.schedule import Schedule
+from warren.simulation.schedule import Schedule, run
+from warren.simulation.shrinking import plainest
 
 
 class OpenChannel:
@@ -127,3 +128,117 @@ def test_a_binding_that_was_answered_may_go_if_the_last_consumer_may(silence, is
         schedule.finish()
     finally:
         schedule.close()
+
+
+SILENT_AT_THE_GRAVES = """
+node store=0 credit=400,200 heartbeat=1 queues=fleeting,graves
+carol/3 consume queue=graves no_ack={no_ack} then=60
+carol/3 silence then=1
+alice/2 publish queue=fleeting count=1 size=20 then=1
+"""
+
+
+@pytest.mark.parametrize("no_ack", [0, 1])
+def test_a_dead_letter_may_have_gone_to_a_consumer_that_had_fallen_silent_before_the_message_was_sent(no_ack):
+    """Until three heartbeats are missed she is there for the broker (AB-25): with acknowledgement the dead letter comes back as redelivered, without it is gone."""
+    outcome = run(0, parse_plan(SILENT_AT_THE_GRAVES.format(no_ack=no_ack)), plainest())
+    assert outcome.failure is None, outcome.story
+    assert ("gets message 1 from graves, dead from fleeting (expired) (redelivered)" in outcome.story) == (not no_ack)
+
+
+class Clock:
+    """Seconds of the world, as a test wants them."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def graves(clock):
+    """With a consumer without acknowledgement, which has left at second 0 and may be there for the broker until the node is at rest."""
+    book = QueueBook(NAMES["graves"], True, clock)
+    book.exists = True
+    book.shake(is_leaking=True)
+    return book
+
+
+def dying(name, graves, clock):
+    """A queue whose dead letters go to the graves."""
+    book = QueueBook(NAMES[name], True, clock)
+    book.graves = graves
+    book.exists = True
+    graves.sources[name] = book
+    return book
+
+
+def publish(queue, channel, clock):
+    message = Message(1, channel, 1, True, 0, 20, clock())
+    copy = queue.published(message, True)
+    confirmed(message, clock())
+    return copy
+
+
+def take_dead(graves, channel, clock, source, reason, redelivered):
+    """A client gets the dead letter."""
+    graves.delivered(channel, graves.dead(1, source, reason), redelivered, Consumer(channel, "c1", graves, False, 0, clock(), 0, 0), False, {})
+
+
+def expire_around_a_rest(graves, channel, clock, sent_at):
+    """A message of 40 ms is sent then, the node is at rest at second 1, and all is over by second 2; the message's queue."""
+    fleeting = dying("fleeting", graves, clock)
+    clock.now = sent_at
+    publish(fleeting, channel, clock)
+    clock.now = 1.0
+    graves.rested()
+    clock.now = 2.0
+    return fleeting
+
+
+def test_what_dies_before_the_node_was_at_rest_may_be_lost_or_come_again_with_a_consumer_that_left(graves, channel, clock):
+    fleeting = expire_around_a_rest(graves, channel, clock, 0.5)
+    assert fleeting.missing() == []
+    take_dead(graves, channel, clock, "fleeting", "expired", True)
+
+
+def test_what_cannot_die_before_the_node_was_at_rest_must_be_there(graves, channel, clock):
+    fleeting = expire_around_a_rest(graves, channel, clock, 0.99)
+    assert [copy.message.number for copy in fleeting.missing()] == [1]
+
+
+def test_what_cannot_die_before_the_node_was_at_rest_has_been_seen_by_nobody(graves, channel, clock):
+    expire_around_a_rest(graves, channel, clock, 0.99)
+    with pytest.raises(Broken, match="flagged as redelivered"):
+        take_dead(graves, channel, clock, "fleeting", "expired", True)
+
+
+def test_what_somebody_held_when_the_node_was_at_rest_and_rejects_then_has_been_seen_by_nobody(graves, channel, clock):
+    claims = dying("claims", graves, clock)
+    copy = publish(claims, channel, clock)
+    claims.delivered(channel, copy, False, Consumer(channel, "c1", claims, False, 0, 0.0, 0, 0), False, {})
+    clock.now = 1.0
+    graves.rested()
+    clock.now = 2.0
+    grave = claims.rejects(copy)
+    copy.fate = SETTLING
+    settled([copy], channel)
+    heard([grave])
+    assert graves.missing() == [grave]
+    with pytest.raises(Broken, match="flagged as redelivered"):
+        take_dead(graves, channel, clock, "claims", "rejected", True)
+
+
+def test_a_purge_that_nobody_heard_of_any_more_may_have_taken_what_died_before_the_node_was_at_rest(channel, clock):
+    graves = QueueBook(NAMES["graves"], True, clock)
+    graves.exists = True
+    purger = OpenChannel()
+    graves.purge_begins(purger)
+    purger.is_leaving = True
+    assert expire_around_a_rest(graves, channel, clock, 0.5).missing() == []
