@@ -463,6 +463,7 @@ class QueueIndex:
         for number in flush.emptied:
             self._segments.pop(number, None)
             self._maps.pop(number, None)
+            self._loaded = {place: entries for place, entries in self._loaded.items() if place[0] != number}  # the next file of this number has other blocks there
             self._unsynced.discard(number)
             self._are_names_unsynced = True
         if flush.is_synced:

@@ -263,6 +263,24 @@ def test_segments_disappear_when_acked(disk):
     assert (disk.list('q'), index.bounds()) == ([], (0, 0))
 
 
+def test_what_was_read_of_a_segment_goes_with_its_file(disk):
+    """The segment's next file has other blocks at the same places (QS-22, QS-25)."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 3))
+    index.flush(True)
+    read = index.take_read(0, ENTRIES)
+    read.run()
+    index.loaded(read)
+    assert sorted(held(index, 0, ENTRIES)) == [0, 1, 2]
+    index.ack(range(3))
+    index.flush(True)
+    assert disk.list('q') == []
+    index.publish(run_of(3, 2))
+    index.flush(True)
+    assert [sorted(held(index, 0, ENTRIES)) for _ in range(2)] == [[3, 4], [3, 4]]
+    assert index.take_read(0, ENTRIES) is not None
+
+
 def test_expiry_and_size_survive(disk):
     """What the index gives back of a message is what it took in."""
     journal, index, _ = opened(disk)
