@@ -69,10 +69,13 @@ class Channel:
             self.may_be_closed = True
             self.consuming.takes_risk()
 
-    def ask(self, method: Any, answers: type | tuple[type, ...], then: Then, queue: QueueBook | None = None, may_be_refused: bool = False) -> None:
-        """Send a method that is answered; nothing else is done until it is. The channel is closed instead if it is refused, as what concerns a `queue` is that is not there."""
+    def ask(self, method: Any, answers: type | tuple[type, ...], then: Then, queue: QueueBook | None = None, may_be_refused: bool | None = None) -> None:
+        """Send a method that is answered; nothing else is done until it is. The channel is closed instead if it is refused: as what concerns a `queue` is that is down, or, unless
+        `may_be_refused` says otherwise, is not there."""
         self._asked_of = queue
-        if may_be_refused or queue is not None and not queue.may_be_used_by(self.client.connection):
+        if may_be_refused is None:
+            may_be_refused = queue is not None and not queue.may_be_used_by(self.client.connection)
+        if may_be_refused or queue is not None and queue.may_be_down:
             self._take_risk()
         self._asked.append((self._unheard, self._unheard_settled))
         self._unheard, self._unheard_settled = [], []

@@ -28,7 +28,7 @@ def declare(channel: Channel, queue: QueueBook) -> None:
     channel.may_be_locked_out = kind.exclusive and not (queue.exists and queue.owner is owner)
     queue.declare_begins()
     wanted = methods.QueueDeclare(queue=kind.name, durable=kind.durable, exclusive=kind.exclusive, auto_delete=kind.auto_delete, arguments=table_from(kind.arguments))
-    channel.ask(wanted, methods.QueueDeclareOk, done, None, channel.may_be_locked_out)
+    channel.ask(wanted, methods.QueueDeclareOk, done, queue, channel.may_be_locked_out)
 
 
 def _purge(channel: Channel, queue: QueueBook) -> None:

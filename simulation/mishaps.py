@@ -81,7 +81,7 @@ class Mishaps:
     def _all_queues_crash(self) -> None:
         self.has_crashed = True
         for queue in self.schedule.queues.values():
-            queue.crashed(queue.outlives)
+            queue.crashed(queue.outlives, may_stay_down=True)
 
     # -- rest --------------------------------------------------------------------------------------
 
@@ -260,7 +260,8 @@ class Mishaps:
         if kind == "Queue":
             self._tell(f"the process of queue '{actor.row.name}' crashes")
             queue = self.schedule.queues[actor.row.name]
-            queue.crashed(queue.outlives)
+            # One that cannot be recovered when the node starts is tried again after a while, and down until then.
+            queue.crashed(queue.outlives, may_stay_down=not self.node.is_up)
         elif kind in ("Channel", "Connection"):
             client = self._client_at(actor)
             self._tell(f"the process of {'a channel' if kind == 'Channel' else 'the connection'} of {client.name if client else 'nobody'} crashes")

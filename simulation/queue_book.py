@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..actors.channel.restarted import ATTEMPTS
 from .book import BURIED, GONE, HELD, LOOSE, SENT, SETTLING, THERE, Broken, Copy, Message
 from .kinds import QueueKind
 
@@ -42,8 +43,10 @@ class QueueBook:
         self.deleted = 0  # how often a delete was begun or answered
         self.unbinds = 0
         self.crashes = 0
-        self.may_go: Callable[[QueueBook], None] = _nobody  # called when it may be gone from now on
+        self.may_be_down = False  # who asks for it may be refused (AB-63)
+        self.may_go: Callable[[QueueBook], None] = _nobody  # called when it may be gone, or down, from now on
         self._vanishes: tuple[int, int] | None = None  # it is about to end by itself: how often it had been declared, and had crashed, by then
+        self._crashes_before = 0  # the node was last at rest, or started
         self._exists_since = 0.0
         self._loosened_at = -1.0
         self._shaken_at = -1.0
@@ -349,11 +352,15 @@ class QueueBook:
 
     # -- crashes, and rest -------------------------------------------------------------------------
 
-    def crashed(self, keeps_disk: bool) -> None:
-        """Its process has crashed, or the whole node."""
+    def crashed(self, keeps_disk: bool, may_stay_down: bool = False) -> None:
+        """Its process has crashed, or the whole node. With `may_stay_down` it is not restarted at once, perhaps."""
         self.is_troubled = True
         self.active = None
         self.crashes += 1
+        # What has met so many crashes is refused even though there is a next process.
+        if may_stay_down or self.crashes - self._crashes_before >= ATTEMPTS:
+            self.may_be_down = True
+            self.may_go(self)
         self._loosened_at = self.clock()
         self.shake()
         # A purge that meets the crash is put to its next process (AB-63), and there everything is ready: also what somebody holds now.
@@ -388,6 +395,7 @@ class QueueBook:
             if not copy.message.persistent:
                 copy.fate = BURIED
         self.is_troubled = False
+        self._is_up()
 
     def rested(self) -> None:
         """The node is at rest, and its disk takes writes: what was to be written is."""
@@ -398,6 +406,7 @@ class QueueBook:
         if self.is_shaken:
             self._shaken_at = now
         self.is_shaken = self.is_troubled = self.is_leaking = self.is_touched = False
+        self._is_up()
         self.purgers = {channel for channel in self.purgers if not channel.is_leaving}
         self.unbinders = {channel for channel in self.unbinders if not channel.is_leaving}
         if self._vanishes is not None:
@@ -413,6 +422,10 @@ class QueueBook:
                     copy.arrived = now
                 if self.outlives and copy.message.persistent:
                     copy.is_safe = True
+
+    def _is_up(self) -> None:
+        self.may_be_down = False
+        self._crashes_before = self.crashes
 
     def _has_vanished(self, declared: int, crashes: int) -> None:
         self._vanishes = None

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from warren.actors.channel.restarted import ATTEMPTS
 from warren.simulation.book import SETTLING, Broken, Message, confirmed, heard, settled
 from warren.simulation.consuming import Consumer
 from warren.simulation.kinds import NAMES
@@ -242,3 +243,62 @@ def test_a_purge_that_nobody_heard_of_any_more_may_have_taken_what_died_before_t
     graves.purge_begins(purger)
     purger.is_leaving = True
     assert expire_around_a_rest(graves, channel, clock, 0.5).missing() == []
+
+
+CRASH = "machine crash process=Queue then=200"
+CRASH_AT_THE_START = f"machine kill then=1\n{CRASH}"
+REFUSED = """
+node store=1 credit=400,200 queues=line,graves
+alice/2 get queue=line then=60
+alice/1 publish queue=graves count=2 persistent=1 size=20 then=60
+{crash}
+bob/2 consume queue=graves then=60
+bob/3 consume queue=graves then=60
+bob/2 get queue=line then={then}
+"""
+
+
+def test_what_a_channel_holds_may_go_to_others_before_it_hears_that_it_is_closed_for_a_queue_that_is_down():
+    """The queue could not be recovered, and is tried again after a while; who asks for it until then is refused (AB-63), and what that channel had goes back."""
+    plan, went_before = parse_plan(REFUSED.format(crash=CRASH_AT_THE_START, then=60)), False
+    for seed in range(12):
+        outcome = run(seed, plan)
+        assert outcome.failure is None, outcome.story
+        refusal = outcome.story.find("bob/2    is closed by the broker: 404 NOT_FOUND - queue 'line' in vhost '/' process is stopped by supervisor")
+        went_before |= 0 <= outcome.story.find("bob/3    gets message 1 from graves (redelivered)") < refusal
+    assert went_before, "the order that this is about did not come up"
+
+
+@pytest.mark.parametrize(("crash", "may_be_closed"), [(CRASH_AT_THE_START, True), (f"{CRASH_AT_THE_START}\nmachine rest", False), (CRASH, False)])
+def test_only_who_asks_for_a_queue_that_is_not_restarted_at_once_may_be_refused(crash, may_be_closed):
+    """One that crashes at work has its next process soon, and who asks for it waits for that (AB-63)."""
+    schedule = Schedule(parse_plan(REFUSED.format(crash=crash, then=0)), chooser=plainest())
+    try:
+        schedule.begin()
+        for action in schedule.plan.actions:
+            schedule.perform(action)
+        assert schedule.clients["bob"].channels[2].waits_for()
+        assert schedule.clients["bob"].channels[2].may_be_closed is may_be_closed
+        schedule.finish()
+    finally:
+        schedule.close()
+
+
+def test_who_waits_for_a_queue_that_crashes_again_and_again_may_be_refused_in_the_end(queue):
+    refused = []
+    queue.may_go = refused.append
+    for _ in range(ATTEMPTS - 1):
+        queue.crashed(True)
+    assert not queue.may_be_down and refused == []
+    queue.crashed(True)
+    assert queue.may_be_down and refused == [queue]
+
+
+@pytest.mark.parametrize("comes_up", [QueueBook.rested, QueueBook.node_ended])
+def test_a_queue_that_could_not_be_recovered_is_there_when_the_node_was_at_rest_or_is_started_again(queue, comes_up):
+    queue.exists = True
+    queue.crashed(True, may_stay_down=True)
+    comes_up(queue)
+    assert not queue.may_be_down
+    queue.crashed(True)
+    assert not queue.may_be_down
