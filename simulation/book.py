@@ -133,8 +133,7 @@ def given_back(copies: Iterable[Copy], channel: Any) -> None:
     """The channel returns them, or is no more."""
     for copy in copies:
         if copy.fate == HELD and copy.holder is channel:
-            # A consumer without acknowledgement may have gone, and the broker not have noticed: it gives this to that one.
-            copy.fate, copy.holder = LOOSE if copy.queue.is_leaking or copy.queue.purgers else THERE, None
+            copy.fate, copy.holder = THERE if copy.queue.keeps_what_returns else LOOSE, None
             copy.queue.is_touched = True
         elif copy.fate == SETTLING and copy.holder is channel:
             copy.fate, copy.holder = LOOSE, None

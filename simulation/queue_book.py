@@ -66,6 +66,11 @@ class QueueBook:
         """What comes in now may be gone at once."""
         return self.is_leaking or self.is_troubled or bool(self.purgers)
 
+    @property
+    def keeps_what_returns(self) -> bool:
+        """What is given back stays. A consumer without acknowledgement may have gone unnoticed, and the broker gives it to that one; a queue that may go takes it along."""
+        return self.exists is True and not self.is_leaking and not self.purgers
+
     # -- going out ---------------------------------------------------------------------------------
 
     def delivered(self, channel: Any, copy: Copy, redelivered: bool, consumer: Any, is_doubtful: bool, newest: dict[Any, int]) -> None:

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from warren.actors.channel.restarted import ATTEMPTS
-from warren.simulation.book import SETTLING, Broken, Message, confirmed, heard, settled
+from warren.simulation.book import SETTLING, Broken, Message, confirmed, given_back, heard, settled
 from warren.simulation.consuming import Consumer
 from warren.simulation.kinds import NAMES
 from warren.simulation.plan import parse_plan
@@ -61,6 +61,23 @@ def test_a_purge_that_was_answered_before_the_crash_has_left_what_somebody_held(
     queue.purged(channel)
     queue.crashed(True)
     assert queue.missing() == [held]
+
+
+@pytest.mark.parametrize(("name", "may_go"), [("passing", True), ("orders", False)])
+def test_what_is_given_back_goes_with_an_auto_delete_queue_whose_last_consumer_may_have_gone(name, may_go, channel):
+    """A silent client counts as there until its heartbeats are missed (AB-25). Who gets a message meanwhile proves that the queue is there, not that it stays."""
+    queue = QueueBook(NAMES[name], True, lambda: 0.0)
+    queue.declare_begins()
+    queue.declare_ok(0, False, None)
+    silent = Consumer(channel, "c1", queue, False, 1, 0.0, 0, 0)
+    queue.had_consumer = True
+    queue.leaves(silent)
+    message = Message(1, channel, 1, True, 0, 20, 0.0)
+    copy = queue.published(message, True)
+    confirmed(message, 0.0)
+    queue.delivered(channel, copy, False, Consumer(channel, "", queue, False, 0, 0.0, 0, 0), False, {})
+    given_back([copy], channel)
+    assert queue.missing() == ([] if may_go else [copy])
 
 
 FULL_DISK = """
