@@ -255,11 +255,17 @@ class Journal(Process):
 
     async def _fold(self, upto: int) -> None:
         """Give up the files before `upto`."""
+        missing = self._addresses.keys() | self._absent
         try:
-            for answer in [self.ask(address, ('fold',)) for address in self._addresses.values()]:
-                await answer
-            if self._absent:
-                await self._fold_alone()
+            # A queue that was down may be opened meanwhile, and then it has to be asked as well.
+            while missing:
+                running = {queue: self.ask(address, ('fold',)) for queue, address in self._addresses.items() if queue in missing}
+                for answer in running.values():
+                    await answer
+                missing -= running.keys()
+                if not missing.isdisjoint(self._absent):
+                    missing -= await self._fold_alone()
+                missing &= self._addresses.keys() | self._absent
         except (ProcessDown, OSError) as error:
             # What a queue had not folded is still wanted; it starts again, or is found to be down.
             log.debug('files of the journal before %d stay for now: %s', upto, error)
@@ -269,13 +275,15 @@ class Journal(Process):
             self.files.retire(upto)
         self._is_folding = False
 
-    async def _fold_alone(self) -> None:
-        """Do it for the queues that are down. Who wants to open one of them meanwhile waits."""
+    async def _fold_alone(self) -> set[int]:
+        """Do it for the queues that are down, and return them. Who wants to open one of them meanwhile waits."""
         self._folding_alone = []
         try:
             replayed = await self._replay()
-            mine = {number: found for number, found in replayed.items() if number >> LEVEL_BITS in self._absent}
+            queues = set(self._absent)  # one may have been opened while this waited for its turn
+            mine = {number: found for number, found in replayed.items() if number >> LEVEL_BITS in queues}
             await self.run_blocking(_fold_into_segments, self._settings.disk, self._settings.segment_entries, mine)
+            return queues
         finally:
             waiting, self._folding_alone = self._folding_alone, None
             for sender, queue, address in waiting or ():

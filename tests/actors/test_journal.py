@@ -400,6 +400,28 @@ def test_who_opens_while_the_journal_folds_for_it_waits(disk):
         assert segments_of(disk, ONE << 8) == [0, 1, 2]
 
 
+def test_who_was_opened_while_the_others_folded_folds_as_well(disk):
+    """QS-25: it was down when the others were asked, and is not down when the journal comes to those that are."""
+    stage = JournalStage(disk, file_limit=2000)
+    with stage:
+        one, two = Writer(stage, ONE, Folder), Writer(stage, TWO)
+        two.publish()
+        two.synced()
+        stage.base.end(stage.base.cells[two.address.actorAddressString], 'crash: provoked')
+        for _ in range(3):
+            one.publish(1, 800)
+            one.synced()
+        stage.until(lambda: one.actor.folding)
+        again = Writer(stage, TWO, Folder, opens=True)
+        assert again.replayed() == [0]
+        stage.tell(one.address, one.address, 'done')
+        stage.until(lambda: again.actor.folding)
+        stage.quiet()
+        assert stage.files() == ['000001.wal', '000002.wal']
+        stage.tell(again.address, again.address, 'done')
+        stage.until(lambda: stage.files() == ['000002.wal'])
+
+
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
