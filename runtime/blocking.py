@@ -8,53 +8,45 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any
 
 Done = Callable[[bool, Any], None]
+Work = tuple[Done, Callable[..., Any], tuple[Any, ...]]
 
 
 class BlockingPool:
-    """`submit(done, function, args)` runs `function(*args)` in a thread and calls `done(ok, value or error)` there."""
+    """`submit(done, function, args)` runs `function(*args)` in a thread and calls `done(ok, value or error)` there. One thread submits."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        self._work: deque[tuple[Done, Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._changed = threading.Condition()
+        # Of the queues and locks of the standard library the one that hands over without a step of the interpreter: syncs wait for this.
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._free = 0
+        self._submitted = self._finished = 0
+        self._counting = threading.Lock()
         self._closed = False
 
     def submit(self, done: Done, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        with self._changed:
-            if self._closed:
-                raise RuntimeError("the system is shutting down")
-            self._work.append((done, function, args))
-            if self._free >= len(self._work) or len(self._threads) >= self._limit:
-                self._changed.notify()
-                return
+        if self._closed:
+            raise RuntimeError("the system is shutting down")
+        self._submitted += 1
+        self._work.put((done, function, args))
+        if self._submitted - self._finished > len(self._threads) < self._limit:
             name = f"{self._name}-blocking-{len(self._threads)}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._threads.append(thread)
-        thread.start()
+            thread.start()
 
     def is_busy(self) -> bool:
         """Whether a call waits or runs."""
-        with self._changed:
-            return bool(self._work) or self._free < len(self._threads)
+        return self._submitted > self._finished
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._free += 1
-                while not self._work and not self._closed:
-                    self._changed.wait()
-                self._free -= 1
-                if not self._work:
-                    return
-                done, function, args = self._work.popleft()
+        while (work := self._work.get()) is not None:
+            done, function, args = work
             try:
                 value = function(*args)
             except BaseException as error:
@@ -63,14 +55,20 @@ class BlockingPool:
             else:
                 done(True, value)
             # An idle thread must not keep the last result alive.
-            value = done = function = args = None  # type: ignore[assignment]
+            work = value = done = function = args = None  # type: ignore[assignment]
+            with self._counting:
+                self._finished += 1
 
     def close(self, timeout: float) -> bool:
         """Drop what has not begun, wait for what has; True if every thread ended within `timeout` seconds."""
-        with self._changed:
-            self._closed = True
-            self._work.clear()
-            self._changed.notify_all()
+        self._closed = True
+        while True:
+            try:
+                self._work.get_nowait()
+            except Empty:
+                break
+        for _ in self._threads:
+            self._work.put(None)
         deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .damage_log import say_damaged, say_foreign
-from .disk import Disk, File
+from .disk import Disk, File, SyncFailed
 from .message_ids import StoredSpan, stored_spans
 from .number_reserve import AHEAD
 from .records import Kind, Record, Type, decode_runs, decode_spans, frame, record, records, stub_id
@@ -144,6 +144,7 @@ class Journal:
         self._file: File | None = None
         self._in_flight = False
         self._broken = False
+        self._has_rest = False  # an attempt to commit may have left something at the end of the file
         self.position = 0
         self.durable = 0
         self.current = 0
@@ -309,22 +310,30 @@ class Journal:
                 self._file = None
             file = self._file = self._disk.open(self._path(batch.file), create=True)
             self._reserved = 0
+            self._has_rest = True
         assert file is not None
-        if file.size() != batch.offset:
-            file.truncate(batch.offset)  # what an attempt that failed has left
+        if self._has_rest and file.size() != batch.offset:
+            file.truncate(batch.offset)
         end = batch.offset + sum(map(len, buffers))
         if end > self._reserved:
             self._reserved = end + RESERVED_AHEAD
             file.reserve(self._reserved)
-        file.append(buffers)
+        self._has_rest = True
         try:
-            file.sync()
+            file.append_synced(buffers)
             if not batch.offset:
-                self._disk.sync_dir(self._directory)
-        except OSError as error:
+                self._sync_names()
+        except SyncFailed as error:
             self._broken = True
             raise JournalBroken(f'journal file {batch.file}: {error}') from error
+        self._has_rest = False
         self._size = end
+
+    def _sync_names(self) -> None:
+        try:
+            self._disk.sync_dir(self._directory)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
 
     def committed(self, batch: Batch) -> int:
         """The batch is durable; returns the position up to which everything is."""

@@ -25,7 +25,8 @@ Commits are not synced. After the process was killed the environment is as of th
 anything, so it is thrown away and made anew from the data files (section 11.4); `saved` is what tells one from the other. A clean
 stop syncs (`close`).
 
-The owner looks up in one read transaction, which ends with each commit: a reader pins pages, so it never spans more than one.
+The owner looks up in one read transaction, which ends with each commit: a reader pins pages, so it never spans more than one. Most ids that are looked up are new, and
+those of a queue ascend: of each **source**, what the first eight octets of an id name, the highest id in the environment is remembered, and what is beyond it is not looked up.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ MAP_SIZE = 64 << 30
 COMMIT_LEAST = 4000
 """The owner commits when so many changes have gathered, and recovery works in transactions of so many."""
 FORMAT = 1
+SOURCE_SIZE = 8
+SOURCES_MOST = 10_000
+"""Sources whose highest id is remembered; when there are more, all are found again as they are needed."""
 
 _LOCATION = Struct('>IIQQ')
 _PLACE = Struct('>IQ')
@@ -117,6 +121,7 @@ class LocationIndex:
         self._emptied: list[int] = []
         self._frozen: dict[bytes, Entry | None] = {}
         self._is_frozen = False
+        self._highest: dict[bytes, bytes] = {}  # of a source, the highest id in the environment or on its way there; less than any of its ids if there is none
 
     # -- the owner's view
 
@@ -125,10 +130,22 @@ class LocationIndex:
         for entries in (self._entries, self._frozen):
             if message_id in entries:
                 return entries[message_id]
-        if self._reader is None:
-            self._reader = self._env.begin(self._locations)
-        value = self._reader.get(message_id)
+        source = message_id[:SOURCE_SIZE]
+        if message_id > (self._highest.get(source) or self._find_highest(source)):
+            return None
+        value = self._begin_reading().get(message_id)
         return None if value is None else Entry._make(_LOCATION.unpack(value))
+
+    def _find_highest(self, source: bytes) -> bytes:
+        if len(self._highest) >= SOURCES_MOST:
+            self._highest.clear()
+        cursor = self._begin_reading().cursor()
+        # No id is longer than twice as long as its source, so this is beyond all of this one's.
+        is_found = cursor.prev() if cursor.set_range(source + b'\xff' * (SOURCE_SIZE + 1)) else cursor.last()
+        known = [cursor.key()] if is_found and cursor.key().startswith(source) else []
+        highest = max([message_id for message_id in self._frozen if message_id.startswith(source)] + known, default=source)
+        self._highest[source] = highest
+        return highest
 
     def count(self, message_id: bytes, entry: Entry) -> None:
         """`entry` has another reference count than before, and the same place."""
@@ -164,6 +181,11 @@ class LocationIndex:
         changes = Changes(self._entries, self._new_places, self._emptied, rows, intents, checkpoint)
         self._frozen, self._is_frozen = self._entries, True
         self._entries, self._new_places, self._emptied = {}, [], []
+        highest = self._highest
+        for message_id in changes.entries:
+            known = highest.get(message_id[:SOURCE_SIZE])
+            if known is not None and message_id > known:
+                highest[message_id[:SOURCE_SIZE]] = message_id
         return changes
 
     def commit(self, changes: Changes) -> None:
@@ -190,6 +212,11 @@ class LocationIndex:
         self._frozen, self._is_frozen = {}, False
         self._stop_reading()
 
+    def _begin_reading(self) -> lmdb.Transaction[bytes]:
+        if self._reader is None:
+            self._reader = self._env.begin(self._locations)
+        return self._reader
+
     def _stop_reading(self) -> None:
         if self._reader is not None:
             self._reader.abort()
@@ -214,10 +241,8 @@ class LocationIndex:
 
     def between(self, first: bytes, last: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
         """Up to about `limit` ids that are known from `first` to `last`, ascending, changes of this moment included; and the id after which there may be more."""
-        if self._reader is None:
-            self._reader = self._env.begin(self._locations)
         committed: list[bytes] = []
-        cursor = self._reader.cursor()
+        cursor = self._begin_reading().cursor()
         more = cursor.set_range(first)
         while more and cursor.key() <= last and len(committed) < limit:
             committed.append(cursor.key())

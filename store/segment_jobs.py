@@ -76,11 +76,13 @@ class Flush:
             try:
                 if file.size() != offset:
                     file.truncate(offset)
-                if self.is_synced and size - offset >= RESERVED_CHUNK // 16:
-                    file.reserve(-(-size // RESERVED_CHUNK) * RESERVED_CHUNK)
-                file.append(buffers)
+                chunks = -(-size // RESERVED_CHUNK)
+                if self.is_synced and size - offset >= RESERVED_CHUNK // 16 and chunks > -(-offset // RESERVED_CHUNK):
+                    file.reserve(chunks * RESERVED_CHUNK)
                 if self.is_synced:
-                    file.sync()
+                    file.append_synced(buffers)
+                else:
+                    file.append(buffers)
             finally:
                 file.close()
             self.results.append((added, size))

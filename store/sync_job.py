@@ -10,7 +10,7 @@ from typing import NamedTuple
 import lmdb
 
 from .combine import StoreBroken
-from .disk import Disk
+from .disk import Disk, SyncFailed
 from .lease import Lease
 from .location_index import Changes, LocationIndex
 from .rdq_file import file_name, record
@@ -70,12 +70,14 @@ class SyncJob:
                 file.truncate(part.offset)  # what an attempt that failed has left
             if not part.offset:
                 file.reserve(RESERVED)
-            file.append([buffer for message_id, message in part.messages for buffer in record(message_id, message)])
-            if self._is_synced:
-                try:
-                    file.sync()
-                except OSError as error:
-                    # The kernel may have dropped the pages: a second sync that succeeds would prove nothing.
-                    raise StoreBroken(f'message store {self._directory}, file {part.file}: {error}') from error
+            buffers = [buffer for message_id, message in part.messages for buffer in record(message_id, message)]
+            if not self._is_synced:
+                file.append(buffers)
+                return
+            try:
+                file.append_synced(buffers)
+            except SyncFailed as error:
+                # The kernel may have dropped the pages: a second sync that succeeds would prove nothing.
+                raise StoreBroken(f'message store {self._directory}, file {part.file}: {error}') from error
         finally:
             file.close()

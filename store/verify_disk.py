@@ -21,6 +21,9 @@ class ReadOnlyFile(RealFile):
     def append(self, buffers: Sequence[bytes]) -> None:
         _refuse('append')
 
+    def append_synced(self, buffers: Sequence[bytes]) -> None:
+        _refuse('append')
+
     def truncate(self, size: int) -> None:
         _refuse('truncate')
 

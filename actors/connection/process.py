@@ -32,9 +32,8 @@ from .handshake import Handshake
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
 from .log_text import one_line
 from .output import SocketOutput, Transport
+from .read_size import ReadSize
 from .sasl import Certified
-
-READ_MIN, READ_MAX = 16 * 1024, 256 * 1024
 
 log = logging.getLogger("warren.connection")
 
@@ -73,7 +72,7 @@ class Connection(Process):
         self.watching = (False, False)
         self.told_blocked = False
         self.received = 0
-        self.read_size = READ_MIN
+        self.read_size = ReadSize()
         self.user = ""
         self.vhost = ""
         self.client_properties: Table = Table()
@@ -116,7 +115,7 @@ class Connection(Process):
         if sock is None:
             return
         try:
-            data = sock.recv(self.read_size)
+            data = sock.recv(self.read_size.octets)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -127,11 +126,7 @@ class Connection(Process):
             return
         size = len(data)
         self.received += size
-        # A large buffer is worth its allocation only to a client that fills it.
-        if size == self.read_size:
-            self.read_size = min(READ_MAX, size * 2)
-        elif size < self.read_size // 4:
-            self.read_size = max(READ_MIN, self.read_size // 2)
+        self.read_size.got(size)
         if self.state == "pre_init":
             data = self.handshake.protocol_header(data)
         self.reader.feed(data)

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from .output import Transport
+from .read_size import ReadSize
 
-READ_MIN, READ_MAX = 16 * 1024, 256 * 1024  # octets of ciphertext in one read
 RECORD = 16 * 1024  # octets of plaintext in one TLS record, at most
 CHUNK = 4 * RECORD  # octets of plaintext encrypted at a time
 UNASKED_MAX = 256 * 1024  # octets: a client that has key updates answered and does not read them gets no further
@@ -41,7 +41,7 @@ class TlsTransport:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._unsent: Any = b""  # ciphertext taken out of `_outgoing`
         self._pledged = 0  # octets of the caller's that are encrypted and not reported as written
-        self._read_size = READ_MIN
+        self._read_size = ReadSize()  # of ciphertext
 
     # -- the handshake -----------------------------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class TlsTransport:
     # -- input -------------------------------------------------------------------------------------------------------------------------------
 
     def recv(self, size: int) -> bytes:
-        """The plaintext of one read of the socket, b"" at the end of the stream. How much is read follows from what the client sends, up to READ_MAX, whatever `size` is:
+        """The plaintext of one read of the socket, b"" at the end of the stream. How much is read follows from what the client sends, whatever `size` is:
         ciphertext is never as long as what it stands for, so the caller cannot tell from the answer whether there was more."""
         # After the handshake there may be octets that came with its last ones, and none in the socket.
         if not self._incoming.pending and not self.is_ended:
@@ -107,18 +107,14 @@ class TlsTransport:
         return data
 
     def _read_socket(self) -> None:
-        data = self._sock.recv(self._read_size)
+        data = self._sock.recv(self._read_size.octets)
         size = len(data)
         if not size:
             self.is_ended = True
             return
         self.heard_anything = True
         self._incoming.write(data)
-        # As for plain sockets: a large buffer is worth its allocation only to a client that fills it.
-        if size == self._read_size:
-            self._read_size = min(READ_MAX, size * 2)
-        elif size < self._read_size // 4:
-            self._read_size = max(READ_MIN, self._read_size // 2)
+        self._read_size.got(size)
 
     # -- output ------------------------------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from thespian.test import get_free_admin_port
 from warren.actors.message_store import MessageStore, StoreSettings
 from warren.runtime.loop_base import LoopBase
 from warren.runtime.process import Process
-from warren.store.disk import RealDisk, RealFile
+from warren.store.disk import RealDisk, RealFile, SyncFailed
 from warren.store.sync_job import SyncJob
 
 WAIT = 10
@@ -214,7 +214,7 @@ def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
     ask(system, queue, 'tell', ('write', 'q', [(name(1), BODY)]))
     heard(system, queue, 1)
     with monkeypatch.context() as broken:
-        broken.setattr(RealFile, 'sync', lambda file: (_ for _ in ()).throw(OSError(errno.EIO, 'injected')))
+        broken.setattr(RealFile, 'append_synced', lambda file, buffers: (_ for _ in ()).throw(SyncFailed(errno.EIO, 'injected')))
         ask(system, queue, 'tell', ('write', 'q', [(name(2), BODY)]))
         deadline = time.monotonic() + WAIT
         while ask(system, queue, 'is_down') is None:
