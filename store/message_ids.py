@@ -48,6 +48,11 @@ def as_bytes(message_id: int) -> bytes:
     return message_id.to_bytes(16, 'big')
 
 
+def ids_from(first: int, count: int) -> list[bytes]:
+    """So many ids that follow one another."""
+    return [number.to_bytes(16, 'big') for number in range(first, first + count)]
+
+
 def is_shared(message_id: bytes) -> bool:
     """Other queues may have the message as well."""
     return message_id[SHARED_AT] >= SHARED_FROM

@@ -21,9 +21,9 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from .message import Sizes
-from .message_ids import as_bytes, is_shared, own_base
+from .message_ids import as_bytes, ids_from, is_shared, own_base
 from .queue_index import QueueIndex
-from .records import make_stub, stub_id
+from .records import make_stub, make_stubs, stub_id
 from .run import Run
 from .segment_jobs import Release
 
@@ -101,10 +101,14 @@ class Placement:
         if run.kind & ABSENT:
             return [stub_id(stub) for stub in run.contents if stub is not None]
         base = run.id_base or self._own
+        if run.live == len(run.contents):
+            return ids_from(base + run.first, run.live)
         return [as_bytes(base + number) for number, slot in enumerate(run.contents, run.first) if slot is not None]
 
     def _stubs(self, run: Run) -> list[bytes | None]:
-        sizes: Sizes = run.measured() if run.live == len(run.contents) else run.sizes  # type: ignore[assignment]
+        if run.live == len(run.contents):
+            return [*make_stubs(self.ids(run), run.measured())]
+        sizes: Sizes = run.sizes  # type: ignore[assignment]
         base = (run.id_base or self._own) + run.first
         return [None if slot is None else make_stub(as_bytes(base + index), sizes if isinstance(sizes, int) else sizes[index])
                 for index, slot in enumerate(run.contents)]

@@ -226,5 +226,13 @@ def make_stub(message_id: bytes, size: int) -> bytes:
     return message_id[:11] + size.to_bytes(8, 'big') + message_id[11:]
 
 
+def make_stubs(message_ids: Sequence[bytes], sizes: Sizes) -> list[bytes]:
+    """What stands for bodies of these sizes."""
+    if isinstance(sizes, int):
+        size = sizes.to_bytes(8, 'big')
+        return [message_id[:11] + size + message_id[11:] for message_id in message_ids]
+    return list(map(make_stub, message_ids, sizes))
+
+
 def stub_id(stub: bytes) -> bytes:
     return stub[:11] + stub[19:]

@@ -305,17 +305,17 @@ class PendingRuns:
         taken: list[Run] = []
         known = 0
         for span in spans(tags):
-            touched = set()
-            for run, index in self._slots(span):
-                touched.add(run.first)
-                run.measured()
+            touched = []
+            for run, piece in self._pieces(span):
+                touched.append(run.first)
+                part = run.part(piece.start, piece.stop)
+                part.redelivered = True
                 last = taken[-1] if taken else None
-                if last is not None and last.end == run.first + index and last.origin is run.origin \
-                        and last.expiry == run.expiry and last.kind == run.kind and last.id_base == run.id_base:
-                    last.extend([run.contents[index]], run.size_at(index))
+                if last is not None and last.end == part.first and last.origin is part.origin \
+                        and last.expiry == part.expiry and last.kind == part.kind and last.id_base == part.id_base:
+                    last.extend(part.contents, part.body_bytes)
                 else:
-                    taken.append(Run(run.first + index, [run.contents[index]], run.origin, run.expiry, True,
-                                     run.size_at(index), run.size_at(index), run.kind, run.id_base))
+                    taken.append(part)
             known += self._discard_span(span)
             if touched:
                 self._split(min(touched), span[-1])
@@ -358,16 +358,21 @@ class PendingRuns:
         return _consecutive([number for number in span if number not in here])
 
     def _slots(self, span: range) -> Iterator[tuple[Run, int]]:
-        runs = self.runs
-        for position in range(self._index(span[0]), len(runs)):
-            run = runs[position]
+        return ((run, index) for run, piece in self._pieces(span) for index in piece)
+
+    def _pieces(self, span: range) -> Iterator[tuple[Run, range]]:
+        """The pending messages of `span` as (run, consecutive slots of it)."""
+        for position in range(self._index(span[0]), len(self.runs)):
+            run = self.runs[position]
             if run.first > span[-1]:
                 return
             piece, count = _piece(span, run)
-            if count:
-                for index in range(*piece.indices(len(run.contents))):
-                    if run.contents[index] is not None:
-                        yield run, index
+            indices = range(piece.start, piece.stop, piece.step)
+            if count and span.step == 1 and run.live == len(run.contents):
+                yield run, indices
+            elif count and (pending := [index for index in indices if run.contents[index] is not None]):
+                for slots in _consecutive(pending):
+                    yield run, slots
 
     def slots(self) -> Iterator[tuple[Run, int]]:
         """Every pending message as (run, index in it)."""

@@ -44,9 +44,9 @@ class StoreClient:
         """Each (id, content); returns the position at which they are durable."""
         self.has_gathered = True
         self._position += 1
-        self._writes.update(messages)
-        for message_id, _ in messages:
-            self._unanswered[message_id] = self._position
+        writes = dict(messages)
+        self._writes.update(writes)
+        self._unanswered.update(dict.fromkeys(writes, self._position))
         return self._position
 
     def remove(self, message_ids: Iterable[bytes]) -> None:
