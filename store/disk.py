@@ -152,6 +152,14 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 
 _fallocate = _find_fallocate()
 
+_FUSE = 0x65735546
+
+
+def _is_in_userspace(path: str) -> bool:
+    """Whether a program serves the file system (FUSE): it may take a synced write for any other, and hear of `fdatasync` alone."""
+    found = ctypes.create_string_buffer(256)
+    return ctypes.CDLL(None).statfs(os.fsencode(path), found) == 0 and ctypes.c_long.from_buffer(found).value == _FUSE
+
 
 _DSYNC = getattr(os, 'RWF_DSYNC', 0)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -159,11 +167,10 @@ _NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class RealFile(File):
-    """A file of the operating system."""
+    """A file of the operating system. `has_synced_writes`: a write may be told to sync what it wrote."""
 
-    _has_synced_writes = bool(_DSYNC)
-
-    def __init__(self, path: str, create: bool) -> None:
+    def __init__(self, path: str, create: bool, has_synced_writes: bool = False) -> None:
+        self._has_synced_writes = has_synced_writes
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_APPEND | (os.O_CREAT if create else 0), 0o640)
 
     def append(self, buffers: Sequence[bytes]) -> None:
@@ -179,7 +186,7 @@ class RealFile(File):
                 rest = rest[os.write(self._fd, rest):]
 
     def append_synced(self, buffers: Sequence[bytes]) -> None:
-        if not RealFile._has_synced_writes or len(buffers) > WRITEV_MOST:
+        if not self._has_synced_writes or len(buffers) > WRITEV_MOST:
             super().append_synced(buffers)
             return
         # One call instead of two: between them the thread would wait for the interpreter, which the event loop has. W4 gains a seventh.
@@ -190,7 +197,7 @@ class RealFile(File):
                 raise
             if error.errno not in _NO_SUCH_FLAG:
                 raise SyncFailed(*error.args) from error
-            RealFile._has_synced_writes = False  # an old kernel, or a sandbox
+            self._has_synced_writes = False  # an old kernel, or a sandbox
             super().append_synced(buffers)
             return
         if written < sum(map(len, buffers)):
@@ -240,6 +247,7 @@ class RealDisk(Disk):
     def __init__(self, root: str) -> None:
         self._root = root
         os.makedirs(root, exist_ok=True)
+        self._has_synced_writes = bool(_DSYNC) and not _is_in_userspace(root)
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path)
@@ -248,7 +256,7 @@ class RealDisk(Disk):
         return self._path(path)
 
     def open(self, path: str, create: bool = False) -> File:
-        return RealFile(self._path(path), create)
+        return RealFile(self._path(path), create, self._has_synced_writes)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._path(path))

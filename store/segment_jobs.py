@@ -63,7 +63,7 @@ class Flush:
 
     def run(self) -> None:
         self.results = []
-        if self.parts:
+        if any(not part.offset for part in self.parts):
             self._disk.make_dir(self._directory)
         for number, pieces, acks, offset, is_damaged in self.parts:
             path = segment_path(self._directory, number)

@@ -7,13 +7,14 @@ import os
 
 import pytest
 
-from warren.store.disk import WRITEV_MOST, RealDisk, RealFile, SyncFailed
+from warren.store.disk import WRITEV_MOST, RealDisk, SyncFailed, _is_in_userspace
 
 needs_synced_writes = pytest.mark.skipif(not hasattr(os, 'RWF_DSYNC'), reason='the system has no write that syncs')
 
 
 @pytest.fixture
-def file(tmp_path):
+def file(tmp_path, monkeypatch):
+    monkeypatch.setattr('warren.store.disk._is_in_userspace', lambda path: False)  # wherever the tests run
     file = RealDisk(str(tmp_path)).open('file', create=True)
     file.append([b'0'])
     yield file
@@ -28,7 +29,6 @@ class Calls:
         self._pwritev, self._fdatasync = os.pwritev, os.fdatasync
         monkeypatch.setattr(os, 'pwritev', self.pwritev)
         monkeypatch.setattr(os, 'fdatasync', self.fdatasync)
-        monkeypatch.setattr(RealFile, '_has_synced_writes', True)
 
     def pwritev(self, fd, buffers, offset, flags):
         self.seen.append(('pwritev', flags))
@@ -97,3 +97,23 @@ def test_a_sync_that_fails_behind_a_short_write(file, monkeypatch):
     monkeypatch.setattr(calls, '_fdatasync', lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, 'broken')))
     with pytest.raises(SyncFailed, match='broken'):
         file.append_synced([b'one'])
+
+
+def test_on_a_file_system_in_userspace_there_are_two(tmp_path, monkeypatch):
+    """A program that serves one may take a synced write for any other."""
+    monkeypatch.setattr('warren.store.disk._is_in_userspace', lambda path: path == str(tmp_path))
+    file = RealDisk(str(tmp_path)).open('file', create=True)
+    calls = Calls(monkeypatch)
+    file.append_synced([b'one'])
+    assert calls.seen == ['fdatasync']
+    file.close()
+
+
+@pytest.mark.skipif(not os.path.exists('/proc/self/mounts'), reason='needs /proc')
+def test_which_file_systems_are_in_userspace():
+    """As the kernel lists them."""
+    with open('/proc/self/mounts') as mounts:
+        kinds = {line.split()[1]: line.split()[2] for line in mounts}  # the last one mounted there counts
+    for where, kind in kinds.items():
+        if os.access(where, os.R_OK) and not where.startswith('/proc/') and '\\' not in where and kind != 'autofs':
+            assert _is_in_userspace(where) == (kind in ('fuse', 'fuseblk', 'virtiofs') or kind.startswith('fuse.'))
