@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
+from ...amqp.errors import AmqpError
 from ...runtime.errors import ProcessDown
 from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
 from ..resources import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
+from ..routing import QueueRow
 
 if TYPE_CHECKING:
     from .process import Channel
@@ -76,13 +78,27 @@ async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> Non
     if method.passive:
         row = channel.queue_row(name)
         channel.check_owner(row)
+        counts = None if method.nowait else await channel.ask_queue(row, ("counts",))
     else:
+        row, counts = await _declared(channel, method, name)
+    channel.last_queue = row.name
+    if counts is not None:
+        channel.reply_with(methods.QueueDeclareOk(row.name, *counts))
+
+
+async def _declared(channel: "Channel", method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
+    """The queue, and how many messages are ready and consumers there, unless nobody waits for it."""
+    while True:
         row, _ = await _ask_metadata(channel, "declare_queue", name, method.durable and not method.exclusive,
                                      channel.connection_id if method.exclusive else None, method.auto_delete, method.arguments, channel.connection_id)
-    channel.last_queue = row.name
-    if not method.nowait:
-        ready, consumers = await channel.ask_queue(row, ("counts",))
-        channel.reply_with(methods.QueueDeclareOk(row.name, ready, consumers))
+        if method.nowait:
+            return row, None
+        try:
+            return row, await channel.ask_queue(row, ("counts",))
+        except AmqpError:
+            if channel.is_routed_to(row):
+                raise
+            # It was there and is deleted by now: declared again, it is another one, as for RabbitMQ.
 
 
 async def _declare_reply_queue(channel: "Channel", method: methods.QueueDeclare, name: str) -> None:

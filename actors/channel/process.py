@@ -306,12 +306,13 @@ class Channel(Process):
         row = self.queues.pop(queue_id, None)
         self.credit.peer_down(queue_id)
         # `noproc`: it was dead before it was watched. Only a queue that is out of the routing table went in good order.
-        crashed = is_fault(reason) or reason == "noproc" and row is not None and self._is_routed_to(row)
+        crashed = is_fault(reason) or reason == "noproc" and row is not None and self.is_routed_to(row)
         self.publisher.queue_gone(queue_id, crashed)
         if self.state == "running":
             self.subscriptions.queue_gone(queue_id, row if crashed else None)
 
-    def _is_routed_to(self, row: QueueRow) -> bool:
+    def is_routed_to(self, row: QueueRow) -> bool:
+        """Whether it is in the routing table, and not deleted, or deleted and declared again."""
         current = self.routing.queue(row.vhost, row.name)
         return current is not None and current.queue_id == row.queue_id
 

@@ -23,6 +23,7 @@ from warren.amqp.methods import (
     ConfirmSelect,
     ConfirmSelectOk,
     QueueDeclare,
+    QueueDeclareOk,
     TxCommit,
     TxCommitOk,
     TxSelect,
@@ -184,6 +185,41 @@ def test_methods_that_wait_pause_the_reader(stage, slow):
     stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
     stage.settle()
     assert connection.take("pause_input") == [(1, False)]
+
+
+class Finding(Stub):
+    """A Metadata that has found these rows, one after the other, and knows of no restart."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def on_declare_queue(self, sender, *fields):
+        self.reply(sender, (self.rows.pop(0), False))
+
+    def on_await_restart(self, sender, *fields):
+        self.reply_error(sender, NOT_FOUND)
+
+
+def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
+    """A declare of what is not there makes it; only where the queue is down it is refused (AB-63)."""
+    stage.metadata = stage.create(Finding)
+    stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
+    deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
+    for queue in (deleted, down):
+        stage.base.end(stage.base.cells[queue.address.actorAddressString], "deleted")
+    stage.routing.remove_queue("/", "deleted")
+    metadata = stage.actor(stage.metadata)
+    metadata.rows = [deleted.row, there.row]
+    channel = stage.channel()
+    channel.say(QueueDeclare(queue="there"))
+    stage.settle()
+    assert channel.frames() == [QueueDeclareOk("there", 0, 0)] and not metadata.rows
+    metadata.rows = [down.row]
+    channel.say(QueueDeclare(queue="down"))
+    stage.settle()
+    (close,) = channel.frames()
+    assert (type(close), close.reply_code) == (ChannelClose, 404)
 
 
 # --- queues that crash and come back ----------------------------------------------------------------------------------
