@@ -100,9 +100,11 @@ class QueueSupervisor(Process):
                     messages += await answer
             except ProcessDown as down:
                 self._lost(supervised, down)
+                rows.append(supervised.row)
             else:
+                # Before it is restarted, if it has crashed by now: nobody is to be given the address of a process that is not open.
+                rows.append(supervised.row)
                 self._started(supervised)
-            rows.append(supervised.row)
         self.is_recovering = False
         return rows, messages
 
