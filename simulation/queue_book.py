@@ -320,8 +320,8 @@ class QueueBook:
             self.consumers.remove(consumer)
         if not consumer.has_left:
             consumer.has_left = True
-            if not (consumer.is_stale and self.exists):  # else it was one of its earlier life
-                self.may_vanish(is_known)
+            if not consumer.is_stale or self.exists is None:  # else it was one of its earlier life
+                self.may_vanish(is_known and not consumer.is_stale)
 
     def may_vanish(self, is_certain: bool = False) -> None:
         """A consumer may have gone; `is_certain`: there was one, and it has."""

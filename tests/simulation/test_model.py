@@ -319,3 +319,24 @@ def test_a_queue_that_could_not_be_recovered_is_there_when_the_node_was_at_rest_
     assert not queue.may_be_down
     queue.crashed(True)
     assert not queue.may_be_down
+
+
+@pytest.mark.parametrize(("is_declared_meanwhile", "exists"), [(False, False), (True, None)])
+def test_a_consumer_of_a_queue_that_was_deleted_does_not_take_along_the_one_declared_meanwhile(channel, is_declared_meanwhile, exists):
+    """It hears that it is cancelled when another queue, which has never had a consumer, may have the name."""
+    passing = QueueBook(NAMES["passing"], True, lambda: 0.0)
+    passing.declare_begins()
+    passing.declare_ok(0, False, None)
+    consumer = Consumer(channel, "c1", passing, False, 0, 0.0, 0, passing.deleted)
+    passing.consumers.append(consumer)
+    passing.had_consumer = True
+    if is_declared_meanwhile:
+        passing.declare_begins()
+    begun = passing.deleted
+    doomed = passing.delete_begins()
+    passing.deleted_ok(doomed)
+    if is_declared_meanwhile:
+        passing.declare_ok(begun, False, None)
+    passing.leaves(consumer)
+    passing.rested()
+    assert passing.exists is exists
