@@ -56,6 +56,7 @@ def _bind(channel: Channel, queue: QueueBook) -> None:
     deleted, unbinds = queue.deleted, queue.unbinds
 
     def bound(method: Any, content: Content | None) -> None:
+        queue.binds -= 1
         # One that may go takes its binding with it.
         if queue.exists and queue.deleted == deleted and queue.unbinds == unbinds and not queue.unbinders and not channel.is_leaving:
             queue.is_bound = True
@@ -66,6 +67,7 @@ def _bind(channel: Channel, queue: QueueBook) -> None:
         channel.tell(f"binds {queue.kind.name} to {EXCHANGE}")
         if queue.is_bound is False:
             queue.is_bound = None
+        queue.binds += 1  # for ever, if the channel ends before the answer
         channel.ask(methods.QueueBind(queue=queue.kind.name, exchange=EXCHANGE), methods.QueueBindOk, bound, queue)
 
     channel.ask(methods.ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True), methods.ExchangeDeclareOk, bind)

@@ -42,6 +42,7 @@ class QueueBook:
         self.is_declared_amid = False  # while a delete was under way: nobody knows which came first
         self.deleted = 0  # how often a delete was begun or answered
         self.unbinds = 0
+        self.binds = 0  # under way
         self.crashes = 0
         self.may_be_down = False  # who asks for it may be refused (AB-63)
         self.may_go: Callable[[QueueBook], None] = _nobody  # called when it may be gone, or down, from now on
@@ -310,7 +311,9 @@ class QueueBook:
         self._loosen_all()
         for copy in doomed:
             copy.fate = BURIED
-        self.exists = self.is_bound = None if self.deletes or self.declares or self.is_declared_amid else False
+        self.exists = None if self.deletes or self.declares or self.is_declared_amid else False
+        # A bind that waits, for the disk perhaps, finds what is declared under its name after that.
+        self.is_bound = None if self.exists is None or self.binds else False
         self.is_declared_amid &= self.deletes > 0
 
     def leaves(self, consumer: Any) -> None:
@@ -383,7 +386,7 @@ class QueueBook:
 
     def node_ended(self) -> None:
         """The node has ended somehow. Nothing that comes later can be of its life."""
-        self.deletes = self.declares = self.unbinds = 0
+        self.deletes = self.declares = self.unbinds = self.binds = 0
         self.is_declared_amid = False
         self.purgers.clear()
         self.unbinders.clear()

@@ -340,3 +340,15 @@ def test_a_consumer_of_a_queue_that_was_deleted_does_not_take_along_the_one_decl
     passing.leaves(consumer)
     passing.rested()
     assert passing.exists is exists
+
+
+@pytest.mark.parametrize(("binds", "is_bound"), [(0, False), (1, None)])
+def test_a_bind_that_waits_while_its_queue_is_deleted_may_find_the_next_one(binds, is_bound):
+    queue = QueueBook(NAMES["fleeting"], True, lambda: 0.0)
+    queue.declare_begins()
+    queue.declare_ok(0, False, None)
+    queue.binds = binds
+    queue.deleted_ok(queue.delete_begins())
+    queue.declare_begins()
+    queue.declare_ok(queue.deleted, False, None)
+    assert queue.exists and queue.is_bound is is_bound
