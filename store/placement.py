@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .message import Sizes
 from .message_ids import as_bytes, ids_from, is_shared, own_base
@@ -105,9 +105,10 @@ class Placement:
             return ids_from(base + run.first, run.live)
         return [as_bytes(base + number) for number, slot in enumerate(run.contents, run.first) if slot is not None]
 
-    def _stubs(self, run: Run) -> list[bytes | None]:
+    def _stubs(self, run: Run) -> list[Any]:
+        """What stands for its bodies; None for those that are settled."""
         if run.live == len(run.contents):
-            return [*make_stubs(self.ids(run), run.measured())]
+            return make_stubs(self.ids(run), run.measured())
         sizes: Sizes = run.sizes  # type: ignore[assignment]
         base = (run.id_base or self._own) + run.first
         return [None if slot is None else make_stub(as_bytes(base + index), sizes if isinstance(sizes, int) else sizes[index])
