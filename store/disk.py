@@ -42,6 +42,9 @@ class File(ABC):
     def append_synced(self, buffers: Sequence[bytes]) -> None:
         """`append` and `sync`, which may be one call. After an error that is not SyncFailed it may be cut off and written again."""
         self.append(buffers)
+        self._sync_appended()
+
+    def _sync_appended(self) -> None:
         try:
             self.sync()
         except OSError as error:
@@ -202,10 +205,7 @@ class RealFile(File):
             return
         if written < sum(map(len, buffers)):
             self._append_rest(buffers, written)
-            try:
-                self.sync()
-            except OSError as error:
-                raise SyncFailed(*error.args) from error
+            self._sync_appended()
 
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
