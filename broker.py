@@ -22,12 +22,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
-from .actors.extensions import Extensions
+from .actors.node.extensions import Extensions
 from .amqp import methods
 from .amqp.fields import Table, table_from
 from .amqp.method import Method
 from .amqp.properties import Properties, encode_properties
-from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo, Row, message, rows
+from .listings import (
+    BindingInfo,
+    ChannelInfo,
+    ConnectionInfo,
+    ConsumerInfo,
+    ExchangeInfo,
+    Message,
+    QueueInfo,
+    Row,
+    message,
+    rows,
+)
 from .running_node import BrokerError, RunningNode, StartError
 from .settings import Settings
 
@@ -38,7 +49,7 @@ class Broker:
     """A broker on a port of its own, in a background thread of this process.
 
     `port` 0 lets the operating system choose; further keywords are those of `Settings`. Use it with `with` or `async with`, or call `start` and `stop`.
-    A stopped broker may be started again; without a `data_dir` it is then empty. `extensions` are objects of the classes in `warren.actors.extensions`, which see
+    A stopped broker may be started again; without a `data_dir` it is then empty. `extensions` are objects of the classes in `warren.actors.node.extensions`, which see
     and may change what it does.
 
     Raises `SettingsError` when made with a wrong setting, `ExtensionError` for extensions that cannot be used together, and `StartError` from `start` when it cannot listen or use
@@ -210,7 +221,9 @@ class Broker:
         known = Properties(headers=None if headers is None else _table("headers", headers), **properties)
         octets = body.encode("utf-8") if isinstance(body, str) else bytes(memoryview(body))
         names = _text("exchange", exchange), _text("routing_key", routing_key)
-        reached: bool = self._node.ask_direct(("publish", self._vhost(vhost), *names, encode_properties(known), octets, True))
+        reached: bool = self._node.ask_direct(
+            ("publish", self._vhost(vhost), *names, encode_properties(known), octets, True)
+        )
         return reached
 
     def get(self, queue: str, *, ack: bool = True, vhost: str | None = None) -> Message | None:
@@ -228,7 +241,12 @@ class Broker:
         vhost: str | None = None,
     ) -> str:
         """Declare a queue and return its name, which the broker chooses if none is given. Raises `BrokerError` 406 if it exists with other properties."""
-        declare = methods.QueueDeclare(queue=_text("name", name), durable=durable, auto_delete=auto_delete, arguments=_table("arguments", arguments))
+        declare = methods.QueueDeclare(
+            queue=_text("name", name),
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=_table("arguments", arguments),
+        )
         return str(self._call(declare, vhost).queue)
 
     def declare_exchange(
@@ -245,18 +263,31 @@ class Broker:
         """Declare an exchange of type direct, fanout, topic or headers. Raises `BrokerError` 406 if it exists with other properties, 503 for an unknown type."""
         self._call(
             methods.ExchangeDeclare(
-                exchange=_text("name", name), type=_text("type", type), durable=durable, auto_delete=auto_delete, internal=internal,
+                exchange=_text("name", name),
+                type=_text("type", type),
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
                 arguments=_table("arguments", arguments),
             ),
             vhost,
         )
 
     def bind(
-        self, queue: str, exchange: str, routing_key: str = "", *, arguments: Mapping[str, Any] | None = None, vhost: str | None = None
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        vhost: str | None = None,
     ) -> None:
         """Bind a queue to an exchange. Raises `BrokerError` 404 if either is missing."""
         bind = methods.QueueBind(
-            queue=_text("queue", queue), exchange=_text("exchange", exchange), routing_key=_text("routing_key", routing_key), arguments=_table("arguments", arguments)
+            queue=_text("queue", queue),
+            exchange=_text("exchange", exchange),
+            routing_key=_text("routing_key", routing_key),
+            arguments=_table("arguments", arguments),
         )
         self._call(bind, vhost)
 

@@ -1,10 +1,10 @@
 """Fixtures for the tests of programs that use a broker; pytest finds them by itself once warren is installed.
 
-    def test_with_a_broker(warren_broker):          a real one, in this process, on a free port
-        connection = pika.BlockingConnection(pika.URLParameters(warren_broker.url))
+def test_with_a_broker(warren_broker):          a real one, in this process, on a free port
+    connection = pika.BlockingConnection(pika.URLParameters(warren_broker.url))
 
-    def test_my_service(warren_sim):                a simulated one: see docs/simulation.md
-        warren_sim.check(nothing_is_lost, schedules=500)
+def test_my_service(warren_sim):                a simulated one: see docs/simulation.md
+    warren_sim.check(nothing_is_lost, schedules=500)
 """
 
 from __future__ import annotations

@@ -13,20 +13,20 @@ from typing import Any
 
 from thespian.actors import ActorSystem
 
-from .actors.extensions import NO_EXTENSIONS, Extensions
-from .actors.listener import ListenError
-from .actors.node import NodeError, NodeSupervisor
-from .actors.storage import StorageError
-from .actors.tls import TlsError
+from .actors.connection.listener import ListenError
+from .actors.connection.tls_context import TlsError
+from .actors.disk.errors import StorageError
+from .actors.node.extensions import NO_EXTENSIONS, Extensions
+from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
 from .runtime.errors import ProcessDown, ProcessTimeout
-from .runtime.loop_base import LoopBase
-from .runtime.outside import OutsideClient
+from .runtime.loop.loop_base import LoopBase
+from .runtime.loop.outside import OutsideClient
 from .settings import Settings
-from .store.data_dir import DataDirError, claim
-from .store.disk import RealDisk
-from .store.file_limits import REAL_FILES, FileLimits
-from .store.progress import NO_PROGRESS, Progress
+from .store.data_dir.data_dir import DataDirError, claim
+from .store.data_dir.file_limits import REAL_FILES, FileLimits
+from .store.disk.disk import RealDisk
+from .store.disk.progress import NO_PROGRESS, Progress
 
 log = logging.getLogger("warren.node")
 
@@ -149,7 +149,11 @@ class RunningNode:
         try:
             # A node that ended by itself, or takes longer, is ended by the shutdown that follows.
             with suppress(ProcessDown, ProcessTimeout):
-                self._client.ask(self._address, ("stop", reason), self._stop_timeout + (SHUTDOWN_SECONDS if self._claim is None else STORE_SECONDS))
+                self._client.ask(
+                    self._address,
+                    ("stop", reason),
+                    self._stop_timeout + (SHUTDOWN_SECONDS if self._claim is None else STORE_SECONDS),
+                )
         finally:
             self._client.close()
             self._end()
@@ -162,7 +166,10 @@ class RunningNode:
             self._claim.release()
         else:
             # Another broker must not come in while a thread of this one may still write.
-            log.error("data directory '%s' stays in use until this process ends: the disk does not answer", self._claim.directory.path)
+            log.error(
+                "data directory '%s' stays in use until this process ends: the disk does not answer",
+                self._claim.directory.path,
+            )
 
     def run_until_interrupted(self) -> None:
         """Run on the calling thread until `interrupt`. Raises ProcessDown if the node ends by itself."""

@@ -20,8 +20,8 @@ from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
 from .settings import Settings
-from .store.file_limits import REAL_FILES, FileLimits
-from .store.progress import NO_PROGRESS, Progress
+from .store.data_dir.file_limits import REAL_FILES, FileLimits
+from .store.disk.progress import NO_PROGRESS, Progress
 from .version import __version__
 
 log = logging.getLogger("warren.server")
@@ -33,7 +33,12 @@ class ServerDied(Exception):
     """The broker ended although nobody asked it to."""
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None], progress: Progress = NO_PROGRESS, limits: FileLimits = REAL_FILES) -> None:
+def serve(
+    settings: Settings,
+    on_ready: Callable[[str], None],
+    progress: Progress = NO_PROGRESS,
+    limits: FileLimits = REAL_FILES,
+) -> None:
     """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted; `progress` hears how far recovery is until then;
     `limits` are when its files are full.
 
@@ -71,25 +76,46 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def report(settings: Settings, host: str, port: int, memory: dict[str, Any], tls_port: int | None = None, down: Sequence[str] = ()) -> str:
+def report(
+    settings: Settings,
+    host: str,
+    port: int,
+    memory: dict[str, Any],
+    tls_port: int | None = None,
+    down: Sequence[str] = (),
+) -> str:
     """What a person wants to know at start: where it listens, how to connect, what is on and what is not, how to stop. `memory` and `down` are those of `RunningNode`."""
     shown = f"[{host}]" if ":" in host else host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
     local_only = ", ".join(user for user in settings.loopback_users) or "nobody"
     heartbeat = f"every {settings.heartbeat} s" if settings.heartbeat else "off"
     # A password that everybody knows may be shown; any other is the operator's own business.
-    login = f"{settings.default_user}:{settings.default_pass}" if settings.default_pass == "guest" else settings.default_user
+    login = (
+        f"{settings.default_user}:{settings.default_pass}"
+        if settings.default_pass == "guest"
+        else settings.default_user
+    )
     tls = []
     if tls_port is not None:
-        clients = {"none": "", "optional": ", client certificates checked", "required": ", client certificates required"}[settings.tls_verify]
-        tls = [("with TLS", f"{shown}:{tls_port} (AMQP 0-9-1{clients})"), ("url", f"amqps://{login}@{reachable}:{tls_port}/%2F")]
+        clients = {
+            "none": "",
+            "optional": ", client certificates checked",
+            "required": ", client certificates required",
+        }[settings.tls_verify]
+        tls = [
+            ("with TLS", f"{shown}:{tls_port} (AMQP 0-9-1{clients})"),
+            ("url", f"amqps://{login}@{reachable}:{tls_port}/%2F"),
+        ]
     rows = [
         ("listening", f"{shown}:{port} (AMQP 0-9-1, no TLS)"),
         ("url", f"amqp://{login}@{reachable}:{port}/%2F"),
         *tls,
         ("node", settings.node_name),
         ("messages", _kept(settings.data_dir)),
-        *(("DOWN", f"vhost '{name}' cannot be opened; the log says why. What it has is kept for the next start") for name in down),
+        *(
+            ("DOWN", f"vhost '{name}' cannot be opened; the log says why. What it has is kept for the next start")
+            for name in down
+        ),
         ("memory", _watermark(memory)),
         ("heartbeats", heartbeat),
         ("local logins", f"from this machine only: {local_only}"),

@@ -57,15 +57,34 @@ class Settings:
     host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for all IPv4, `::` for all addresses")
     port: int = setting(DEFAULT_PORT, "TCP port; 0 lets the operating system choose a free one", low=0, high=65_535)
     # RabbitMQ asks for 128, which a burst of clients overflows; who does not fit tries again only after a second.
-    backlog: int = setting(1_024, "connections the operating system may hold before they are accepted", low=1, high=65_535)
+    backlog: int = setting(
+        1_024, "connections the operating system may hold before they are accepted", low=1, high=65_535
+    )
 
     # TLS
-    tls_port: int | None = setting(None, "TCP port for TLS; 5671 is the usual one, 0 any free one; None is no TLS", low=0, high=65_535, optional=True)
-    tls_cert_file: str | None = setting(None, "PEM file: the broker's certificate, then those of intermediate authorities", path=True, optional=True)
-    tls_key_file: str | None = setting(None, "PEM file: the certificate's key, not encrypted; None if it is in `tls_cert_file`", path=True, optional=True)
-    tls_ca_file: str | None = setting(None, "PEM file: the authorities whose client certificates are accepted", path=True, optional=True)
+    tls_port: int | None = setting(
+        None,
+        "TCP port for TLS; 5671 is the usual one, 0 any free one; None is no TLS",
+        low=0,
+        high=65_535,
+        optional=True,
+    )
+    tls_cert_file: str | None = setting(
+        None, "PEM file: the broker's certificate, then those of intermediate authorities", path=True, optional=True
+    )
+    tls_key_file: str | None = setting(
+        None,
+        "PEM file: the certificate's key, not encrypted; None if it is in `tls_cert_file`",
+        path=True,
+        optional=True,
+    )
+    tls_ca_file: str | None = setting(
+        None, "PEM file: the authorities whose client certificates are accepted", path=True, optional=True
+    )
     tls_verify: str = setting(
-        "none", "client certificates: `none` asks for none, `optional` checks one that is shown, `required` lets nobody in without", choices=("none", "optional", "required")
+        "none",
+        "client certificates: `none` asks for none, `optional` checks one that is shown, `required` lets nobody in without",
+        choices=("none", "optional", "required"),
     )
     ssl_handshake_timeout: int = setting(5_000, "ms the TLS handshake of a connection may take", low=1, high=3_600_000)
     ssl_cert_login_from: str = setting(
@@ -82,12 +101,17 @@ class Settings:
     )
 
     # What it negotiates
-    frame_max: int = setting(131_072, "bytes; largest frame, offered in tune. 0 is no limit", low=FRAME_MIN_SIZE, high=2**31 - 1, zero=True)
+    frame_max: int = setting(
+        131_072, "bytes; largest frame, offered in tune. 0 is no limit", low=FRAME_MIN_SIZE, high=2**31 - 1, zero=True
+    )
     channel_max: int = setting(2_047, "channels per connection, offered in tune. 0 is no limit", low=0, high=65_535)
     heartbeat: int = setting(60, "seconds; offered in tune. 0 is off", low=0, high=65_535)
-    handshake_timeout: int = setting(10_000, "ms from accepting a connection to its being open (AB-3)", low=1, high=3_600_000)
+    handshake_timeout: int = setting(
+        10_000, "ms from accepting a connection to its being open (AB-3)", low=1, high=3_600_000
+    )
     auth_mechanisms: tuple[str, ...] = setting(
-        ("PLAIN", "AMQPLAIN"), "login mechanisms offered, in order; `EXTERNAL` (client certificates) is for TLS connections only"
+        ("PLAIN", "AMQPLAIN"),
+        "login mechanisms offered, in order; `EXTERNAL` (client certificates) is for TLS connections only",
     )
 
     # Who may come in
@@ -95,20 +119,28 @@ class Settings:
     default_pass: str = setting("guest", "that user's password")
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only (AB-16)")
-    connection_max: int | None = setting(None, "connections of this node that may be opened at once; None is no limit", low=0, optional=True)
+    connection_max: int | None = setting(
+        None, "connections of this node that may be opened at once; None is no limit", low=0, optional=True
+    )
 
     # Limits on messages and consumers
     max_message_size: int = setting(134_217_728, "bytes; largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
-    consumer_timeout: int | None = setting(1_800_000, "ms a delivery may stay unacknowledged; None is for ever", low=1, optional=True)
+    consumer_timeout: int | None = setting(
+        1_800_000, "ms a delivery may stay unacknowledged; None is for ever", low=1, optional=True
+    )
     channel_tick_interval: int = setting(60_000, "ms between two looks at `consumer_timeout`", low=1)
     channel_operation_timeout: int = setting(15_000, "ms a closing channel waits for its queues (AB-178)", low=1)
-    default_consumer_prefetch: tuple[bool, int] = setting((False, 0), "(global, messages): prefetch before any `basic.qos`")
+    default_consumer_prefetch: tuple[bool, int] = setting(
+        (False, 0), "(global, messages): prefetch before any `basic.qos`"
+    )
 
     # Flow control
     credit_flow_default_credit: tuple[int, int] = setting(
         (400, 200), "messages: (initial credit, returned after this many); (0, 0) switches crediting off (FC-1)"
     )
-    output_buffer_limit: int = setting(8_388_608, "bytes waiting for one socket before its input is paused (FC-35)", low=1)
+    output_buffer_limit: int = setting(
+        8_388_608, "bytes waiting for one socket before its input is paused (FC-35)", low=1
+    )
     control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel (FC-34)", low=1)
     flow_hold_channel: int = setting(1_000, "ms the state `flow` of a channel stays visible", low=0)
     flow_hold_queue: int = setting(1_000, "ms the state `flow` of a queue stays visible", low=0)
@@ -116,13 +148,20 @@ class Settings:
 
     # Memory and disk
     vm_memory_high_watermark: float | str = setting(
-        0.4, "memory above which publishers are blocked: a share of what there is, or a size such as `\"2GB\"` or `\"512MiB\"`", read=read_watermark
+        0.4,
+        'memory above which publishers are blocked: a share of what there is, or a size such as `"2GB"` or `"512MiB"`',
+        read=read_watermark,
     )
     vm_memory_high_watermark_paging_ratio: float = setting(
-        0.5, "share of the watermark above which messages move to disk, with a `data_dir`; without one all stay in memory", above=0.0
+        0.5,
+        "share of the watermark above which messages move to disk, with a `data_dir`; without one all stay in memory",
+        above=0.0,
     )
     total_memory_available_override_value: int | str | None = setting(
-        None, "bytes or size: memory to assume instead of what machine and control group say", read=read_size, optional=True
+        None,
+        "bytes or size: memory to assume instead of what machine and control group say",
+        read=read_size,
+        optional=True,
     )
     # RabbitMQ samples every 2.5 s; in that time a fast publisher is gigabytes past the watermark. Two a second cost 0.03 % of a core.
     memory_monitor_interval: int = setting(500, "ms between two looks at the memory in use", low=10, high=3_600_000)
@@ -133,12 +172,18 @@ class Settings:
     )
 
     # The node itself
-    stop_timeout: int = setting(1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0)
-    data_dir: str | None = setting(None, "directory for durable data; None keeps everything in memory", path=True, optional=True)
+    stop_timeout: int = setting(
+        1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0
+    )
+    data_dir: str | None = setting(
+        None, "directory for durable data; None keeps everything in memory", path=True, optional=True
+    )
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            object.__setattr__(self, item.name, _checked(item.name, getattr(self, item.name), item.default, item.metadata))
+            object.__setattr__(
+                self, item.name, _checked(item.name, getattr(self, item.name), item.default, item.metadata)
+            )
         _check_credit(self.credit_flow_default_credit)
         _check_tls(self)
 
@@ -209,7 +254,11 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
             raise _wrong(key, value, f"a number above {limits['above']}")
         return float(value)
     low, high = limits.get("low", 0), limits.get("high")
-    wanted = f"a whole number from {low}" + (f" to {high}" if high is not None else "") + (", or 0" if limits.get("zero") else "")
+    wanted = (
+        f"a whole number from {low}"
+        + (f" to {high}" if high is not None else "")
+        + (", or 0" if limits.get("zero") else "")
+    )
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(key, value, wanted)
     if (value < low or (high is not None and value > high)) and not (limits.get("zero") and value == 0):
@@ -234,7 +283,9 @@ def _check_credit(pair: tuple[int, int]) -> None:
     initial, more_after = pair
     if pair != (0, 0) and not 0 < more_after <= initial:
         raise _wrong(
-            "credit_flow_default_credit", pair, "a pair (initial, more after) with 0 < more after <= initial, or (0, 0) to switch it off"
+            "credit_flow_default_credit",
+            pair,
+            "a pair (initial, more after) with 0 < more after <= initial, or (0, 0) to switch it off",
         )
 
 
@@ -247,7 +298,9 @@ def _check_tls(settings: Settings) -> None:
     if settings.tls_port == settings.port != 0:
         raise _wrong("tls_port", settings.tls_port, "another port than that of connections without TLS")
     if settings.tls_verify != "none" and settings.tls_ca_file is None:
-        raise _wrong("tls_ca_file", None, f"the path of the authorities' certificates when tls_verify is {settings.tls_verify!r}")
+        raise _wrong(
+            "tls_ca_file", None, f"the path of the authorities' certificates when tls_verify is {settings.tls_verify!r}"
+        )
 
 
 def _wrong(key: str, value: Any, wanted: str) -> SettingsError:

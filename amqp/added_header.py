@@ -36,7 +36,17 @@ class AddedHeader:
 
     def add(self, content: bytes, value: int) -> bytes:
         """The content with the header."""
-        return b"".join((content[:3], self._length, content[7:19], self._before, value.to_bytes(8, "big", signed=True), self._after, content[self._body_at :]))
+        return b"".join(
+            (
+                content[:3],
+                self._length,
+                content[7:19],
+                self._before,
+                value.to_bytes(8, "big", signed=True),
+                self._after,
+                content[self._body_at :],
+            )
+        )
 
 
 def _headers(props: bytes) -> tuple[int, bytes, int]:

@@ -18,15 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from .constants import (
-    CLASS_BASIC,
-    FRAME_BODY,
-    FRAME_END,
-    FRAME_ERROR,
-    FRAME_HEADER,
-    FRAME_METHOD,
-    FRAME_OVERHEAD,
-)
+from .constants import CLASS_BASIC, FRAME_BODY, FRAME_END, FRAME_ERROR, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
 from .errors import AmqpError
 from .method import Method
 

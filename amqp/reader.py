@@ -97,8 +97,21 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_assemblies", "_buffer", "_chunks", "_chunks_size", "_dead", "_fast", "_frame_max", "_max_body_size", "_needed", "_position", "_shape", "_shapes",
-        "content_started", "credit", "phase",
+        "_assemblies",
+        "_buffer",
+        "_chunks",
+        "_chunks_size",
+        "_dead",
+        "_fast",
+        "_frame_max",
+        "_max_body_size",
+        "_needed",
+        "_position",
+        "_shape",
+        "_shapes",
+        "content_started",
+        "credit",
+        "phase",
     )
 
     def __init__(self, frame_max: int = FRAME_MIN_SIZE, fast: bool = True) -> None:

@@ -11,26 +11,26 @@ import time
 import timeit
 from collections.abc import Callable
 
-from ..store.backing_queue import BackingQueue, Recover
-from ..store.bodies import StoreBodies
-from ..store.disk import RealDisk
-from ..store.journal import Journal
-from ..store.memory_queue import MemoryQueue
-from ..store.message import Origin
-from ..store.priority_queue import PriorityQueue
-from ..store.queue_index import QueueIndex
-from ..store.variable_queue import VariableQueue
-from ..store.vhost_store import DirectLog
+from ..store.bodies.queue_bodies import StoreBodies
+from ..store.data_dir.vhost_store import DirectLog
+from ..store.disk.disk import RealDisk
+from ..store.index.queue_index import QueueIndex
+from ..store.journal.journal_engine import JournalEngine
+from ..store.messages.message import Origin
+from ..store.queue.backing_queue import BackingQueue, Recover
+from ..store.queue.memory_queue import MemoryQueue
+from ..store.queue.priority_queue import PriorityQueue
+from ..store.queue.variable_queue import VariableQueue
 
-ORIGIN = Origin('', ('bench',), b'\x00\x00')
-PERSISTENT = Origin('', ('bench',), b'\x10\x00\x02', persistent=True)
+ORIGIN = Origin("", ("bench",), b"\x00\x00")
+PERSISTENT = Origin("", ("bench",), b"\x10\x00\x02", persistent=True)
 BODY = 1024
 LARGE = 10_000
 
 
 def contents(count: int, body: int = BODY) -> list[bytes]:
-    head = b'\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00' + body.to_bytes(8, 'big') + b'\x00\x00\xce'
-    return [head + b'\x03\x00\x01' + body.to_bytes(4, 'big') + bytes(body) + b'\xce' for _ in range(count)]
+    head = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + body.to_bytes(8, "big") + b"\x00\x00\xce"
+    return [head + b"\x03\x00\x01" + body.to_bytes(4, "big") + bytes(body) + b"\xce" for _ in range(count)]
 
 
 def rounds(queue: BackingQueue) -> dict[str, tuple[int, Callable[[], None]]]:
@@ -63,9 +63,13 @@ def rounds(queue: BackingQueue) -> dict[str, tuple[int, Callable[[], None]]]:
             for tag in delivery.tags:
                 queue.ack(range(tag, tag + 1))
 
-    return {'publish 200, fetch 200, no ack': (200, transient), 'publish_delivered 200, ack 200': (200, delivered),
-            'publish 200, 4 x (fetch 50, ack 50)': (200, fifties), 'publish_delivered, 3 consumers ack': (200, three_consumers),
-            '200 x publish 1, fetch 200, 200 x ack 1': (200, singles)}
+    return {
+        "publish 200, fetch 200, no ack": (200, transient),
+        "publish_delivered 200, ack 200": (200, delivered),
+        "publish 200, 4 x (fetch 50, ack 50)": (200, fifties),
+        "publish_delivered, 3 consumers ack": (200, three_consumers),
+        "200 x publish 1, fetch 200, 200 x ack 1": (200, singles),
+    }
 
 
 class Node:
@@ -73,28 +77,33 @@ class Node:
 
     def __init__(self, root: str) -> None:
         disk = RealDisk(root)
-        disk.make_dir('journal')
-        self.journal = Journal(disk, 'journal')
+        disk.make_dir("journal")
+        self.journal = JournalEngine(disk, "journal")
         self.journal.recover()
-        self.stores = [StoreBodies(disk, kind, f'{root}/{kind}-index', kind == 'persistent') for kind in ('persistent', 'transient')]
+        self.stores = [
+            StoreBodies(disk, kind, f"{root}/{kind}-index", kind == "persistent")
+            for kind in ("persistent", "transient")
+        ]
         for store in self.stores:
             store.recover(may_trust=False)
-        self.queue = VariableQueue(1, QueueIndex(disk, 'queue', 1, DirectLog(self.journal)), self.stores[0], self.stores[1])
+        self.queue = VariableQueue(
+            1, QueueIndex(disk, "queue", 1, DirectLog(self.journal)), self.stores[0], self.stores[1]
+        )
         self.queue.init(Recover.NEW)
 
     def sync(self) -> int:
         """Returns how many publishes are confirmed by it."""
         journal, queue = self.journal, self.queue
-        queue.invoke('store', self.stores[0].write_all())
+        queue.invoke("store", self.stores[0].write_all())
         self.stores[1].write_all()
-        queue.invoke('journal', journal.write_all())
+        queue.invoke("journal", journal.write_all())
         if journal.closed_files:
             queue.folding.flush(True)
             journal.retire(journal.current)
             batch = journal.take_batch()
             assert batch is not None
             journal.commit(batch)
-            queue.invoke('journal', journal.committed(batch))
+            queue.invoke("journal", journal.committed(batch))
             journal.unlink_retired(batch)
         return sum(last - first + 1 for first, last in queue.drain_confirmed())
 
@@ -131,18 +140,23 @@ class Node:
 
 def on_disk(directory: str | None) -> None:
     for body, total in ((BODY, 100_000), (LARGE, 10_000)):
-        for mode in ('default', 'lazy'):
+        for mode in ("default", "lazy"):
             with tempfile.TemporaryDirectory(dir=directory) as root:
                 node = Node(root)
                 node.queue.set_queue_mode(mode)
-                print(f'VariableQueue, {mode}, persistent messages of {body} bytes')
+                print(f"VariableQueue, {mode}, persistent messages of {body} bytes")
                 steps: tuple[tuple[str, Callable[[int, int], None]], ...] = (
-                    ('publish, confirm, fetch, ack', node.pass_through), ('publish a backlog, confirm', node.fill), ('drain it', node.drain))
+                    ("publish, confirm, fetch, ack", node.pass_through),
+                    ("publish a backlog, confirm", node.fill),
+                    ("drain it", node.drain),
+                )
                 for name, work in steps:
                     started, processor = time.perf_counter(), time.process_time()
                     work(total, body)
                     elapsed, processor = time.perf_counter() - started, time.process_time() - processor
-                    print(f'  {name:42s}{total / elapsed:12,.0f} messages/s {processor / total * 1e9:8.0f} ns of processor each')
+                    print(
+                        f"  {name:42s}{total / elapsed:12,.0f} messages/s {processor / total * 1e9:8.0f} ns of processor each"
+                    )
 
 
 def main() -> None:
@@ -152,8 +166,8 @@ def main() -> None:
         print(type(queue).__name__)
         for name, (count, work) in rounds(queue).items():
             best = min(timeit.repeat(work, number=500, repeat=5)) / 500 / count
-            print(f'  {name:42s}{best * 1e9:8.1f} ns/message')
+            print(f"  {name:42s}{best * 1e9:8.1f} ns/message")
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -37,7 +37,7 @@ from typing import Any
 
 from ..amqp.methods import QueueDelete
 from ..limits import LimitError, memory_limit, read_watermark
-from ..runtime.memory import total_memory
+from ..runtime.machine.memory import total_memory
 from ..settings import Settings
 from .load.broker import MIB, BrokerFailed, Client, Warren, disk_used, forget_peak, memory
 from .load.curves import INSTALL_HINT, Row, can_plot, plot, write_csv
@@ -105,7 +105,9 @@ class Phase:
         for progress in self.progress[1:]:
             if self.count(progress) >= wanted * len(edges):
                 edges.append(progress)
-        return [(self.count(after) - self.count(before)) / (after.at - before.at) for before, after in zip(edges, edges[1:])]
+        return [
+            (self.count(after) - self.count(before)) / (after.at - before.at) for before, after in zip(edges, edges[1:])
+        ]
 
     def longest_stall(self) -> float:
         """Seconds. A burst of confirms for every sync is no stall, nor is a trickle movement: hence the tenth of the mean."""
@@ -131,7 +133,16 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
     """Runs the generator and samples the broker meanwhile."""
     phase = Phase(name, before=memory(target.pid))
     forget_peak(target.pid)
-    base = ["--queue", QUEUE, "--durable", "--messages", str(options.messages), "--seconds", str(options.limit), *(["--lazy"] if run.endswith("lazy") else [])]
+    base = [
+        "--queue",
+        QUEUE,
+        "--durable",
+        "--messages",
+        str(options.messages),
+        "--seconds",
+        str(options.limit),
+        *(["--lazy"] if run.endswith("lazy") else []),
+    ]
     with LoadGenerator(target.address, [*base, *arguments], PROGRESS_SECONDS) as load:
         next_row = 0.0
         last: Progress | None = None
@@ -145,7 +156,18 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
                 phase.disk_peak = max(phase.disk_peak, disk)
                 if last is not None and here.at > last.at:
                     rate = (phase.count(here) - phase.count(last)) / (here.at - last.at)
-                    phase.rows.append(Row(run, name, here.at - load.progress[0].at, phase.count(here), rate, now["VmRSS"], now["RssAnon"], disk))
+                    phase.rows.append(
+                        Row(
+                            run,
+                            name,
+                            here.at - load.progress[0].at,
+                            phase.count(here),
+                            rate,
+                            now["VmRSS"],
+                            now["RssAnon"],
+                            disk,
+                        )
+                    )
                     show_progress(phase.rows[-1], options.messages)
                 last = here
         phase.result = load.result()
@@ -154,15 +176,23 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
     phase.resident_peak = memory(target.pid)["VmHWM"]
     done = phase.count(phase.progress[-1])
     if done < options.messages:
-        raise LoadFailed(f"{run}, {name}: {done:,} of {options.messages:,} messages in {options.limit:g} s, {phase.result['nacked']:,} refused")
+        raise LoadFailed(
+            f"{run}, {name}: {done:,} of {options.messages:,} messages in {options.limit:g} s, {phase.result['nacked']:,} refused"
+        )
     return phase
 
 
 def show_progress(row: Row | None, total: int) -> None:
     """A line that is written over, for a person who waits; None wipes it."""
     if sys.stderr.isatty():
-        text = "" if row is None else (f"{row.run}, {row.phase}: {row.messages:,} of {total:,}, {row.rate:,.0f}/s, "
-                                       f"{row.resident / MB:,.0f} MB resident, {row.disk / MB:,.0f} MB on disk")
+        text = (
+            ""
+            if row is None
+            else (
+                f"{row.run}, {row.phase}: {row.messages:,} of {total:,}, {row.rate:,.0f}/s, "
+                f"{row.resident / MB:,.0f} MB resident, {row.disk / MB:,.0f} MB on disk"
+            )
+        )
         print(f"\r{text:100}", end="\r" if row is None else "", file=sys.stderr, flush=True)
 
 
@@ -178,8 +208,20 @@ def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, 
     """Everything seen of one run, ready for JSON but for its rows."""
     empty = target.disk()
     size = str(options.size)
-    fill = watch(target, run, "fill", ["--consumers", "0", "--persistent", "--confirm", str(options.confirm), "--size", size], options)
-    drain = watch(target, run, "drain", ["--publishers", "0", "--no-purge", "--prefetch", str(PREFETCH), "--ack-every", str(ACK_EVERY), "--size", size], options)
+    fill = watch(
+        target,
+        run,
+        "fill",
+        ["--consumers", "0", "--persistent", "--confirm", str(options.confirm), "--size", size],
+        options,
+    )
+    drain = watch(
+        target,
+        run,
+        "drain",
+        ["--publishers", "0", "--no-purge", "--prefetch", str(PREFETCH), "--ack-every", str(ACK_EVERY), "--size", size],
+        options,
+    )
     with Client(target.address) as client:
         # The last acks may still be on their way.
         wait_until(lambda: client.declared(QUEUE) == 0, options.settle)
@@ -187,45 +229,94 @@ def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, 
         settled = wait_until(lambda: target.disk() - empty <= EMPTY_BAR, options.settle) if target.data_dir else 0.0
         kept = target.disk() - empty
         client.call(QueueDelete(queue=QUEUE))
-    phases = {phase.name: {
-        "rate": phase.rate, "tenths": phase.tenths(), "longest_stall_s": phase.longest_stall(), "resident_before": phase.before["VmRSS"],
-        "resident_peak": phase.resident_peak, "resident_growth": phase.growth, "anonymous_peak": phase.anonymous_peak, "disk_peak": phase.disk_peak,
-    } for phase in (fill, drain)}
+    phases = {
+        phase.name: {
+            "rate": phase.rate,
+            "tenths": phase.tenths(),
+            "longest_stall_s": phase.longest_stall(),
+            "resident_before": phase.before["VmRSS"],
+            "resident_peak": phase.resident_peak,
+            "resident_growth": phase.growth,
+            "anonymous_peak": phase.anonymous_peak,
+            "disk_peak": phase.disk_peak,
+        }
+        for phase in (fill, drain)
+    }
     bars = judged(run, fill, drain, options.watermark_bytes)
     bars.append(Bar("drained, messages left", f"{left:,}", "0", left == 0))
     if target.data_dir:
-        bars.append(Bar("drained, disk above empty", f"{kept / MIB:,.1f} MiB after {settled:.1f} s", f"<= {EMPTY_BAR // MIB} MiB", kept <= EMPTY_BAR))
-    return {"run": run, "messages": options.messages, "size": options.size, "confirm": options.confirm, **phases, "disk_kept": kept, "bars": bars, "rows": fill.rows + drain.rows}
+        bars.append(
+            Bar(
+                "drained, disk above empty",
+                f"{kept / MIB:,.1f} MiB after {settled:.1f} s",
+                f"<= {EMPTY_BAR // MIB} MiB",
+                kept <= EMPTY_BAR,
+            )
+        )
+    return {
+        "run": run,
+        "messages": options.messages,
+        "size": options.size,
+        "confirm": options.confirm,
+        **phases,
+        "disk_kept": kept,
+        "bars": bars,
+        "rows": fill.rows + drain.rows,
+    }
 
 
 def judged(run: str, fill: Phase, drain: Phase, watermark: int) -> list[Bar]:
     rate = f">= {RATE_BAR:,}/s"
-    bars = [Bar("filling, rate", f"{fill.rate:,.0f}/s", rate, fill.rate >= RATE_BAR),
-            Bar("filling, rate of the last tenth", f"{fill.tenths()[-1]:,.0f}/s", rate, fill.tenths()[-1] >= RATE_BAR)]
+    bars = [
+        Bar("filling, rate", f"{fill.rate:,.0f}/s", rate, fill.rate >= RATE_BAR),
+        Bar("filling, rate of the last tenth", f"{fill.tenths()[-1]:,.0f}/s", rate, fill.tenths()[-1] >= RATE_BAR),
+    ]
     if run.endswith("lazy"):
-        bars.append(Bar("filling, resident memory grew by", f"{fill.growth / MB:,.1f} MB", f"< {GROWTH_BAR // MB} MB", fill.growth < GROWTH_BAR))
+        bars.append(
+            Bar(
+                "filling, resident memory grew by",
+                f"{fill.growth / MB:,.1f} MB",
+                f"< {GROWTH_BAR // MB} MB",
+                fill.growth < GROWTH_BAR,
+            )
+        )
         drained, limit = drain.resident_peak, "resident"
     else:
         stall = fill.longest_stall()
-        bars.append(Bar("filling, longest stall", f"{stall * 1e3:,.0f} ms", f"<= {STALL_BAR * 1e3:.0f} ms", stall <= STALL_BAR))
+        bars.append(
+            Bar("filling, longest stall", f"{stall * 1e3:,.0f} ms", f"<= {STALL_BAR * 1e3:.0f} ms", stall <= STALL_BAR)
+        )
         peak = fill.anonymous_peak
-        bars.append(Bar("filling, anonymous memory", f"{peak / MB:,.0f} MB", f"<= {watermark / MB:,.0f} MB", peak <= watermark))
+        bars.append(
+            Bar("filling, anonymous memory", f"{peak / MB:,.0f} MB", f"<= {watermark / MB:,.0f} MB", peak <= watermark)
+        )
         drained, limit = drain.growth, "above its beginning"
     bars.append(Bar("draining, rate", f"{drain.rate:,.0f}/s", rate, drain.rate >= RATE_BAR))
-    bars.append(Bar(f"draining, memory {limit}", f"{drained / MB:,.1f} MB", f"<= {DRAIN_BAR // MB} MB", drained <= DRAIN_BAR))
+    bars.append(
+        Bar(f"draining, memory {limit}", f"{drained / MB:,.1f} MB", f"<= {DRAIN_BAR // MB} MB", drained <= DRAIN_BAR)
+    )
     return bars
 
 
 def print_tables(found: dict[str, Any]) -> None:
-    print(f"{found['run']}: {found['messages']:,} persistent messages of {found['size']:,} B, confirm window {found['confirm']:,}, "
-          f"drained with prefetch {PREFETCH:,}, ack every {ACK_EVERY}\n")
-    print(f"{'':10}{'messages/s':>12}{'slowest tenth':>15}{'last tenth':>12}{'longest stall':>15}{'resident, MB':>22}{'anonymous peak':>16}{'disk peak':>12}")
+    print(
+        f"{found['run']}: {found['messages']:,} persistent messages of {found['size']:,} B, confirm window {found['confirm']:,}, "
+        f"drained with prefetch {PREFETCH:,}, ack every {ACK_EVERY}\n"
+    )
+    print(
+        f"{'':10}{'messages/s':>12}{'slowest tenth':>15}{'last tenth':>12}{'longest stall':>15}{'resident, MB':>22}{'anonymous peak':>16}{'disk peak':>12}"
+    )
     for name, title in (("fill", "filling"), ("drain", "draining")):
         seen = found[name]
         resident = f"{seen['resident_before'] / MB:,.1f} to {seen['resident_peak'] / MB:,.1f}"
-        anonymous, disk = f"{seen['anonymous_peak'] / MB:,.1f} MB", f"{seen['disk_peak'] / MB:,.0f} MB" if seen["disk_peak"] else "-"
-        print(f"{title:10}{seen['rate']:12,.0f}{min(seen['tenths']):15,.0f}{seen['tenths'][-1]:12,.0f}{seen['longest_stall_s'] * 1e3:12,.0f} ms"
-              f"{resident:>22}{anonymous:>16}{disk:>12}")
+        anonymous, disk = (
+            f"{seen['anonymous_peak'] / MB:,.1f} MB",
+            f"{seen['disk_peak'] / MB:,.0f} MB" if seen["disk_peak"] else "-",
+        )
+        print(
+            f"{title:10}{seen['rate']:12,.0f}{min(seen['tenths']):15,.0f}{seen['tenths'][-1]:12,.0f}{seen['longest_stall_s'] * 1e3:12,.0f} ms"
+            f"{resident:>22}{anonymous:>16}{disk:>12}"
+        )
     print(f"\n{'bar':36}{'seen':>26}{'wanted':>18}")
     for bar in found["bars"]:
         print(f"{bar.what:36}{bar.seen:>26}{bar.wanted:>18}   {'pass' if bar.holds else 'FAIL'}")
@@ -233,25 +324,71 @@ def print_tables(found: dict[str, Any]) -> None:
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m warren.bench.backlog", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=10_000_000, metavar="N", help=f"(default 10,000,000), a multiple of {ACK_EVERY}")
-    parser.add_argument("--mode", choices=("lazy", "default", "both"), default="lazy", help="of the queue; both: each on a fresh broker (default %(default)s)")
-    parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)")
-    parser.add_argument("--confirm", type=int, default=1000, metavar="N", help="messages the publisher may have unconfirmed (default %(default)s)")
-    parser.add_argument("--watermark", default="0.4", metavar="LIMIT", help="vm_memory_high_watermark of the warren it starts: a share, or a size like 512MB (default %(default)s)")
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where the data directory is made (default %(default)s)")
-    parser.add_argument("--settle", type=float, default=30, metavar="S", help="that the directory may take to shrink after the drain (default %(default)s)")
-    parser.add_argument("--limit", type=float, default=1800, metavar="S", help="that filling may take, and draining (default %(default)s)")
-    parser.add_argument("--broker", metavar="HOST:PORT", help="measure this one instead of a warren of its own; --pid as well")
+    parser = argparse.ArgumentParser(
+        "python -m warren.bench.backlog", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--messages", type=int, default=10_000_000, metavar="N", help=f"(default 10,000,000), a multiple of {ACK_EVERY}"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("lazy", "default", "both"),
+        default="lazy",
+        help="of the queue; both: each on a fresh broker (default %(default)s)",
+    )
+    parser.add_argument(
+        "--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)"
+    )
+    parser.add_argument(
+        "--confirm",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="messages the publisher may have unconfirmed (default %(default)s)",
+    )
+    parser.add_argument(
+        "--watermark",
+        default="0.4",
+        metavar="LIMIT",
+        help="vm_memory_high_watermark of the warren it starts: a share, or a size like 512MB (default %(default)s)",
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        metavar="DIR",
+        help="where the data directory is made (default %(default)s)",
+    )
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=30,
+        metavar="S",
+        help="that the directory may take to shrink after the drain (default %(default)s)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=1800,
+        metavar="S",
+        help="that filling may take, and draining (default %(default)s)",
+    )
+    parser.add_argument(
+        "--broker", metavar="HOST:PORT", help="measure this one instead of a warren of its own; --pid as well"
+    )
     parser.add_argument("--pid", type=int, help="its process, whose memory is read")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="its data directory, whose size is read; may be left out")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="its data directory, whose size is read; may be left out"
+    )
     parser.add_argument("--name", default="", help="put before the mode in tables and curves")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the curves")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them: FILE.svg or FILE.png")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(arguments)
     if options.messages < ACK_EVERY * 10 or options.messages % ACK_EVERY:
-        parser.error(f"--messages must be a multiple of {ACK_EVERY}, since the consumer acknowledges so many at a time, and {ACK_EVERY * 10:,} or more")
+        parser.error(
+            f"--messages must be a multiple of {ACK_EVERY}, since the consumer acknowledges so many at a time, and {ACK_EVERY * 10:,} or more"
+        )
     if bool(options.broker) != bool(options.pid):
         parser.error("--broker and --pid go together")
     if options.plot and not can_plot():
@@ -262,9 +399,14 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     except (ValueError, LimitError) as error:
         parser.error(f"--watermark: {error}")
     # A quarter more: what is in segments already may still be in the journal as well.
-    needed, free = options.messages * (options.size + OVERHEAD_BYTES) * 5 // 4 + disk_reserve(), shutil.disk_usage(options.directory).free
+    needed, free = (
+        options.messages * (options.size + OVERHEAD_BYTES) * 5 // 4 + disk_reserve(),
+        shutil.disk_usage(options.directory).free,
+    )
     if not options.broker and free < needed:
-        parser.error(f"{options.directory} has {free / 1e9:.1f} GB free, and this takes up to {needed / 1e9:.1f} GB; name another --directory or fewer --messages")
+        parser.error(
+            f"{options.directory} has {free / 1e9:.1f} GB free, and this takes up to {needed / 1e9:.1f} GB; name another --directory or fewer --messages"
+        )
     return options
 
 
@@ -304,7 +446,9 @@ def main() -> int:
     holds = all(bar.holds for found in runs for bar in found["bars"])
     if options.json:
         for found in runs:
-            found["bars"] = [{"what": bar.what, "seen": bar.seen, "wanted": bar.wanted, "holds": bar.holds} for bar in found["bars"]]
+            found["bars"] = [
+                {"what": bar.what, "seen": bar.seen, "wanted": bar.wanted, "holds": bar.holds} for bar in found["bars"]
+            ]
         print(json.dumps({"runs": runs, "holds": holds}))
     return 0 if holds else 1
 

@@ -38,9 +38,27 @@ def queue_names(count: int) -> list[str]:
 
 def measured(address: str, options: argparse.Namespace) -> float:
     """Confirmed messages a second."""
-    arguments = ["--publishers", str(options.queues), "--queues", str(options.queues), "--queue", QUEUE, "--durable", "--persistent",
-                 "--confirm", str(options.confirm), "--size", str(options.size), "--seconds", str(options.seconds)]
-    arguments += ["--consumers", str(options.queues), "--prefetch", "10", "--ack-every", "1"] if options.consume else ["--consumers", "0"]
+    arguments = [
+        "--publishers",
+        str(options.queues),
+        "--queues",
+        str(options.queues),
+        "--queue",
+        QUEUE,
+        "--durable",
+        "--persistent",
+        "--confirm",
+        str(options.confirm),
+        "--size",
+        str(options.size),
+        "--seconds",
+        str(options.seconds),
+    ]
+    arguments += (
+        ["--consumers", str(options.queues), "--prefetch", "10", "--ack-every", "1"]
+        if options.consume
+        else ["--consumers", "0"]
+    )
     with LoadGenerator(address, arguments) as load:
         result = load.result(60 + options.seconds + options.queues * SETUP_SECONDS_A_QUEUE)
     if result["nacked"]:
@@ -57,8 +75,10 @@ def delete_queues(address: str, count: int) -> None:
 def print_table(figures: dict[str, list[float]], options: argparse.Namespace) -> None:
     first = next(iter(figures))
     under_test = statistics.median(figures[first])
-    print(f"{options.queues:,} durable queues, {options.size} B persistent, {options.confirm} unconfirmed each, "
-          f"{'one consumer each' if options.consume else 'no consumer'}; {options.rounds} rounds of {options.seconds:g} s\n")
+    print(
+        f"{options.queues:,} durable queues, {options.size} B persistent, {options.confirm} unconfirmed each, "
+        f"{'one consumer each' if options.consume else 'no consumer'}; {options.rounds} rounds of {options.seconds:g} s\n"
+    )
     print(f"{'broker':16}{'confirmed/s':>14}{'from':>12}{'to':>12}{'mean wait':>14}{first + ' over it':>22}")
     for name, rates in figures.items():
         rate = statistics.median(rates)
@@ -68,14 +88,34 @@ def print_table(figures: dict[str, list[float]], options: argparse.Namespace) ->
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m warren.bench.durable_queues", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m warren.bench.durable_queues",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("brokers", nargs="*", metavar="NAME=HOST:PORT", help="the brokers, the one under test first")
-    parser.add_argument("--queues", type=int, default=1000, metavar="N", help="queues and publishers (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="times that every broker has its turn (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=10, metavar="S", help="of load in one turn (default %(default)s)")
-    parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)")
-    parser.add_argument("--confirm", type=int, default=1, metavar="N", help="messages a publisher may have unconfirmed (default %(default)s)")
-    parser.add_argument("--consume", action="store_true", help="one consumer for each queue, prefetch 10, acknowledging every message")
+    parser.add_argument(
+        "--queues", type=int, default=1000, metavar="N", help="queues and publishers (default %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="times that every broker has its turn (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10, metavar="S", help="of load in one turn (default %(default)s)"
+    )
+    parser.add_argument(
+        "--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)"
+    )
+    parser.add_argument(
+        "--confirm",
+        type=int,
+        default=1,
+        metavar="N",
+        help="messages a publisher may have unconfirmed (default %(default)s)",
+    )
+    parser.add_argument(
+        "--consume", action="store_true", help="one consumer for each queue, prefetch 10, acknowledging every message"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the queues and their messages behind")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
@@ -117,7 +157,13 @@ def main() -> int:
         return 1
     if options.json:
         medians = {name: statistics.median(rates) for name, rates in figures.items()}
-        report: dict[str, Any] = {"queues": options.queues, "confirm": options.confirm, "size": options.size, "confirmed_per_s": figures, "medians": medians}
+        report: dict[str, Any] = {
+            "queues": options.queues,
+            "confirm": options.confirm,
+            "size": options.size,
+            "confirmed_per_s": figures,
+            "medians": medians,
+        }
         print(json.dumps(report))
     else:
         print_table(figures, options)

@@ -47,14 +47,32 @@ def measured(address: str, options: argparse.Namespace, data: Path | None) -> fl
     """Messages a second that all queues have confirmed."""
     declare(address, options.queues)
     try:
-        arguments = ["--no-declare", "--exchange", EXCHANGE, "--consumers", "0", "--persistent", "--confirm", str(options.confirm), "--size", str(options.size),
-                     "--messages", str(options.messages), "--seconds", str(options.seconds)]
+        arguments = [
+            "--no-declare",
+            "--exchange",
+            EXCHANGE,
+            "--consumers",
+            "0",
+            "--persistent",
+            "--confirm",
+            str(options.confirm),
+            "--size",
+            str(options.size),
+            "--messages",
+            str(options.messages),
+            "--seconds",
+            str(options.seconds),
+        ]
         with LoadGenerator(address, arguments) as load:
             result = load.result(SETUP_SECONDS + options.seconds)
         if result["confirmed"] < options.messages:
-            raise LoadFailed(f"{result['confirmed']} of {options.messages} messages were confirmed in {options.seconds:g} s")
+            raise LoadFailed(
+                f"{result['confirmed']} of {options.messages} messages were confirmed in {options.seconds:g} s"
+            )
         if data is not None:
-            print(f"{disk_used(data) / 1e6:,.0f} MB on disk for {options.messages * options.size / 1e6:,.0f} MB of messages in {options.queues} queues")
+            print(
+                f"{disk_used(data) / 1e6:,.0f} MB on disk for {options.messages * options.size / 1e6:,.0f} MB of messages in {options.queues} queues"
+            )
         return float(result["confirmed_per_s"])
     finally:
         delete(address, options.queues)
@@ -82,7 +100,9 @@ def run(options: argparse.Namespace) -> dict[str, list[float]]:
 def print_table(figures: dict[str, list[float]], options: argparse.Namespace) -> None:
     first = next(iter(figures))
     under_test = statistics.median(figures[first])
-    print(f"{options.messages:,} messages of {options.size:,} B to {options.queues} durable queues, {options.confirm} unconfirmed; {options.rounds} rounds\n")
+    print(
+        f"{options.messages:,} messages of {options.size:,} B to {options.queues} durable queues, {options.confirm} unconfirmed; {options.rounds} rounds\n"
+    )
     print(f"{'broker':16}{'confirmed/s':>14}{'from':>12}{'to':>12}{first + ' over it':>22}")
     for name, rates in figures.items():
         rate = statistics.median(rates)
@@ -91,14 +111,24 @@ def print_table(figures: dict[str, list[float]], options: argparse.Namespace) ->
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m warren.bench.fan_out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m warren.bench.fan_out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("brokers", nargs="*", metavar="NAME=HOST:PORT", help="the brokers, the one under test first")
     parser.add_argument("--queues", type=int, default=10, metavar="N", help="behind the exchange (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="times that every broker has its turn (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="times that every broker has its turn (default %(default)s)"
+    )
     parser.add_argument("--messages", type=int, default=5000, metavar="N", help="in one turn (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, metavar="S", help="that a turn may take at most (default %(default)s)")
-    parser.add_argument("--size", type=int, default=16384, metavar="BYTES", help="of a message's body (default %(default)s)")
-    parser.add_argument("--confirm", type=int, default=200, metavar="N", help="messages that may be unconfirmed (default %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=60, metavar="S", help="that a turn may take at most (default %(default)s)"
+    )
+    parser.add_argument(
+        "--size", type=int, default=16384, metavar="BYTES", help="of a message's body (default %(default)s)"
+    )
+    parser.add_argument(
+        "--confirm", type=int, default=200, metavar="N", help="messages that may be unconfirmed (default %(default)s)"
+    )
     options = parser.parse_args(arguments)
     if any("=" not in item or ":" not in item for item in options.brokers):
         parser.error("a broker is given as NAME=HOST:PORT, such as warren=127.0.0.1:5672")

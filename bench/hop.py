@@ -16,8 +16,8 @@ from typing import Any
 
 from thespian.actors import ActorSystem
 
-from ..runtime.loop_base import LoopBase
-from ..runtime.outside import OutsideClient
+from ..runtime.loop.loop_base import LoopBase
+from ..runtime.loop.outside import OutsideClient
 from ..runtime.process import Process
 
 BURST = 50

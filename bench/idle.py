@@ -21,12 +21,14 @@ from .load.broker import memory, processor_seconds
 IDLE_SECONDS = 3.0
 _OPEN_OK = methods.ChannelOpenOk(b"").encode()
 
-_HELLO = b"AMQP\0\0\x09\x01" + b"".join([
-    method_frame(0, methods.ConnectionStartOk(Table(), "PLAIN", b"\0guest\0guest", "en_US")),
-    method_frame(0, methods.ConnectionTuneOk(2047, 131072, 60)),
-    method_frame(0, methods.ConnectionOpen("/", "", False)),
-    method_frame(1, methods.ChannelOpen("")),
-])
+_HELLO = b"AMQP\0\0\x09\x01" + b"".join(
+    [
+        method_frame(0, methods.ConnectionStartOk(Table(), "PLAIN", b"\0guest\0guest", "en_US")),
+        method_frame(0, methods.ConnectionTuneOk(2047, 131072, 60)),
+        method_frame(0, methods.ConnectionOpen("/", "", False)),
+        method_frame(1, methods.ChannelOpen("")),
+    ]
+)
 
 
 def resident_kib(pid: int) -> float:
@@ -58,7 +60,9 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 1000), most))
     broker = subprocess.Popen(
-        [Path(sys.executable).parent / "warren", "start", "--in-memory", "--port", "0", "--log-level", "error"], stdout=subprocess.PIPE, text=True
+        [Path(sys.executable).parent / "warren", "start", "--in-memory", "--port", "0", "--log-level", "error"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert broker.stdout is not None
@@ -69,8 +73,10 @@ def main() -> None:
         started = time.monotonic()
         clients = opened(port, count)
         seconds = time.monotonic() - started
-        print(f"{count} connections with a channel each: opened {count / seconds:.0f} a second, "
-              f"{(resident_kib(broker.pid) - fresh) / count:.1f} KiB each, {idle_cpu(broker.pid):.1f} % CPU")
+        print(
+            f"{count} connections with a channel each: opened {count / seconds:.0f} a second, "
+            f"{(resident_kib(broker.pid) - fresh) / count:.1f} KiB each, {idle_cpu(broker.pid):.1f} % CPU"
+        )
         for client in clients:
             client.close()
     finally:

@@ -10,28 +10,28 @@ import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from ..store.disk import RealDisk
-from ..store.journal import Batch, Journal
-from ..store.log_writer import LogWriter
-from ..store.message import Origin
-from ..store.run import Run
+from ..store.disk.disk import RealDisk
+from ..store.journal.journal_engine import Batch, JournalEngine
+from ..store.journal.log_writer import LogWriter
+from ..store.messages.message import Origin
+from ..store.messages.run import Run
 from .backing_queue import BODY, contents
 
-ORIGIN = Origin('', ('bench',), b'\x10\x00\x02', persistent=True)
+ORIGIN = Origin("", ("bench",), b"\x10\x00\x02", persistent=True)
 RUN = 200
 TOTAL = 200_000
 RUNS_A_BATCH = 5
 
 
-def opened(root: str) -> Journal:
+def opened(root: str) -> JournalEngine:
     disk = RealDisk(root)
-    disk.make_dir('journal')
-    journal = Journal(disk, 'journal')
+    disk.make_dir("journal")
+    journal = JournalEngine(disk, "journal")
     journal.recover()
     return journal
 
 
-def gather(journal: Journal, first: int, messages: list[bytes]) -> int:
+def gather(journal: JournalEngine, first: int, messages: list[bytes]) -> int:
     writer = LogWriter()
     for _ in range(RUNS_A_BATCH):
         writer.publish(1, Run(first, messages, ORIGIN, None, False, RUN * BODY))
@@ -42,13 +42,13 @@ def gather(journal: Journal, first: int, messages: list[bytes]) -> int:
     return first
 
 
-def tidy(journal: Journal, batch: Batch) -> None:
+def tidy(journal: JournalEngine, batch: Batch) -> None:
     if journal.closed_files:
         journal.retire(journal.current)
     journal.unlink_retired(batch)
 
 
-def in_one_thread(journal: Journal) -> None:
+def in_one_thread(journal: JournalEngine) -> None:
     messages = contents(RUN)
     first = 0
     while first < TOTAL:
@@ -60,7 +60,7 @@ def in_one_thread(journal: Journal) -> None:
         tidy(journal, batch)
 
 
-def with_a_writer(journal: Journal) -> None:
+def with_a_writer(journal: JournalEngine) -> None:
     messages = contents(RUN)
     first = 0
     with ThreadPoolExecutor(1) as writer:
@@ -81,13 +81,15 @@ def with_a_writer(journal: Journal) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as root:
-        for name, work in (('one thread', in_one_thread), ('a thread that writes', with_a_writer)):
-            journal = opened(f'{root}/{name}')
+        for name, work in (("one thread", in_one_thread), ("a thread that writes", with_a_writer)):
+            journal = opened(f"{root}/{name}")
             started, processor = time.perf_counter(), time.process_time()
             work(journal)
             elapsed = time.perf_counter() - started
-            print(f'{name:24}{TOTAL / elapsed:12,.0f} messages/s   {(time.process_time() - processor) / TOTAL * 1e9:6.0f} ns of processor a message')
+            print(
+                f"{name:24}{TOTAL / elapsed:12,.0f} messages/s   {(time.process_time() - processor) / TOTAL * 1e9:6.0f} ns of processor a message"
+            )
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from ..store.disk import RealDisk
-from ..store.store_engine import StoreEngine
+from ..store.bodies.store_engine import StoreEngine
+from ..store.disk.disk import RealDisk
 
 BODY = bytes(range(256)) * 64
 TOTAL = 8_000
@@ -24,19 +24,19 @@ ENGINE_BYTES = 4 << 20
 
 
 def ids(start: int, stop: int) -> list[bytes]:
-    return [number.to_bytes(16, 'big') for number in range(start, stop)]
+    return [number.to_bytes(16, "big") for number in range(start, stop)]
 
 
 def opened(root: str) -> StoreEngine:
-    store = StoreEngine(RealDisk(root), 'store', f'{root}/index')
+    store = StoreEngine(RealDisk(root), "store", f"{root}/index")
     store.recover(None, lambda: ())
-    store.register('bench')
+    store.register("bench")
     return store
 
 
 def write_in_one_thread(store: StoreEngine) -> None:
     for first in range(0, TOTAL, GROUP):
-        store.write('bench', [(message_id, BODY) for message_id in ids(first, first + GROUP)])
+        store.write("bench", [(message_id, BODY) for message_id in ids(first, first + GROUP)])
         job = store.take_sync()
         assert job is not None
         job.run()
@@ -50,7 +50,7 @@ def write_beside(store: StoreEngine) -> None:
             job = store.take_sync()
             running = pool.submit(job.run) if job is not None else None
             while first < TOTAL and store.waiting_bytes < ENGINE_BYTES and not (running and running.done()):
-                store.write('bench', [(message_id, BODY) for message_id in ids(first, first + GROUP)])
+                store.write("bench", [(message_id, BODY) for message_id in ids(first, first + GROUP)])
                 first += GROUP
             if running is not None and job is not None:
                 running.result()
@@ -66,7 +66,7 @@ def read(store: StoreEngine) -> None:
 
 
 def remove(store: StoreEngine) -> None:
-    store.remove('bench', [message_id for message_id in ids(0, TOTAL) if message_id[-1] % 8])
+    store.remove("bench", [message_id for message_id in ids(0, TOTAL) if message_id[-1] % 8])
 
 
 def combine(store: StoreEngine) -> None:
@@ -88,23 +88,27 @@ def measured(name: str, work: Callable[[StoreEngine], None], store: StoreEngine,
     work(store)
     elapsed = time.perf_counter() - started
     used = (time.process_time() - processor) / count * 1e6
-    print(f'{name:36}{count / elapsed:10,.0f} messages/s {count * len(BODY) / elapsed / 1e6:8,.0f} MB/s {used:7.1f} us of processor a message')
+    print(
+        f"{name:36}{count / elapsed:10,.0f} messages/s {count * len(BODY) / elapsed / 1e6:8,.0f} MB/s {used:7.1f} us of processor a message"
+    )
 
 
 def main() -> None:
     directory = sys.argv[1] if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory(dir=directory) as root:
-        measured('write and sync groups, one thread', write_in_one_thread, opened(f'{root}/one'))
+        measured("write and sync groups, one thread", write_in_one_thread, opened(f"{root}/one"))
     with tempfile.TemporaryDirectory(dir=directory) as root:
-        store = opened(f'{root}/beside')
-        measured('write, syncing in another thread', write_beside, store)
-        measured('read, 64 at a time', read, store)
-        measured('remove seven of eight', remove, store, TOTAL * 7 // 8)
+        store = opened(f"{root}/beside")
+        measured("write, syncing in another thread", write_beside, store)
+        measured("read, 64 at a time", read, store)
+        measured("remove seven of eight", remove, store, TOTAL * 7 // 8)
         before = store.file_sizes[0]
-        measured('give back their bytes', combine, store, TOTAL * 7 // 8)
-        print(f'{before / 1e6:.0f} MB of files became {store.file_sizes[0] / 1e6:.0f}, {store.file_sizes[1] / 1e6:.0f} of them wanted')
+        measured("give back their bytes", combine, store, TOTAL * 7 // 8)
+        print(
+            f"{before / 1e6:.0f} MB of files became {store.file_sizes[0] / 1e6:.0f}, {store.file_sizes[1] / 1e6:.0f} of them wanted"
+        )
         store.close()
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

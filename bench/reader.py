@@ -45,7 +45,8 @@ def differing() -> bytes:
 def by_turns() -> bytes:
     """MESSAGES publishes of 100 octets on four channels by turns."""
     made = [
-        method_frame(channel, BasicPublish(routing_key=f"queue.{channel}")) + build_content(channel, PROPS, b"x" * 100, 0)
+        method_frame(channel, BasicPublish(routing_key=f"queue.{channel}"))
+        + build_content(channel, PROPS, b"x" * 100, 0)
         for channel in (1, 2, 3, 4)
     ]
     return b"".join(made) * (MESSAGES // 4)

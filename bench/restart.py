@@ -57,24 +57,64 @@ def queue_names(count: int) -> list[str]:
 def fill(warren: Warren, options: argparse.Namespace) -> float:
     """Confirmed messages a second."""
     limit = 60 + options.messages * SECONDS_A_MESSAGE
-    arguments = ["--queue", QUEUE, "--queues", str(options.queues), "--publishers", str(options.queues), "--consumers", "0", "--durable", "--persistent",
-                 "--messages", str(options.messages), "--size", str(options.size), "--confirm", "1000", "--seconds", str(limit), *(["--lazy"] if options.lazy else [])]
+    arguments = [
+        "--queue",
+        QUEUE,
+        "--queues",
+        str(options.queues),
+        "--publishers",
+        str(options.queues),
+        "--consumers",
+        "0",
+        "--durable",
+        "--persistent",
+        "--messages",
+        str(options.messages),
+        "--size",
+        str(options.size),
+        "--confirm",
+        "1000",
+        "--seconds",
+        str(limit),
+        *(["--lazy"] if options.lazy else []),
+    ]
     with LoadGenerator(warren.address, arguments) as load:
         result = load.result(limit + 60)
     if result["confirmed"] != options.messages:
-        raise LoadFailed(f"{result['confirmed']:,} of {options.messages:,} messages were confirmed in {limit:.0f} s, {result['nacked']:,} refused")
+        raise LoadFailed(
+            f"{result['confirmed']:,} of {options.messages:,} messages were confirmed in {limit:.0f} s, {result['nacked']:,} refused"
+        )
     return float(result["confirmed_per_s"])
 
 
 def drain(warren: Warren, options: argparse.Namespace) -> float:
     """Consumed messages a second: that a queue counts a message does not say that it still has it."""
     limit = 60 + options.messages * SECONDS_A_MESSAGE
-    arguments = ["--queue", QUEUE, "--queues", str(options.queues), "--consumers", str(options.queues), "--publishers", "0", "--no-declare",
-                 "--messages", str(options.messages), "--prefetch", "1000", "--ack-every", "200", "--seconds", str(limit)]
+    arguments = [
+        "--queue",
+        QUEUE,
+        "--queues",
+        str(options.queues),
+        "--consumers",
+        str(options.queues),
+        "--publishers",
+        "0",
+        "--no-declare",
+        "--messages",
+        str(options.messages),
+        "--prefetch",
+        "1000",
+        "--ack-every",
+        "200",
+        "--seconds",
+        str(limit),
+    ]
     with LoadGenerator(warren.address, arguments) as load:
         result = load.result(limit + 60)
     if result["received"] != options.messages:
-        raise LoadFailed(f"after the last restart {result['received']:,} of {options.messages:,} messages could be consumed in {limit:.0f} s")
+        raise LoadFailed(
+            f"after the last restart {result['received']:,} of {options.messages:,} messages could be consumed in {limit:.0f} s"
+        )
     return float(result["received_per_s"])
 
 
@@ -90,7 +130,9 @@ def started(warren: Warren, options: argparse.Namespace) -> float:
     seconds, counts = warren.start_until(counted)
     wrong = {name: count for name, count in counts.items() if count != wanted}
     if wrong:
-        raise BrokerFailed(f"after a restart these queues do not have {wanted:,} messages: {', '.join(f'{name}: {count:,}' for name, count in wrong.items())}")
+        raise BrokerFailed(
+            f"after a restart these queues do not have {wanted:,} messages: {', '.join(f'{name}: {count:,}' for name, count in wrong.items())}"
+        )
     return seconds
 
 
@@ -121,27 +163,49 @@ def measured(directory: Path, options: argparse.Namespace) -> Figures:
 
 
 def print_table(figures: Figures, options: argparse.Namespace) -> None:
-    print(f"{options.messages:,} persistent messages of {options.size:,} B in {options.queues} durable {'lazy ' if options.lazy else ''}queues, "
-          f"{figures.disk / 1e6:,.0f} MB on disk{', cold' if options.cold else ''}; filled at {figures.fill_rate:,.0f}/s; {options.rounds} rounds\n")
+    print(
+        f"{options.messages:,} persistent messages of {options.size:,} B in {options.queues} durable {'lazy ' if options.lazy else ''}queues, "
+        f"{figures.disk / 1e6:,.0f} MB on disk{', cold' if options.cold else ''}; filled at {figures.fill_rate:,.0f}/s; {options.rounds} rounds\n"
+    )
     print(f"{'seconds':44}{'median':>10}{'least':>10}{'most':>10}{'bar':>10}")
     rows: tuple[tuple[str, list[float], float | None], ...] = (
-        ("restart after kill -9, until counts are right", figures.killed, KILLED_BAR), ("clean stop, SIGTERM to exit", figures.stopping, None),
-        ("restart after it, until counts are right", figures.stopped, STOPPED_BAR))
+        ("restart after kill -9, until counts are right", figures.killed, KILLED_BAR),
+        ("clean stop, SIGTERM to exit", figures.stopping, None),
+        ("restart after it, until counts are right", figures.stopped, STOPPED_BAR),
+    )
     for name, seconds, bar in rows:
         verdict = "" if bar is None else f"{bar:10.1f}   {'pass' if max(seconds) <= bar else 'FAIL'}"
         print(f"{name:46}{statistics.median(seconds):8.2f}{min(seconds):10.2f}{max(seconds):10.2f}{verdict}")
-    print(f"\nafter the last restart: {figures.resident[-1] / 1e6:,.0f} MB resident; then all were consumed, {figures.drain_rate:,.0f}/s")
+    print(
+        f"\nafter the last restart: {figures.resident[-1] / 1e6:,.0f} MB resident; then all were consumed, {figures.drain_rate:,.0f}/s"
+    )
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m warren.bench.restart", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m warren.bench.restart", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--messages", type=int, default=1_000_000, metavar="N", help="in all (default 1,000,000)")
-    parser.add_argument("--queues", type=int, default=10, metavar="N", help="they are spread over (default %(default)s)")
-    parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)")
+    parser.add_argument(
+        "--queues", type=int, default=10, metavar="N", help="they are spread over (default %(default)s)"
+    )
+    parser.add_argument(
+        "--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)"
+    )
     parser.add_argument("--lazy", action="store_true", help="lazy queues")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of kill, restart, stop, restart (default %(default)s)")
-    parser.add_argument("--cold", action="store_true", help="make the kernel forget the data directory before every start")
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where the data directory is made (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="of kill, restart, stop, restart (default %(default)s)"
+    )
+    parser.add_argument(
+        "--cold", action="store_true", help="make the kernel forget the data directory before every start"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        metavar="DIR",
+        help="where the data directory is made (default %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
     if options.queues < 1 or options.messages < 1 or options.messages % options.queues:
@@ -158,10 +222,25 @@ def main() -> int:
         print(f"restart: {error}", file=sys.stderr)
         return 2
     if options.json:
-        print(json.dumps({"messages": options.messages, "queues": options.queues, "size": options.size, "lazy": options.lazy, "cold": options.cold,
-                          "fill_rate": figures.fill_rate, "drain_rate": figures.drain_rate, "disk": figures.disk,
-                          "restart_after_kill_s": figures.killed, "stop_s": figures.stopping, "restart_after_stop_s": figures.stopped,
-                          "resident": figures.resident, "holds": figures.holds}))
+        print(
+            json.dumps(
+                {
+                    "messages": options.messages,
+                    "queues": options.queues,
+                    "size": options.size,
+                    "lazy": options.lazy,
+                    "cold": options.cold,
+                    "fill_rate": figures.fill_rate,
+                    "drain_rate": figures.drain_rate,
+                    "disk": figures.disk,
+                    "restart_after_kill_s": figures.killed,
+                    "stop_s": figures.stopping,
+                    "restart_after_stop_s": figures.stopped,
+                    "resident": figures.resident,
+                    "holds": figures.holds,
+                }
+            )
+        )
     else:
         print_table(figures, options)
     return 0 if figures.holds else 1

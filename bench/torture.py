@@ -28,10 +28,20 @@ PARTS = (("small files", SMALL), ("files as they are", AS_IT_IS))
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m warren.bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m warren.bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=500, metavar="N", help="in all (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), metavar="N", help="of all choices (default: any)")
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR", help="where the directories are made (default %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(1_000_000), metavar="N", help="of all choices (default: any)"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        metavar="DIR",
+        help="where the directories are made (default %(default)s)",
+    )
     parser.add_argument("--quiet", action="store_true", help="only the outcome")
     options = parser.parse_args(arguments)
     if options.kills < 2:
@@ -54,13 +64,19 @@ def main() -> int:
             torture.run(kills)
         except Exception:
             traceback.print_exc()
-            print(f"\nFAILED after {torture.kills} kills, seed {options.seed}. The account, the log, and the data before and after are in {directory}", file=sys.stderr)
+            print(
+                f"\nFAILED after {torture.kills} kills, seed {options.seed}. The account, the log, and the data before and after are in {directory}",
+                file=sys.stderr,
+            )
             return 1
         shutil.rmtree(directory)
         model = torture.model
-        print(f"survived {torture.kills} kills ({torture.kills_in_recovery} while it recovered, {torture.kills_in_stop} while it stopped) and {torture.stops} clean stops "
-              f"in {time.monotonic() - began:.0f} s: {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled, "
-              f"{model.found:,} found after starts", flush=True)
+        print(
+            f"survived {torture.kills} kills ({torture.kills_in_recovery} while it recovered, {torture.kills_in_stop} while it stopped) and {torture.stops} clean stops "
+            f"in {time.monotonic() - began:.0f} s: {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled, "
+            f"{model.found:,} found after starts",
+            flush=True,
+        )
     return 0
 
 

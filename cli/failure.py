@@ -10,7 +10,7 @@ EX_TEMPFAIL = 75
 EX_CONFIG = 78
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """An error that ends the process with a code of its own."""
 
     def __init__(self, text: str, code: int):

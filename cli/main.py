@@ -9,7 +9,7 @@ import sys
 import click
 
 from ..version import __version__
-from .failure import EX_USAGE, Failure
+from .failure import EX_USAGE, CommandFailure
 from .simulate import simulate
 from .start import start
 from .store import store
@@ -54,6 +54,6 @@ def main() -> None:
     except click.UsageError as error:
         error.show()
         sys.exit(EX_USAGE)
-    except Failure as error:
+    except CommandFailure as error:
         error.show()
         sys.exit(error.code)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ..store.progress import NO_PROGRESS, Progress
+from ..store.disk.progress import NO_PROGRESS, Progress
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar

@@ -7,16 +7,25 @@ from typing import TextIO
 
 import click
 
-from .failure import EX_USAGE, Failure
+from .failure import EX_USAGE, CommandFailure
 
 SEEDS = 1 << 32
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(min=0), help="Of the first schedule; the others have the numbers after it. Without it, one nobody has thought of.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of the first schedule; the others have the numbers after it. Without it, one nobody has thought of.",
+)
 @click.option("--schedules", type=click.IntRange(min=1), default=1000, show_default=True, help="How many.")
 @click.option("--plan", type=click.File(), help="Run the plan in this file instead of random ones, in as many orders.")
-@click.option("--shrink/--no-shrink", default=True, show_default=True, help="Look for a short story of a failure; takes some seconds.")
+@click.option(
+    "--shrink/--no-shrink",
+    default=True,
+    show_default=True,
+    help="Look for a short story of a failure; takes some seconds.",
+)
 @click.option("--story", is_flag=True, help="Tell the story of the last schedule also if nothing is broken.")
 def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool, story: bool) -> None:
     """Run simulated brokers with simulated clients, and look whether they keep what they promise.
@@ -39,7 +48,7 @@ def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool
     try:
         chosen = None if plan is None else parse_plan(plan.read())
     except ValueError as error:
-        raise Failure(str(error), EX_USAGE) from error
+        raise CommandFailure(str(error), EX_USAGE) from error
     first = secrets.randbelow(SEEDS) if seed is None else seed
     outcome = None
     steps = 0
@@ -57,7 +66,9 @@ def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool
     click.echo(f"seed {outcome.seed}: {outcome.failure}\n")
     short = shrunk(outcome) if shrink else outcome
     click.echo(short.story)
-    click.echo(f"\nThe plan of this story{'' if short.seed is None else f', in the order of seed {short.seed}'}:\n\n{short.plan}")
+    click.echo(
+        f"\nThe plan of this story{'' if short.seed is None else f', in the order of seed {short.seed}'}:\n\n{short.plan}"
+    )
     click.echo(f"\nThe same again: warren simulate --seed {outcome.seed} --schedules 1")
     sys.exit(1)
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import click
 
 from ..limits import shown_size
-from ..store.verify_report import Finding, Report, Severity, VhostReport
-from .failure import EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL, Failure
+from ..store.verify.verify_report import Finding, Severity, VerifyReport, VhostReport
+from .failure import EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL, CommandFailure
 
 SHOWN_MOST = 20
 """Rows of a table for people; JSON has all."""
@@ -25,7 +25,13 @@ def store() -> None:
 
 @store.command()
 @click.argument("data_dir", type=click.Path())
-@click.option("--formatter", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table for people, or JSON for scripts.")
+@click.option(
+    "--formatter",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or JSON for scripts.",
+)
 def verify(data_dir: str, formatter: str) -> None:
     """Check DATA_DIR, the data directory of a stopped broker. Everything in it is read, nothing is changed.
 
@@ -36,16 +42,16 @@ def verify(data_dir: str, formatter: str) -> None:
     there, not warren's, of a newer format), 75 when a broker is using it.
     """
     # Here, not above: help texts need no broker loaded.
-    from ..actors import durable_rows
-    from ..store import verify as engine
+    from ..actors.metadata import row_encoding as durable_rows
+    from ..store.verify import verify as engine
 
     try:
         with engine.opened(data_dir) as path, _progress(engine.total_bytes(path)) as advance:
             report = engine.verify(path, lambda tables: durable_rows.stored(tables).stale, advance)
     except engine.InUse as error:
-        raise Failure(str(error), EX_TEMPFAIL) from error
+        raise CommandFailure(str(error), EX_TEMPFAIL) from error
     except engine.CannotVerify as error:
-        raise Failure(str(error), EX_NOINPUT) from error
+        raise CommandFailure(str(error), EX_NOINPUT) from error
     if formatter == "json":
         click.echo(json.dumps(report.as_dict(), indent=2))
     else:
@@ -65,7 +71,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: VerifyReport) -> Iterator[str]:
     yield f"{report.path}  (format {report.format})"
     for vhost in report.vhosts:
         yield ""
@@ -85,13 +91,22 @@ def _vhost_lines(vhost: VhostReport) -> Iterator[str]:
         return
     queues = sorted(vhost.queues, key=lambda queue: -queue.messages)
     rows = [
-        (_printable(queue.name) if queue.name is not None else f"(number {queue.number})", f"{queue.messages:,}", shown_size(queue.message_bytes), f"{queue.segment_messages:,}",
-         shown_size(queue.segment_bytes), f"{queue.journal_messages:,}", shown_size(queue.journal_bytes))
+        (
+            _printable(queue.name) if queue.name is not None else f"(number {queue.number})",
+            f"{queue.messages:,}",
+            shown_size(queue.message_bytes),
+            f"{queue.segment_messages:,}",
+            shown_size(queue.segment_bytes),
+            f"{queue.journal_messages:,}",
+            shown_size(queue.journal_bytes),
+        )
         for queue in queues
     ]
     yield from _table(("queue", "ready", "bodies", "in segments", "bodies", "in journal", "bodies"), rows)
     files = sorted(vhost.files, key=lambda file: -file.size)
-    rows_of_files = [(file.name, shown_size(file.size), shown_size(file.live), shown_size(file.garbage)) for file in files]
+    rows_of_files = [
+        (file.name, shown_size(file.size), shown_size(file.live), shown_size(file.garbage)) for file in files
+    ]
     yield from _table(("message store", "size", "live", "garbage"), rows_of_files)
     size, live = sum(file.size for file in files), sum(file.live for file in files)
     yield (
@@ -116,7 +131,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     shown = [head, *rows[:SHOWN_MOST]]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     for row in shown:
-        yield "  " + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
+        yield "  " + "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+        )
     if len(rows) > SHOWN_MOST:
         yield f"  and {len(rows) - SHOWN_MOST:,} more, smaller ones"
     yield ""
@@ -129,7 +146,10 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
-    counts = [(severity, sum(finding.severity is severity for finding in findings)) for severity in sorted(Severity, reverse=True)]
+    counts = [
+        (severity, sum(finding.severity is severity for finding in findings))
+        for severity in sorted(Severity, reverse=True)
+    ]
     said = ", ".join(_counted(count, severity.name.lower()) for severity, count in counts if count)
     if not said:
         return "Fine: nothing found."

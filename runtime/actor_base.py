@@ -45,10 +45,10 @@ from thespian.system.utilis import actualActorClass
 from .address import LoopAddress
 from .cell import Cell
 from .errors import ProcessDown
-from .memory import Memory
-from .poller import HANG_UP, READ, WRITE, Watches
-from .sockets import Sockets
-from .timers import DEADLINE, OWNER, Timers
+from .loop.poller import HANG_UP, READ, WRITE, Watches
+from .loop.timers import DEADLINE, OWNER, Timers
+from .machine.memory import Memory
+from .machine.sockets import Sockets
 
 log = logging.getLogger("warren.runtime")
 
@@ -239,9 +239,7 @@ class ActorBase:
                 result = cell.actor.receiveMessage(message, sender)
                 break
             except Exception:
-                log.warning(
-                    "%s failed on %s, attempt %d", cell.address, type(message).__name__, attempt, exc_info=True
-                )
+                log.warning("%s failed on %s, attempt %d", cell.address, type(message).__name__, attempt, exc_info=True)
                 if is_exit:
                     break
                 if attempt == 2 and not isinstance(message, PoisonMessage) and sender is not self.address:

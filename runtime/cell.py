@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from .address import LoopAddress
-from .memory import Memory
-from .poller import READ, WRITE
+from .loop.poller import READ, WRITE
+from .loop.timers import PAYLOAD, Entry
+from .machine.memory import Memory
+from .machine.sockets import Sockets
 from .process import Process
-from .sockets import Sockets
-from .timers import PAYLOAD, Entry
 
 if TYPE_CHECKING:
     from .actor_base import ActorBase

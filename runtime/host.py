@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from thespian.actors import ActorAddress
 
-from .memory import Memory
-from .sockets import Sockets
+from .machine.memory import Memory
+from .machine.sockets import Sockets
 
 
 class Host(Protocol):

@@ -27,11 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from thespian.actors import (
     Actor,
     ActorAddress,
+    ActorExitRequest,
     ActorSystemMessage,
     ChildActorExited,
     DeadEnvelope,
@@ -40,13 +41,14 @@ from thespian.actors import (
     WatchMessage,
 )
 
+from .contract import Address, Answer, C, Message, Sender
 from .coroutines import Pending, ReplyHandle, Task
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 
 if TYPE_CHECKING:
     from .host import Host
-    from .memory import Memory
-    from .sockets import Sockets
+    from .machine.memory import Memory
+    from .machine.sockets import Sockets
 
 # Events have no sender and never arrive as a tuple: nobody can forge ('exit',) or ('down', ...).
 EVENTS = frozenset(
@@ -99,6 +101,20 @@ class Process(Actor):
     _host: Host  # none before the first message or the system's welcome
     _stop_reason: str | None
 
+    if TYPE_CHECKING:
+        myAddress: Address[Any]
+
+        def send(self, address: Address[C], message: Message[C, Any] | tuple[Any, ...]) -> None:
+            """Thespian's `send`, for messages made by the contract of the process at `address`."""
+
+        @overload
+        def ask(
+            self, address: Address[C], message: Message[C, Answer], timeout: float | None = None
+        ) -> Awaitable[Answer]: ...
+
+        @overload
+        def ask(self, address: Any, message: tuple[Any, ...], timeout: float | None = None) -> Awaitable[Any]: ...
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._handlers = _handlers_of(cls)
@@ -149,7 +165,7 @@ class Process(Actor):
 
     # -- asking and answering ----------------------------------------------------------------------
 
-    def ask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Awaitable[Any]:
+    def ask(self, address: Any, message: Any, timeout: float | None = None) -> Awaitable[Any]:  # type: ignore[no-redef]
         """Send `message` now and return what `await` waits for: the answer.
 
         At the `await`: ProcessDown if the target ends (or had ended) without answering, ProcessTimeout after
@@ -163,16 +179,20 @@ class Process(Actor):
             pending.timer = self._host.start_timer(timeout, _AskTimeout(ref))
         return pending
 
-    def reply(self, sender: ActorAddress | ReplyHandle, value: Any) -> None:
+    def reply(self, sender: Sender, value: Any) -> None:
         """Answer the ask that `sender` came with. Does nothing if told instead of asked, or answered already."""
         if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
             self.send(sender.address, ("$answer", sender.ref, True, value))
 
-    def reply_error(self, sender: ActorAddress | ReplyHandle, error: BaseException) -> None:
+    def reply_error(self, sender: Sender, error: BaseException) -> None:
         """Answer with an error, which is raised at the asker; otherwise as `reply`."""
         if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
             # Without its traceback: frames neither pickle nor should live on in the asker.
             self.send(sender.address, ("$answer", sender.ref, False, error.with_traceback(None)))
+
+    def request_exit(self, address: Address[Any]) -> None:
+        """Ask the process at `address` to end once it has handled the messages that wait before this request."""
+        self.send(address, ActorExitRequest())
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run `coroutine` inside this process, at once up to its first wait. An error from it is a crash."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, ThespianWatch, WakeupMessage
 
 from .errors import ProcessDown
-from .memory import SystemMemory
-from .sockets import SystemSockets
+from .machine.memory import SystemMemory
+from .machine.sockets import SystemSockets
 
 if TYPE_CHECKING:
     from .process import Process

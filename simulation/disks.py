@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from ..store.disk import Disk
-from ..store.faulty_disk import Crash, FaultyDisk
-from ..store.vhost_dir import PERSISTENT, TRANSIENT
+from ..store.data_dir.vhost_dir import PERSISTENT, TRANSIENT
+from ..store.disk.disk import Disk
+from ..store.disk.faulty_disk import Crash, FaultyDisk
 
 _MEMORY_FILES = "/dev/shm"
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import ProcessDown
-from ..runtime.sim_base import SimulatedCrash
-from . import invariants
-from .book import Broken
+from ..runtime.sim.sim_base import SimulatedCrash
+from .model import invariants
+from .model.book import Broken
 from .node import MEMORY_USED
 from .plan import CORE, Action
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .clients.client import Client
     from .schedule import Schedule
 
 REST_SECONDS = 5.0
@@ -39,7 +39,9 @@ class Mishaps:
         self.is_ending = False
         self._is_low = dict.fromkeys(SOURCES, False)
         self._was_low_at = 0.0
-        self._was_full = False  # the disk, since the node was last at rest: a process may still have to hear what it refused
+        self._was_full = (
+            False  # the disk, since the node was last at rest: a process may still have to hear what it refused
+        )
         self._paused_at = 0.0
         self._seen_crashes = 0
 
@@ -61,14 +63,18 @@ class Mishaps:
             self.restart("the node has ended, and starts again", self.node.kill)
 
     def _look_at_crashes(self) -> None:
-        for address, error in self.world.crashes[self._seen_crashes:]:
+        for address, error in self.world.crashes[self._seen_crashes :]:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and self._was_full:
                 # What recovers on a full disk gives up: a queue is tried again later, a store takes its virtual host with it.
                 if "/Queue-" in address:
                     self._all_queues_crash()
                 else:
                     self._vhost_fails()
-            elif not (isinstance(error, SimulatedCrash) or isinstance(error, ProcessDown) and (self.is_vhost_down or self.is_ending)):
+            elif not (
+                isinstance(error, SimulatedCrash)
+                or isinstance(error, ProcessDown)
+                and (self.is_vhost_down or self.is_ending)
+            ):
                 raise Broken(f"process {address} crashed by itself: {type(error).__name__}: {error}") from error
         self._seen_crashes = len(self.world.crashes)
 
@@ -94,17 +100,24 @@ class Mishaps:
         """Start the node again if it needs that."""
         if self.is_ending:
             node = self.node.base
-            self.schedule.until(lambda: self.node.base is not node, lambda: "the node goes on without a process that it needs")
+            self.schedule.until(
+                lambda: self.node.base is not node, lambda: "the node goes on without a process that it needs"
+            )
         if self.is_vhost_down:
             self.restart("the node is restarted, for its virtual host is down", self.node.kill)
         if not self._is_low["disk"]:
             # What could not be recovered on a full disk, or crashed meanwhile, is tried again.
-            self.schedule.until(lambda: self.node.base is None or not self.node.is_up or self._all_is_up(), lambda: "what could not be recovered stays down")
+            self.schedule.until(
+                lambda: self.node.base is None or not self.node.is_up or self._all_is_up(),
+                lambda: "what could not be recovered stays down",
+            )
 
     def _all_is_up(self) -> bool:
         for node in self.node.processes("NodeSupervisor"):
             routing = node.routing
-            if routing.down or any(row.state != "running" for vhost in routing.vhosts() for row in routing.queues(vhost)):
+            if routing.down or any(
+                row.state != "running" for vhost in routing.vhosts() for row in routing.queues(vhost)
+            ):
                 return self.is_vhost_down or self.is_ending
         return True
 
@@ -188,7 +201,9 @@ class Mishaps:
             for channel in client.channels.values():
                 channel.leave()  # the node closes them all, one sooner than the other
         port = self.node.port
-        self.schedule.until(lambda: self.node.has_stopped or self.node.port is not port, lambda: "the node does not stop")
+        self.schedule.until(
+            lambda: self.node.has_stopped or self.node.port is not port, lambda: "the node does not stop"
+        )
         if self.node.port is port:
             self.restart("the node has stopped, and starts again", self.node.end_stopped)
 
@@ -210,7 +225,10 @@ class Mishaps:
 
     def _set_low(self, source: str, is_low: bool, room: int = 0) -> None:
         if is_low != self._is_low[source]:
-            what = {"memory": ("memory is low", "there is memory again"), "disk": ("the disk is full", "there is room on the disk again")}[source]
+            what = {
+                "memory": ("memory is low", "there is memory again"),
+                "disk": ("the disk is full", "there is room on the disk again"),
+            }[source]
             self._tell(what[not is_low])
             self._was_low_at = self.world.time
         self._is_low[source] = is_low
@@ -229,7 +247,9 @@ class Mishaps:
         if self.node.disks is not None:
             self.node.disks.heal()
         self.revive()
-        self.schedule.until(lambda: self.node.is_up and self._all_is_up(), lambda: "the node does not start, or not whole")
+        self.schedule.until(
+            lambda: self.node.is_up and self._all_is_up(), lambda: "the node does not start, or not whole"
+        )
 
     # -- crashes of processes ----------------------------------------------------------------------
 
@@ -241,7 +261,13 @@ class Mishaps:
 
         def match(address: str, message: Any) -> bool:
             nonlocal left
-            if wanted not in address or type(message) is not tuple or message[0] == "start" or message[0] == "ask" and message[2][0] == "start":
+            if (
+                wanted not in address
+                or type(message) is not tuple
+                or message[0] == "start"
+                or message[0] == "ask"
+                and message[2][0] == "start"
+            ):
                 return False
             if process in CORE and not self.node.is_up:
                 return False  # a node that does not start is another matter
@@ -264,7 +290,9 @@ class Mishaps:
             queue.crashed(queue.outlives, may_stay_down=not self.node.is_up)
         elif kind in ("Channel", "Connection"):
             client = self._client_at(actor)
-            self._tell(f"the process of {'a channel' if kind == 'Channel' else 'the connection'} of {client.name if client else 'nobody'} crashes")
+            self._tell(
+                f"the process of {'a channel' if kind == 'Channel' else 'the connection'} of {client.name if client else 'nobody'} crashes"
+            )
             if client is not None:
                 client.leaves()
                 # A channel that crashes takes its connection with it.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..actors.extensions import NO_EXTENSIONS
-from ..actors.node import NodeSupervisor
-from ..runtime.sim_base import SimBase
-from ..runtime.sim_port import SimAnswer, SimPort
-from ..runtime.sim_world import SimWorld
+from ..actors.node.extensions import NO_EXTENSIONS
+from ..actors.node.process import NodeSupervisor
+from ..runtime.sim.port import SimAnswer, SimPort
+from ..runtime.sim.sim_base import SimBase
+from ..runtime.sim.world import SimWorld
 from ..settings import Settings
-from ..store.faulty_disk import Crash
-from ..store.file_limits import REAL_FILES, FileLimits
-from ..store.progress import NO_PROGRESS
+from ..store.data_dir.file_limits import REAL_FILES, FileLimits
+from ..store.disk.faulty_disk import Crash
+from ..store.disk.progress import NO_PROGRESS
 from .disks import Luck, MachineDisks
 
 PORT = 5672
@@ -27,14 +27,24 @@ class SimNode:
     settings     of `Settings`
     """
 
-    def __init__(self, world: SimWorld, name: str = "a", *, with_store: bool = False, limits: FileLimits = REAL_FILES, **settings: Any) -> None:
+    def __init__(
+        self,
+        world: SimWorld,
+        name: str = "a",
+        *,
+        with_store: bool = False,
+        limits: FileLimits = REAL_FILES,
+        **settings: Any,
+    ) -> None:
         self.world = world
         self.name = name
         self.machine = world.machine(name)
         self.machine.stopped_by += (Crash,)
         self.disks = MachineDisks() if with_store else None
         self.limits = limits
-        self.settings = Settings(port=PORT, node_name=f"warren@{name}", data_dir=None if self.disks is None else self.disks.root, **settings)
+        self.settings = Settings(
+            port=PORT, node_name=f"warren@{name}", data_dir=None if self.disks is None else self.disks.root, **settings
+        )
         self.starting: SimAnswer | None = None
         self._stopping: SimAnswer | None = None
 
@@ -117,4 +127,10 @@ class SimNode:
     def processes(self, name: str) -> list[Any]:
         """The actors of a class that run."""
         base = self.base
-        return [] if base is None else [cell.actor for address, cell in base.cells.items() if f"/{name}-" in address and cell.actor is not None]
+        return (
+            []
+            if base is None
+            else [
+                cell.actor for address, cell in base.cells.items() if f"/{name}-" in address and cell.actor is not None
+            ]
+        )

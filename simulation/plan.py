@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..store.file_limits import REAL_FILES, FileLimits
-from .kinds import GRAVES, KINDS, NAMES
+from ..store.data_dir.file_limits import REAL_FILES, FileLimits
+from .clients.kinds import GRAVES, KINDS, NAMES
 
 Below = Callable[[int], int]
 
@@ -31,7 +31,19 @@ CREDITS = ((400, 200), (8, 4), (2, 1))
 WITH_HEARTBEAT = "carol"
 CORE = ("Metadata", "Alarms", "Listener")
 """Processes without which a node ends."""
-CRASHING = ("Queue", "Queue", "Queue", "Channel", "Connection", *CORE, "QueueSupervisor", "VhostSupervisor", "Journal", "MessageStore", "MessageStore")
+CRASHING = (
+    "Queue",
+    "Queue",
+    "Queue",
+    "Channel",
+    "Connection",
+    *CORE,
+    "QueueSupervisor",
+    "VhostSupervisor",
+    "Journal",
+    "MessageStore",
+    "MessageStore",
+)
 CRASHING_IN_MEMORY = CRASHING[:-3]
 SMALL_FILES = FileLimits(journal=600, store=1_000, segment_entries=4, embed_below=300)
 """A few messages to a file."""
@@ -104,7 +116,14 @@ def parse_plan(text: str) -> Plan:
     for queue in queues:
         if queue not in NAMES:
             raise ValueError(f"there is no queue '{queue}': {lines[0]}; queues are {', '.join(NAMES)}")
-    return Plan(bool(head.get("store", 0)), queues, (int(initial), int(more)), tuple(actions), head.get("files") == "small", int(head.get("heartbeat", 0)))
+    return Plan(
+        bool(head.get("store", 0)),
+        queues,
+        (int(initial), int(more)),
+        tuple(actions),
+        head.get("files") == "small",
+        int(head.get("heartbeat", 0)),
+    )
 
 
 def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
@@ -120,10 +139,36 @@ def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
 # -- drawing ---------------------------------------------------------------------------------------------
 
 _CLIENT_ACTIONS = (
-    ("publish", 26), ("settle", 22), ("consume", 11), ("get", 5), ("commit", 3), ("cancel", 2), ("recover", 2), ("purge", 1), ("delete", 1), ("bind", 3), ("unbind", 1),
-    ("qos", 1), ("close-channel", 2), ("close", 2), ("reset", 2), ("hang-up", 1), ("stall", 1), ("rollback", 1), ("silence", 1),
+    ("publish", 26),
+    ("settle", 22),
+    ("consume", 11),
+    ("get", 5),
+    ("commit", 3),
+    ("cancel", 2),
+    ("recover", 2),
+    ("purge", 1),
+    ("delete", 1),
+    ("bind", 3),
+    ("unbind", 1),
+    ("qos", 1),
+    ("close-channel", 2),
+    ("close", 2),
+    ("reset", 2),
+    ("hang-up", 1),
+    ("stall", 1),
+    ("rollback", 1),
+    ("silence", 1),
 )
-_MACHINE_ACTIONS = (("rest", 8), ("power-cut", 3), ("kill", 2), ("stop", 1), ("crash", 5), ("memory", 1), ("disk", 1), ("pause", 1))
+_MACHINE_ACTIONS = (
+    ("rest", 8),
+    ("power-cut", 3),
+    ("kill", 2),
+    ("stop", 1),
+    ("crash", 5),
+    ("memory", 1),
+    ("disk", 1),
+    ("pause", 1),
+)
 _CLIENT_LINE = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
 _MACHINE_LINE = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
 MACHINE_ONE_IN = 8
@@ -141,7 +186,9 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
     for _ in range(4 + below(longest - 3)):
         if actions and below(AGAIN_ONE_IN) == AGAIN_ONE_IN - 1 and actions[-1].who != "machine":
             last = actions[-1]
-            actions.append(Action(CLIENTS[below(len(CLIENTS))], last.channel, last.what, last.values, STEPS[below(len(STEPS))]))
+            actions.append(
+                Action(CLIENTS[below(len(CLIENTS))], last.channel, last.what, last.values, STEPS[below(len(STEPS))])
+            )
         else:
             actions.append(draw_action(below, names, has_store))
     if has_small_files and below(2) == 1:
@@ -154,7 +201,13 @@ def _draw_garbage(below: Below, queues: Sequence[str]) -> list[Action]:
     """Files of the message store in which little is wanted: random lines alone hardly ever leave any that are worth combining."""
     queue, giver, taker = queues[below(len(queues))], CLIENTS[below(len(CLIENTS))], CLIENTS[below(len(CLIENTS))]
     return [
-        Action(giver, CONFIRMING, "publish", {"queue": queue, "count": 12, "persistent": 1, "size": SIZES[1]}, STEPS[below(len(STEPS))] + 60),
+        Action(
+            giver,
+            CONFIRMING,
+            "publish",
+            {"queue": queue, "count": 12, "persistent": 1, "size": SIZES[1]},
+            STEPS[below(len(STEPS))] + 60,
+        ),
         Action(taker, PLAIN, "consume", {"queue": queue}, 60),
         Action(taker, PLAIN, "settle", {"which": below(8), "all_but": 3}, STEPS[below(len(STEPS))]),
     ]
@@ -176,11 +229,25 @@ def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
     queue = queues[below(len(queues))]
     values: dict[str, int | str] = {}
     if what == "publish":
-        values = {"queue": queue, "count": (1, 2, 3, 5, 1, 2, 3, 12)[below(8)], "persistent": int(below(4) != 3), "size": SIZES[below(len(SIZES))], "priority": below(4),
-                  "expiration": 30 * (below(12) == 11), "by": (0, 0, 0, 0, 0, 0, 0, "exchange", "exchange", "nowhere")[below(10)], "mandatory": int(below(4) == 3)}
+        values = {
+            "queue": queue,
+            "count": (1, 2, 3, 5, 1, 2, 3, 12)[below(8)],
+            "persistent": int(below(4) != 3),
+            "size": SIZES[below(len(SIZES))],
+            "priority": below(4),
+            "expiration": 30 * (below(12) == 11),
+            "by": (0, 0, 0, 0, 0, 0, 0, "exchange", "exchange", "nowhere")[below(10)],
+            "mandatory": int(below(4) == 3),
+        }
     elif what == "settle":
         several = below(3)
-        values = {"which": below(8), "multiple": int(several == 1), "all_but": 3 * (several == 2), "how": ("ack", "ack", "ack", "requeue", "reject", "reject")[below(6)], "any": 1}
+        values = {
+            "which": below(8),
+            "multiple": int(several == 1),
+            "all_but": 3 * (several == 2),
+            "how": ("ack", "ack", "ack", "requeue", "reject", "reject")[below(6)],
+            "any": 1,
+        }
     elif what == "consume":
         values = {"queue": queue, "no_ack": int(below(5) == 4), "prefetch": (0, 1, 2, 5)[below(4)]}
     elif what == "get":

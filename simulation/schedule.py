@@ -13,24 +13,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..runtime.sim_choosing import Chooser, SeedChooser
-from ..runtime.sim_trace import Describe, message_name
-from ..runtime.sim_world import Conditions, SimWorld
-from . import audit, invariants
-from .audit import AUDITOR
-from .book import Broken, Message
-from .client import Client
-from .kinds import GRAVES, NAMES
+from ..runtime.sim.choosing import Chooser, SeedChooser
+from ..runtime.sim.trace import Describe, message_name
+from ..runtime.sim.world import Conditions, SimWorld
+from .clients.client import Client
+from .clients.kinds import GRAVES, NAMES
 from .mishaps import Mishaps
+from .model import audit, invariants
+from .model.audit import AUDITOR
+from .model.book import Broken, PublishedMessage
+from .model.queue_book import QueueBook
 from .node import SimNode
 from .plan import CLIENTS, WITH_HEARTBEAT, Action, Plan, draw_plan
-from .queue_book import QueueBook
 
 PATIENCE = 300.0  # virtual seconds after which what has not happened will not
 FAIRNESS = 200  # steps after which, at the end, nothing is left waiting
 IDLE_SECONDS = 0.05
 CONDITIONS = Conditions(link_delay=2e-4, blocking_delay=2e-3)
-_SETTINGS: dict[str, Any] = {"heartbeat": 0, "stop_timeout": 1000, "vm_memory_high_watermark": 0.5, "disk_free_limit": 0}
+_SETTINGS: dict[str, Any] = {
+    "heartbeat": 0,
+    "stop_timeout": 1000,
+    "vm_memory_high_watermark": 0.5,
+    "disk_free_limit": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +56,19 @@ class Outcome:
 class Schedule:
     """See the module. `world` is the world it happens in; `queues` are the books of its queues, by name; `describe` is what the world's trace says of messages."""
 
-    def __init__(self, plan: Plan, seed: int = 0, chooser: Chooser | None = None, describe: Describe = message_name) -> None:
+    def __init__(
+        self, plan: Plan, seed: int = 0, chooser: Chooser | None = None, describe: Describe = message_name
+    ) -> None:
         self.plan = plan
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS, describe=describe)
         self.world.after_step = self._after_step
-        self.node = SimNode(self.world, with_store=plan.has_store, limits=plan.limits, credit_flow_default_credit=plan.credit, **_SETTINGS)
+        self.node = SimNode(
+            self.world,
+            with_store=plan.has_store,
+            limits=plan.limits,
+            credit_flow_default_credit=plan.credit,
+            **_SETTINGS,
+        )
         self.queues = {name: QueueBook(NAMES[name], plan.has_store, lambda: self.world.time) for name in plan.queues}
         graves = self.queues.get(GRAVES)
         for queue in self.queues.values():
@@ -63,8 +76,10 @@ class Schedule:
             if queue.kind.has_dead_letters and graves is not None:
                 queue.graves = graves
                 graves.sources[queue.kind.name] = queue
-        self.clients = {name: Client(self, name, plan.heartbeat if name == WITH_HEARTBEAT else 0) for name in (*CLIENTS, AUDITOR)}
-        self.messages: dict[int, Message] = {}
+        self.clients = {
+            name: Client(self, name, plan.heartbeat if name == WITH_HEARTBEAT else 0) for name in (*CLIENTS, AUDITOR)
+        }
+        self.messages: dict[int, PublishedMessage] = {}
         self.has_exchange = False
         self.told: list[tuple[float, str, str]] = []
         self.mishaps = Mishaps(self)
@@ -79,14 +94,22 @@ class Schedule:
     def tell(self, who: str, text: str) -> None:
         self.told.append((self.world.time, who, text))
 
-    def new_message(self, channel: Any, order: int, action: Action) -> Message:
+    def new_message(self, channel: Any, order: int, action: Action) -> PublishedMessage:
         number = len(self.messages) + 1
         expiration = action.number("expiration") / 1000 or None
-        message = self.messages[number] = Message(
-            number, channel, order, bool(action.number("persistent")), action.number("priority"), action.number("size"), self.world.time, expiration)
+        message = self.messages[number] = PublishedMessage(
+            number,
+            channel,
+            order,
+            bool(action.number("persistent")),
+            action.number("priority"),
+            action.number("size"),
+            self.world.time,
+            expiration,
+        )
         return message
 
-    def body(self, message: Message) -> bytes:
+    def body(self, message: PublishedMessage) -> bytes:
         head = b"%d:" % message.number
         return head + b"x" * (message.size - len(head))
 
@@ -96,9 +119,11 @@ class Schedule:
             raise Broken(f"a body came that nobody has published: {body[:60]!r}")
         return int(number)
 
-    def check_body(self, message: Message, body: bytes) -> None:
+    def check_body(self, message: PublishedMessage, body: bytes) -> None:
         if body != self.body(message):
-            raise Broken(f"the body of message {message.number} is not the one that was published: {len(body)} octets, {body[:60]!r}")
+            raise Broken(
+                f"the body of message {message.number} is not the one that was published: {len(body)} octets, {body[:60]!r}"
+            )
 
     def forget_declared(self, queue: str) -> None:
         for client in self.clients.values():

@@ -50,4 +50,6 @@ def check(scenario: Scenario, schedules: int = 200, seed: int = 0, **options: An
         others = (attempt(scenario, other, **options) for other in range(number + 1, number + 1 + FURTHER))
         shortest = min([found, *(other for other in others if other is not None)], key=lambda failure: failure.lines)
         text = str(shortest.error).partition("\n")[0] or "an assertion of the scenario"
-        raise ScheduleFailed(f"seed {shortest.seed} breaks it:\n\n{shortest.story}\n{'':15}BROKEN     {text}\n") from shortest.error
+        raise ScheduleFailed(
+            f"seed {shortest.seed} breaks it:\n\n{shortest.story}\n{'':15}BROKEN     {text}\n"
+        ) from shortest.error

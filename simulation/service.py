@@ -21,11 +21,11 @@ from typing import Any
 from ..actors.queue import Queue
 from ..amqp import methods
 from ..amqp.properties import Properties
-from ..runtime.sim_choosing import Chooser
-from ..runtime.sim_client import SimStream
-from ..runtime.sim_world import Conditions, SimWorld
+from ..runtime.sim.choosing import Chooser
+from ..runtime.sim.client import SimStream
+from ..runtime.sim.world import Conditions, SimWorld
+from .clients.peer import Peer, SimContent
 from .node import PORT, SimNode
-from .peer import Content, Peer
 
 RESTART_SECONDS = 0.05
 LONGEST_YIELD = 0.01  # virtual seconds
@@ -68,7 +68,7 @@ class _Connection(Peer):
     def on_open(self) -> None:
         self.send(1, methods.ChannelOpen())
 
-    def on_method(self, channel: int, method: Any, content: Content | None) -> None:
+    def on_method(self, channel: int, method: Any, content: SimContent | None) -> None:
         if type(method) is methods.ConnectionClose:
             self.send(0, methods.ConnectionCloseOk())
         else:
@@ -102,7 +102,7 @@ class Program:
         if connection is self.connection:
             self.connect()
 
-    def on_method(self, connection: _Connection, method: Any, content: Content | None) -> None:
+    def on_method(self, connection: _Connection, method: Any, content: SimContent | None) -> None:
         if type(method) is methods.ChannelOpenOk:
             connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True))
         elif type(method) is methods.QueueDeclareOk:
@@ -127,7 +127,7 @@ class Publisher(Program):
     def ready(self, connection: _Connection) -> None:
         connection.send(1, methods.ConfirmSelect())
 
-    def on_method(self, connection: _Connection, method: Any, content: Content | None) -> None:
+    def on_method(self, connection: _Connection, method: Any, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
         if type(method) is methods.ConfirmSelectOk:
             self._left = [*self._unconfirmed.values(), *self._left]
@@ -137,7 +137,11 @@ class Publisher(Program):
                 connection.send(1, methods.BasicPublish(routing_key=self.queue), body, Properties(delivery_mode=2))
             self._left = []
         elif type(method) is methods.BasicAck:
-            for number in [number for number in self._unconfirmed if number == method.delivery_tag or method.multiple and number < method.delivery_tag]:
+            for number in [
+                number
+                for number in self._unconfirmed
+                if number == method.delivery_tag or method.multiple and number < method.delivery_tag
+            ]:
                 self.tell(f"hears that {self._unconfirmed.pop(number)[:40]!r} is confirmed")
 
     @property
@@ -159,7 +163,7 @@ class Service(Program):
         connection.send(1, methods.BasicQos(prefetch_count=self._prefetch))
         connection.send(1, methods.BasicConsume(queue=self.queue, consumer_tag=self.name))
 
-    def on_method(self, connection: _Connection, method: Any, content: Content | None) -> None:
+    def on_method(self, connection: _Connection, method: Any, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
         if type(method) is methods.BasicDeliver:
             assert content is not None
@@ -207,7 +211,9 @@ class Sim:
     settings     of the broker, as `warren.settings.Settings` has them
     """
 
-    def __init__(self, seed: int = 0, chooser: Chooser | None = None, *, with_store: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, seed: int = 0, chooser: Chooser | None = None, *, with_store: bool = True, **settings: Any
+    ) -> None:
         self.seed = seed
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
         self.told: list[tuple[float, str, str]] = []
@@ -242,7 +248,11 @@ class Sim:
         return self.world.run_until(self._is_done, seconds)
 
     def _is_done(self) -> bool:
-        return all(program.is_done for program in self._programs) and self.node.is_up and all(queue.is_open and not queue.backing.depth() for queue in self._queues())
+        return (
+            all(program.is_done for program in self._programs)
+            and self.node.is_up
+            and all(queue.is_open and not queue.backing.depth() for queue in self._queues())
+        )
 
     def _queues(self) -> list[Queue]:
         return self.node.processes("Queue")

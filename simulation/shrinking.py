@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..runtime.sim_choosing import Chooser, DrawnChooser
+from ..runtime.sim.choosing import Chooser, DrawnChooser
 from .plan import SIZES, Action, Plan, with_graves
 from .schedule import Outcome, run
 
@@ -21,9 +21,26 @@ ATTEMPTS = 600
 
 Run = Callable[[int, Plan, Chooser | None], Outcome]
 
-_PLAINER: tuple[dict[str, Any], ...] = ({"heartbeat": 0}, {"has_small_files": False}, {"credit": (400, 200)}, {"has_store": False, "has_small_files": False})
+_PLAINER: tuple[dict[str, Any], ...] = (
+    {"heartbeat": 0},
+    {"has_small_files": False},
+    {"credit": (400, 200)},
+    {"has_store": False, "has_small_files": False},
+)
 _PLAIN_VALUES = {
-    "count": 1, "expiration": 0, "priority": 0, "by": 0, "size": SIZES[0], "multiple": 0, "all_but": 0, "late": 0, "prefetch": 0, "no_ack": 0, "mandatory": 0, "both": 0, "for": 1,
+    "count": 1,
+    "expiration": 0,
+    "priority": 0,
+    "by": 0,
+    "size": SIZES[0],
+    "multiple": 0,
+    "all_but": 0,
+    "late": 0,
+    "prefetch": 0,
+    "no_ack": 0,
+    "mandatory": 0,
+    "both": 0,
+    "for": 1,
 }
 _DETAILS = re.compile(r"\d+|'[^']*'|\b(?:alice|bob|carol)\b|\[.*\]")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ..runtime.sim_choosing import Chooser, DrawnChooser
-from .kinds import NAMES
+from ..runtime.sim.choosing import Chooser, DrawnChooser
+from .clients.kinds import NAMES
 from .plan import CREDITS, Action, Below, Plan, draw_action, with_graves
 
 DECISIONS = 500
@@ -37,7 +37,14 @@ def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
     with_store = draw(st.booleans()) if has_store is None else has_store
     queues = tuple(with_graves(draw(st.lists(st.sampled_from(list(NAMES)), min_size=1, max_size=3, unique=True))))
     lines = tuple(draw(st.lists(actions(queues, with_store), max_size=longest)))
-    return Plan(with_store, queues, draw(st.sampled_from(CREDITS)), lines, with_store and draw(st.booleans()), draw(st.integers(0, 1)))
+    return Plan(
+        with_store,
+        queues,
+        draw(st.sampled_from(CREDITS)),
+        lines,
+        with_store and draw(st.booleans()),
+        draw(st.integers(0, 1)),
+    )
 
 
 def drawn(data: Any, most: int = DECISIONS) -> Chooser:

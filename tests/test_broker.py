@@ -161,7 +161,14 @@ class TestLife:
 class TestDoingAndLooking:
     def test_publish_and_get(self, broker):
         broker.declare_queue("q")
-        assert broker.publish("grüß", "q", headers={"n": 1, "deep": {"list": [1, "x"]}}, content_type="text/plain", priority=3, timestamp=1_700_000_000)
+        assert broker.publish(
+            "grüß",
+            "q",
+            headers={"n": 1, "deep": {"list": [1, "x"]}},
+            content_type="text/plain",
+            priority=3,
+            timestamp=1_700_000_000,
+        )
         message = broker.get("q")
         assert message.text == "grüß"
         assert (message.exchange, message.routing_key, message.redelivered) == ("", "q", False)
@@ -192,9 +199,9 @@ class TestDoingAndLooking:
         assert name.startswith("amq.gen-")
         assert broker.publish(b"x", "app.db.error", "logs")
         assert not broker.publish(b"x", "web.error", "logs")
-        assert [(b.source_name, b.destination_name, b.routing_key, b.arguments) for b in broker.bindings() if b.source_name] == [
-            ("logs", name, "app.#", {"note": "mine"})
-        ]
+        assert [
+            (b.source_name, b.destination_name, b.routing_key, b.arguments) for b in broker.bindings() if b.source_name
+        ] == [("logs", name, "app.#", {"note": "mine"})]
         assert ("logs", "topic") in [(exchange.name, exchange.type) for exchange in broker.exchanges()]
         broker.delete_exchange("logs")
         assert "logs" not in [exchange.name for exchange in broker.exchanges()]
@@ -230,13 +237,22 @@ class TestDoingAndLooking:
         (info,) = broker.channels()
         assert (info.number, info.confirm, info.consumer_count, info.messages_unacknowledged) == (1, True, 1, 1)
         (consumer,) = broker.consumers()
-        assert (consumer.queue_name, consumer.consumer_tag, consumer.prefetch_count, consumer.ack_required) == ("q", tag, 7, True)
+        assert (consumer.queue_name, consumer.consumer_tag, consumer.prefetch_count, consumer.ack_required) == (
+            "q",
+            tag,
+            7,
+            True,
+        )
         assert broker.queue("q").messages_unacknowledged == 1
 
     def test_what_the_broker_refuses_is_an_error_with_the_reply_code(self, broker):
         with pytest.raises(BrokerError) as caught:
             broker.publish(b"x", "q", exchange="nowhere")
-        assert (caught.value.code, caught.value.name, caught.value.text) == (404, "NOT_FOUND", "no exchange 'nowhere' in vhost '/'")
+        assert (caught.value.code, caught.value.name, caught.value.text) == (
+            404,
+            "NOT_FOUND",
+            "no exchange 'nowhere' in vhost '/'",
+        )
         with pytest.raises(BrokerError, match="404 NOT_FOUND - no queue 'q' in vhost '/'"):
             broker.queue("q")
         with pytest.raises(BrokerError, match="406 PRECONDITION_FAILED"):

@@ -32,13 +32,22 @@ def test_sizes(text, count):
 @pytest.mark.parametrize("value", ["1.5GB", "GB", "", "2TB", "-1", -1, 1.0, True, None, "2 G B", "٣MB"])
 def test_what_is_no_size(value):
     """QS 8.1: whole numbers only, no fraction."""
-    with pytest.raises(LimitError, match="is not a whole number of bytes, alone or with a unit as in '512MiB' or '2GB'"):
+    with pytest.raises(
+        LimitError, match="is not a whole number of bytes, alone or with a unit as in '512MiB' or '2GB'"
+    ):
         read_size(value)
 
 
 @pytest.mark.parametrize(
     ("value", "read"),
-    [(0.4, 0.4), (1, 1.0), (0, 0.0), ({"relative": 0.5}, 0.5), ({"relative": 1}, 1.0), ({"relative": 0.5, "absolute": "1GB"}, 0.5)],
+    [
+        (0.4, 0.4),
+        (1, 1.0),
+        (0, 0.0),
+        ({"relative": 0.5}, 0.5),
+        ({"relative": 1}, 1.0),
+        ({"relative": 0.5, "absolute": "1GB"}, 0.5),
+    ],
 )
 def test_watermarks_that_are_shares(value, read):
     """QS 8.1: whole numbers are accepted for shares; relative wins."""
@@ -46,13 +55,19 @@ def test_watermarks_that_are_shares(value, read):
     assert (found, type(found)) == (read, float)
 
 
-@pytest.mark.parametrize(("value", "read"), [("2GB", 2 * 10**9), (104_857_600, 104_857_600), ({"absolute": "512MiB"}, 2**29), ({"absolute": 1}, 1)])
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("2GB", 2 * 10**9), (104_857_600, 104_857_600), ({"absolute": "512MiB"}, 2**29), ({"absolute": 1}, 1)],
+)
 def test_watermarks_that_are_sizes(value, read):
     found = read_watermark(value)
     assert (found, type(found)) == (read, int)
 
 
-@pytest.mark.parametrize("value", [1.5, -0.1, math.nan, "lots", {}, {"abs": 1}, {"relative": "2GB"}, {"relative": 2}, {"absolute": 0.5}, None, False])
+@pytest.mark.parametrize(
+    "value",
+    [1.5, -0.1, math.nan, "lots", {}, {"abs": 1}, {"relative": "2GB"}, {"relative": 2}, {"absolute": 0.5}, None, False],
+)
 def test_what_is_no_watermark(value):
     with pytest.raises(LimitError, match="is not a share of memory from 0.0 to 1.0, or a whole number of bytes"):
         read_watermark(value)
@@ -63,7 +78,12 @@ def test_disk_limits():
     assert read_disk_limit("1GB") == 10**9
     assert read_disk_limit(0) == 0
     assert [read_disk_limit({name: 1}) for name in ("relative", "mem_relative")] == [1.0, 1.0]
-    assert [disk_limit(read_disk_limit(value), 1001) for value in (1.5, 1.0, {"absolute": 7}, 5000)] == [1502, 1001, 7, 5000]
+    assert [disk_limit(read_disk_limit(value), 1001) for value in (1.5, 1.0, {"absolute": 7}, 5000)] == [
+        1502,
+        1001,
+        7,
+        5000,
+    ]
     for value in (5e7, -1.0, {"relative": "1"}, {"limit": 1}, True, None):
         with pytest.raises(LimitError, match="is not a multiple of memory such as 1.5, or"):
             read_disk_limit(value)
@@ -89,6 +109,9 @@ def test_errors_travel_between_processes():
     assert (str(error), error.wanted) == ("'much' is not a number", "a number")
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (2**20, "1 MiB"), (10_110_604_083, "9.4 GiB"), (1536, "1.5 KiB")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (2**20, "1 MiB"), (10_110_604_083, "9.4 GiB"), (1536, "1.5 KiB")],
+)
 def test_sizes_for_people(count, text):
     assert shown_size(count) == text

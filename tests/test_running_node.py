@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from warren import Broker, running_node
-from warren.actors import journal, message_store
+from warren.actors.disk import journal, message_store
 from warren.broker import BrokerError, StartError
-from warren.store import recovery_terms, vhost_dir
+from warren.store.data_dir import recovery_terms, vhost_dir
 
 
 @pytest.fixture
@@ -49,8 +49,11 @@ def refusing(*_):
 
 
 def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("warren.actors.vhost.open_vhost", refusing)
-    with pytest.raises(StartError, match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. Nothing is lost: see to that disk\."):
+    monkeypatch.setattr("warren.actors.node.vhost_supervisor.open_vhost", refusing)
+    with pytest.raises(
+        StartError,
+        match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. Nothing is lost: see to that disk\.",
+    ):
         Broker(data_dir=tmp_path).start()
     assert "Traceback" not in caplog.text
     monkeypatch.undo()
@@ -59,7 +62,11 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("engine", "said"), [(journal.JournalFiles, "its journal cannot be opened"), (message_store.StoreEngine, "msg_store_transient cannot be opened")]
+    ("engine", "said"),
+    [
+        (journal.JournalFiles, "its journal cannot be opened"),
+        (message_store.StoreEngine, "msg_store_transient cannot be opened"),
+    ],
 )
 def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeypatch, caplog, engine, said):
     """AB-171, QS 10.1: a start that finds no room costs nothing; the next one has everything."""
@@ -69,9 +76,16 @@ def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeyp
         broker.publish(b"x", "kept", delivery_mode=2)
     (directory,) = (path.parent for path in (tmp_path / "vhosts").glob("*/name") if path.read_text() == "/")
     recover = engine.recover
-    monkeypatch.setattr(engine, "recover", lambda self, *rest: refusing() if self._disk.full_path("") == f"{directory}/" else recover(self, *rest))
+    monkeypatch.setattr(
+        engine,
+        "recover",
+        lambda self, *rest: refusing() if self._disk.full_path("") == f"{directory}/" else recover(self, *rest),
+    )
     with Broker(data_dir=tmp_path) as broker:
-        assert f"vhost '/' is down: vhost '/' cannot use '{directory}': {said}: [Errno 28] No space left on device" in caplog.text
+        assert (
+            f"vhost '/' is down: vhost '/' cannot use '{directory}': {said}: [Errno 28] No space left on device"
+            in caplog.text
+        )
         assert "Traceback" not in caplog.text
         broker.declare_queue("here", vhost="other")
         with pytest.raises(BrokerError):

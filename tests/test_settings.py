@@ -92,7 +92,7 @@ def test_credit_pairs_that_would_stall(pair):
 
 def test_a_toml_file_is_read_and_keywords_win(tmp_path):
     file = tmp_path / "warren.toml"
-    file.write_text('port = 5673\nheartbeat = 10\ncredit_flow_default_credit = [200, 50]\nconsumer_timeout = false\n')
+    file.write_text("port = 5673\nheartbeat = 10\ncredit_flow_default_credit = [200, 50]\nconsumer_timeout = false\n")
     settings = Settings.from_toml(file, port=0)
     assert (settings.port, settings.heartbeat, settings.credit_flow_default_credit) == (0, 10, (200, 50))
     assert settings.consumer_timeout is None
@@ -101,7 +101,9 @@ def test_a_toml_file_is_read_and_keywords_win(tmp_path):
 def test_limits_as_rabbitmq_writes_them(tmp_path):
     """QS 8.1, 8.6: its dotted keys; relative wins over absolute."""
     file = tmp_path / "warren.toml"
-    file.write_text('vm_memory_high_watermark.absolute = "2GB"\ndisk_free_limit.relative = 1.5\ntotal_memory_available_override_value = "8GB"\n')
+    file.write_text(
+        'vm_memory_high_watermark.absolute = "2GB"\ndisk_free_limit.relative = 1.5\ntotal_memory_available_override_value = "8GB"\n'
+    )
     settings = Settings.from_toml(file)
     assert (settings.vm_memory_high_watermark, settings.disk_free_limit) == (2_000_000_000, 1.5)
     assert settings.total_memory_available_override_value == 8_000_000_000
@@ -141,8 +143,16 @@ def test_a_file_that_is_not_toml_says_where_it_breaks(tmp_path):
     ("values", "key", "reason"),
     [
         ({"tls_port": 5671}, "tls_cert_file", "must be the path of the broker's certificate when tls_port is set"),
-        ({"tls_port": 5672, "tls_cert_file": "c"}, "tls_port", "must be another port than that of connections without TLS"),
-        ({"tls_port": 5671, "tls_cert_file": "c", "tls_verify": "required"}, "tls_ca_file", "when tls_verify is 'required'"),
+        (
+            {"tls_port": 5672, "tls_cert_file": "c"},
+            "tls_port",
+            "must be another port than that of connections without TLS",
+        ),
+        (
+            {"tls_port": 5671, "tls_cert_file": "c", "tls_verify": "required"},
+            "tls_ca_file",
+            "when tls_verify is 'required'",
+        ),
     ],
 )
 def test_tls_lacks_something(values, key, reason):

@@ -5,6 +5,7 @@ costs one entry here, not 400. Only a run that went to several queues is counted
 
 A number leaves `Confirms` once, as an ack when every queue it went to has confirmed, as a nack as soon as one refused.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -53,7 +54,7 @@ class RangeSet:
         """Removes what of [first, last] is present; returns the removed pieces."""
         ranges = self._ranges
         if ranges and ranges[0] == (first, last):
-            return [ranges.pop(0)]      # what waited longest, whole: one message at a time knows nothing else
+            return [ranges.pop(0)]  # what waited longest, whole: one message at a time knows nothing else
         at = bisect_right(ranges, (first,))
         if at and ranges[at - 1][1] >= first:
             at -= 1
@@ -83,7 +84,7 @@ class Confirms:
         self.next_number = 1
         self._waiting = RangeSet()
         self._by_queue: dict[str, RangeSet] = {}
-        self._fan_out: dict[int, int] = {}      # number -> queues still to confirm, only where more than one
+        self._fan_out: dict[int, int] = {}  # number -> queues still to confirm, only where more than one
         self._acked = RangeSet()
         self._nacked = RangeSet()
 

@@ -1,4 +1,5 @@
 """Exchanges, queues and bindings as a channel's methods (AB section 7): checks that need only the routing table are made here, the rest is Metadata's."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
@@ -6,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
+from ...routing.phrases import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
+from ...routing.rows import QueueRow
 from ...runtime.errors import ProcessDown
-from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
-from ..resources import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
-from ..routing import QueueRow
+from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
 
 if TYPE_CHECKING:
     from .process import Channel
@@ -22,7 +23,16 @@ async def exchange_declare(channel: "Channel", method: methods.ExchangeDeclare) 
         if channel.routing.exchange(channel.vhost, name) is None:
             raise no_exchange(channel.vhost, name)
     else:
-        await _ask_metadata(channel, "declare_exchange", name, method.type, method.durable, method.auto_delete, method.internal, method.arguments)
+        await _ask_metadata(
+            channel,
+            "declare_exchange",
+            name,
+            method.type,
+            method.durable,
+            method.auto_delete,
+            method.internal,
+            method.arguments,
+        )
     if not method.nowait:
         channel.reply_with(methods.ExchangeDeclareOk())
 
@@ -34,13 +44,29 @@ async def exchange_delete(channel: "Channel", method: methods.ExchangeDelete) ->
 
 
 async def exchange_bind(channel: "Channel", method: methods.ExchangeBind) -> None:
-    await _bind(channel, "bind", "exchange", without_cr_lf(method.destination), without_cr_lf(method.source), method.routing_key, method.arguments)
+    await _bind(
+        channel,
+        "bind",
+        "exchange",
+        without_cr_lf(method.destination),
+        without_cr_lf(method.source),
+        method.routing_key,
+        method.arguments,
+    )
     if not method.nowait:
         channel.reply_with(methods.ExchangeBindOk())
 
 
 async def exchange_unbind(channel: "Channel", method: methods.ExchangeUnbind) -> None:
-    await _bind(channel, "unbind", "exchange", without_cr_lf(method.destination), without_cr_lf(method.source), method.routing_key, method.arguments)
+    await _bind(
+        channel,
+        "unbind",
+        "exchange",
+        without_cr_lf(method.destination),
+        without_cr_lf(method.source),
+        method.routing_key,
+        method.arguments,
+    )
     if not method.nowait:
         channel.reply_with(methods.ExchangeUnbindOk())
 
@@ -66,7 +92,9 @@ def _queue_and_key(channel: "Channel", method: Any) -> tuple[str, str]:
     return queue, method.routing_key or queue
 
 
-async def _bind(channel: "Channel", verb: str, kind: str, destination: str, source: str, routing_key: str, arguments: Any) -> None:
+async def _bind(
+    channel: "Channel", verb: str, kind: str, destination: str, source: str, routing_key: str, arguments: Any
+) -> None:
     await _ask_metadata(channel, verb, kind, destination, source, routing_key, arguments, channel.connection_id)
 
 
@@ -86,11 +114,21 @@ async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> Non
         channel.reply_with(methods.QueueDeclareOk(row.name, *counts))
 
 
-async def _declared(channel: "Channel", method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
+async def _declared(
+    channel: "Channel", method: methods.QueueDeclare, name: str
+) -> tuple[QueueRow, tuple[int, int] | None]:
     """The queue, and how many messages are ready and consumers there, unless nobody waits for it."""
     while True:
-        row, _ = await _ask_metadata(channel, "declare_queue", name, method.durable and not method.exclusive,
-                                     channel.connection_id if method.exclusive else None, method.auto_delete, method.arguments, channel.connection_id)
+        row, _ = await _ask_metadata(
+            channel,
+            "declare_queue",
+            name,
+            method.durable and not method.exclusive,
+            channel.connection_id if method.exclusive else None,
+            method.auto_delete,
+            method.arguments,
+            channel.connection_id,
+        )
         if method.nowait:
             return row, None
         try:

@@ -2,6 +2,7 @@
 
 Set up when the channel opens, by replacing handlers; a channel without interceptors never comes here.
 """
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from ...amqp.decoding import decode_method
 from ...amqp.frames import build_content, content_body
 from ...amqp.method import Method
 from ...amqp.properties import decode_properties, encode_properties
-from ..extensions import ChannelInterceptor, Content, Place
+from ..node.extensions import ChannelInterceptor, Content, Place
 
 if TYPE_CHECKING:
     from .process import Channel
@@ -35,7 +36,10 @@ class Interception:
             channel.publish = self._publish
         if methods.BasicAck in wanted:
             channel.acknowledge = self._acknowledge
-        channel.handlers = {kind: self._intercepted(handler) if kind in wanted else handler for kind, handler in channel.handlers.items()}
+        channel.handlers = {
+            kind: self._intercepted(handler) if kind in wanted else handler
+            for kind, handler in channel.handlers.items()
+        }
 
     def _intercepted(self, handler: Handler) -> Handler:
         return lambda channel, method: handler(channel, self._rewritten(method, None)[0])
@@ -44,13 +48,17 @@ class Interception:
         interceptor = self.interceptors[type(method)]
         new, new_content = interceptor.intercept(self.place, method, content)
         if type(new) is not type(method) or (new_content is None) is not (content is None):
-            raise TypeError(f"{interceptor!r} may not make {new!r} of a {method.NAME}, and must return a content exactly if it was given one")
+            raise TypeError(
+                f"{interceptor!r} may not make {new!r} of a {method.NAME}, and must return a content exactly if it was given one"
+            )
         return new, new_content
 
     def _publish(self, method_payload: bytes, props: bytes, contents: Sequence[bytes], body_bytes: int) -> None:
         channel = self.channel
         for content in contents:
-            method, new = self._rewritten(decode_method(method_payload), Content(decode_properties(props), content_body(content)))
+            method, new = self._rewritten(
+                decode_method(method_payload), Content(decode_properties(props), content_body(content))
+            )
             assert new is not None
             new_props = encode_properties(new.properties)
             rebuilt = build_content(channel.number, new_props, new.body, channel.frame_max)

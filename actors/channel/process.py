@@ -11,6 +11,7 @@ deliveries and confirms keep flowing. Replies therefore come in the order of the
 States: `starting` (only channel.open is accepted), `running`, `closing` (a channel exception was sent: everything but close and close-ok is dropped, AB-54),
 `closed` (the connection was told to forget the number).
 """
+
 from __future__ import annotations
 
 from collections import deque
@@ -22,27 +23,55 @@ from ...amqp.channel_state import COMMITTING, RUNNING, is_welcome
 from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN
+from ...routing.phrases import no_queue, queue_locked, queue_unavailable
+from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.process import Process
-from ..context import NodeContext
-from ..resources import no_queue, queue_locked, queue_unavailable
-from ..restarts import is_fault
-from ..routing import QueueRow
+from ..node.context import NodeContext
+from ..node.restart_policy import is_fault
 from . import declares
 from .interception import Handler, Interception
 from .publishing import Publisher
-from .restarted import ATTEMPTS, restarted
+from .queue_restart import ATTEMPTS, restarted
 from .subscriptions import Subscriptions
 
-CONNECTION = "connection"       # the connection's name as a credit peer
+CONNECTION = "connection"  # the connection's name as a credit peer
 
 
 class Channel(Process):
     __slots__ = (
-        "acknowledge", "backlog", "busy", "cancel_notify", "channel_id", "connection", "connection_id", "connection_name", "context", "credit", "frame_max",
-        "handlers", "input_paused", "last_queue", "metadata", "name", "notices", "number", "out", "publish", "publisher", "queues", "routing", "running_ids",
-        "settings", "shut_down_for", "state", "subscriptions", "taken", "user", "vhost",
+        "acknowledge",
+        "backlog",
+        "busy",
+        "cancel_notify",
+        "channel_id",
+        "connection",
+        "connection_id",
+        "connection_name",
+        "context",
+        "credit",
+        "frame_max",
+        "handlers",
+        "input_paused",
+        "last_queue",
+        "metadata",
+        "name",
+        "notices",
+        "number",
+        "out",
+        "publish",
+        "publisher",
+        "queues",
+        "routing",
+        "running_ids",
+        "settings",
+        "shut_down_for",
+        "state",
+        "subscriptions",
+        "taken",
+        "user",
+        "vhost",
     )
 
     reply_errors = (AmqpError,)
@@ -53,16 +82,27 @@ class Channel(Process):
         self.busy = False
         self.backlog: deque[tuple] = deque()
         self.input_paused = False
-        self.shut_down_for: Any = None      # the connection's question, while it waits for the channel's end
-        self.taken = 0                                # publishes of this wake-up whose credit is due
-        self.queues: dict[str, QueueRow] = {}        # queues this channel has dealt with and that live
+        self.shut_down_for: Any = None  # the connection's question, while it waits for the channel's end
+        self.taken = 0  # publishes of this wake-up whose credit is due
+        self.queues: dict[str, QueueRow] = {}  # queues this channel has dealt with and that live
         self.out: list[bytes] = []
-        self.notices: list[tuple[Any, str, str, int]] = []      # queue, its id, this channel's id, deliveries in `out`
-        self.last_queue = ""                          # the most recently declared queue (AB-62)
+        self.notices: list[tuple[Any, str, str, int]] = []  # queue, its id, this channel's id, deliveries in `out`
+        self.last_queue = ""  # the most recently declared queue (AB-62)
         self.running_ids = (0, 0)
 
-    def on_start(self, sender: Any, context: NodeContext, channel_id: str, connection_id: str, connection_name: str, number: int, vhost: str, user: str,
-                 frame_max: int, cancel_notify: bool) -> None:
+    def on_start(
+        self,
+        sender: Any,
+        context: NodeContext,
+        channel_id: str,
+        connection_id: str,
+        connection_name: str,
+        number: int,
+        vhost: str,
+        user: str,
+        frame_max: int,
+        cancel_notify: bool,
+    ) -> None:
         self.connection = sender
         self.context = context
         self.settings = context.settings
@@ -77,7 +117,12 @@ class Channel(Process):
         self.user = user
         self.frame_max = frame_max
         self.cancel_notify = cancel_notify
-        self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=self.settings.flow_hold_channel / 1000)
+        self.credit = CreditFlow(
+            self.settings.credit_flow_default_credit,
+            self._grant,
+            clock=self.now,
+            hold=self.settings.flow_hold_channel / 1000,
+        )
         self.publisher = Publisher(self)
         self.subscriptions = Subscriptions(self)
         self.handlers = _HANDLERS
@@ -94,13 +139,13 @@ class Channel(Process):
             if self.publisher.committing:
                 self._check_committing()
             elif len(self.backlog) > self.settings.control_backlog_limit and not self.input_paused:
-                self.input_paused = True        # FC-34
+                self.input_paused = True  # FC-34
                 self.send(self.connection, ("pause_input", self.number, True))
             return
         for at, event in enumerate(events):
             self._handle(event)
             if self.busy:
-                self.backlog.extend(events[at + 1:])
+                self.backlog.extend(events[at + 1 :])
                 if self.publisher.committing:
                     self._check_committing()
                 return
@@ -177,7 +222,7 @@ class Channel(Process):
             await waiting
         except AmqpError as error:
             self._fail(error)
-        if self.state != "closing":         # else `_close_after_error` goes on, when the channel has given back what it holds
+        if self.state != "closing":  # else `_close_after_error` goes on, when the channel has given back what it holds
             self.resume()
 
     # -- errors and closing -------------------------------------------------------------------------------------------------------------------
@@ -207,7 +252,11 @@ class Channel(Process):
 
     async def _close_after_error(self, error: AmqpError) -> None:
         await self._release()
-        self.out.append(method_frame(self.number, methods.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)))
+        self.out.append(
+            method_frame(
+                self.number, methods.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)
+            )
+        )
         self.resume()
 
     def close(self, method: methods.ChannelClose) -> Awaitable[None]:
@@ -230,7 +279,9 @@ class Channel(Process):
     def on_shut_down(self, sender: Any) -> None:
         """The connection ends: do what the client sent before, give back everything, then answer (AB-28)."""
         self.shut_down_for = sender
-        if not self.busy or self.state == "closed":     # closed: an error of its own, and what it was busy with may never end
+        if (
+            not self.busy or self.state == "closed"
+        ):  # closed: an error of its own, and what it was busy with may never end
             self._begin_shut_down()
 
     def _begin_shut_down(self) -> None:
@@ -253,7 +304,11 @@ class Channel(Process):
             await self.subscriptions.drop_reply_consumer()
         for row in [self.queues[queue_id] for queue_id in self.subscriptions.queue_ids() if queue_id in self.queues]:
             try:
-                await self.ask(row.address, ("channel_closing", self.channel_id), timeout=self.settings.channel_operation_timeout / 1000)
+                await self.ask(
+                    row.address,
+                    ("channel_closing", self.channel_id),
+                    timeout=self.settings.channel_operation_timeout / 1000,
+                )
             except (ProcessDown, ProcessTimeout):
                 pass
 
@@ -337,7 +392,9 @@ class Channel(Process):
 
     def on_has_reply_key(self, sender: Any, key: str) -> bool:
         """Whether the direct replies of that name reach somebody here (AB-143)."""
-        return self.state == "running" and self.subscriptions.reply_tag is not None and self.subscriptions.reply_key == key
+        return (
+            self.state == "running" and self.subscriptions.reply_tag is not None and self.subscriptions.reply_key == key
+        )
 
     def on_ask_slots(self, sender: Any, queue_id: str, wanted: int) -> None:
         self.subscriptions.ask_slots(sender, queue_id, wanted)
@@ -401,10 +458,20 @@ class Channel(Process):
         """rabbitmqctl's info items of this channel."""
         subscriptions, publisher = self.subscriptions, self.publisher
         return {
-            "name": self.name, "number": self.number, "user": self.user, "vhost": self.vhost, "connection": self.connection_id, "channel_id": self.channel_id,
-            "state": "flow" if self.credit.in_flow() else self.state, "transactional": publisher.transaction is not None, "confirm": publisher.confirming,
-            "consumer_count": len(subscriptions.consumers) + (subscriptions.reply_tag is not None), "messages_unacknowledged": len(subscriptions.unacked),
-            "messages_unconfirmed": len(publisher.confirms), "prefetch_count": subscriptions.prefetch, "global_prefetch_count": subscriptions.limit or 0,
+            "name": self.name,
+            "number": self.number,
+            "user": self.user,
+            "vhost": self.vhost,
+            "connection": self.connection_id,
+            "channel_id": self.channel_id,
+            "state": "flow" if self.credit.in_flow() else self.state,
+            "transactional": publisher.transaction is not None,
+            "confirm": publisher.confirming,
+            "consumer_count": len(subscriptions.consumers) + (subscriptions.reply_tag is not None),
+            "messages_unacknowledged": len(subscriptions.unacked),
+            "messages_unconfirmed": len(publisher.confirms),
+            "prefetch_count": subscriptions.prefetch,
+            "global_prefetch_count": subscriptions.limit or 0,
             "backlog": len(self.backlog),
         }
 
@@ -422,8 +489,12 @@ _HANDLERS: dict[type, Handler] = {
     methods.BasicConsume: lambda channel, method: channel.subscriptions.consume(method),
     methods.BasicCancel: lambda channel, method: channel.subscriptions.cancel(method),
     methods.BasicGet: lambda channel, method: channel.subscriptions.get(method),
-    methods.BasicReject: lambda channel, method: channel.subscriptions.settle("requeue" if method.requeue else "reject", method.delivery_tag, False),
-    methods.BasicNack: lambda channel, method: channel.subscriptions.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple),
+    methods.BasicReject: lambda channel, method: channel.subscriptions.settle(
+        "requeue" if method.requeue else "reject", method.delivery_tag, False
+    ),
+    methods.BasicNack: lambda channel, method: channel.subscriptions.settle(
+        "requeue" if method.requeue else "reject", method.delivery_tag, method.multiple
+    ),
     methods.BasicRecover: lambda channel, method: channel.subscriptions.recover(method, answer=True),
     methods.BasicRecoverAsync: lambda channel, method: channel.subscriptions.recover(method, answer=False),
     methods.ConfirmSelect: lambda channel, method: channel.publisher.confirm_select(method),

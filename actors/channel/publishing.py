@@ -5,6 +5,7 @@ their raw octets until the routing table changes. A publish that is like the one
 
 What goes to queues is gathered by queue and sent once a wake-up, a credit for each message.
 """
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
@@ -12,26 +13,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
+from ...amqp.dead_letter_headers import sender_selected_keys, without_bcc
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import fit, method_frame, rechannel_run, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ...store.message import Origin, body_size
-from ...store.message_ids import SharedIds
-from ...store.placement import EMBED_BELOW
-from ..arguments import MAX_EXPIRY
-from ..dead_letter import sender_selected_keys, without_bcc
-from ..direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
-from ..resources import no_exchange
-from ..routing import QueueRow
+from ...routing.arguments import MAX_EXPIRY
+from ...routing.phrases import no_exchange
+from ...routing.rows import QueueRow
+from ...store.messages.message import Origin, body_size
+from ...store.messages.message_ids import SharedIds
+from ...store.queue.placement import EMBED_BELOW
 from .confirms import Confirms
+from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
 from .tracing import trace_publish
 
 if TYPE_CHECKING:
     from .process import Channel
 
 PUBLICATIONS_KEPT = 512
-CONTENT_CHANNEL = 1      # contents travel and rest on this channel number; only the ends renumber
+CONTENT_CHANNEL = 1  # contents travel and rest on this channel number; only the ends renumber
 
 
 @dataclass(slots=True)
@@ -43,26 +44,38 @@ class Publication:
     mandatory: bool
     origin: Origin
     rows: tuple[QueueRow, ...]
-    props: bytes | None             # replaces the publisher's properties; None: they stay
-    reply_keys: tuple[str, ...]     # direct reply-to targets among the routing keys (AB-142)
+    props: bytes | None  # replaces the publisher's properties; None: they stay
+    reply_keys: tuple[str, ...]  # direct reply-to targets among the routing keys (AB-142)
 
 
 class Publisher:
     """The publishing half of a channel."""
 
-    __slots__ = ("_ids", "_publications", "_version", "channel", "committing", "confirming", "confirms", "max_message_size", "numbering", "outgoing", "transaction")
+    __slots__ = (
+        "_ids",
+        "_publications",
+        "_version",
+        "channel",
+        "committing",
+        "confirming",
+        "confirms",
+        "max_message_size",
+        "numbering",
+        "outgoing",
+        "transaction",
+    )
 
     def __init__(self, channel: "Channel") -> None:
         self.channel = channel
         self.confirms = Confirms()
         self.confirming = False
-        self.numbering = False          # publishes get numbers: confirm mode, or a transaction
+        self.numbering = False  # publishes get numbers: confirm mode, or a transaction
         self.transaction: Transaction | None = None
         self.committing = False
         self.outgoing: dict[str, tuple[QueueRow, list[tuple]]] = {}
         # The limit is read when the channel opens (AB-105).
         self.max_message_size = channel.settings.max_message_size
-        self._ids = SharedIds(channel.random_bytes)     # of large messages that go to several queues: they are stored once
+        self._ids = SharedIds(channel.random_bytes)  # of large messages that go to several queues: they are stored once
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
         self._version = -1
 
@@ -125,7 +138,9 @@ class Publisher:
 
     def _return(self, publication: Publication, contents: Sequence[bytes]) -> None:
         channel = self.channel
-        head = method_frame(channel.number, methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key))
+        head = method_frame(
+            channel.number, methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key)
+        )
         for content in contents:
             channel.out.append(head)
             channel.out.append(fit(content, channel.number, channel.frame_max))
@@ -142,7 +157,9 @@ class Publisher:
         outgoing, self.outgoing = self.outgoing, {}
         spend = channel.credit.spend
         for queue_id, (row, entries) in outgoing.items():
-            row = channel.queues.get(queue_id, row)     # what a transaction held back was routed to a process that may have been restarted since
+            row = channel.queues.get(
+                queue_id, row
+            )  # what a transaction held back was routed to a process that may have been restarted since
             spend(queue_id, sum([len(entry[1]) for entry in entries]))
             channel.send(row.address, ("publish", channel.channel_id, entries))
 
@@ -174,11 +191,19 @@ class Publisher:
         reply_keys = () if method.exchange else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
         rows = channel.routing.route(vhost, method.exchange, keys, properties.headers)
         new_props = encode_properties(properties) if changed else None
-        origin = Origin(method.exchange, keys, new_props if new_props is not None else props, properties.delivery_mode == 2, properties.priority or 0,
-                        int(properties.expiration) if properties.expiration is not None else None)
-        publication = Publication(method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys)
+        origin = Origin(
+            method.exchange,
+            keys,
+            new_props if new_props is not None else props,
+            properties.delivery_mode == 2,
+            properties.priority or 0,
+            int(properties.expiration) if properties.expiration is not None else None,
+        )
+        publication = Publication(
+            method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys
+        )
         if len(self._publications) >= PUBLICATIONS_KEPT:
-            self._publications.clear()      # properties that never repeat must not gather here
+            self._publications.clear()  # properties that never repeat must not gather here
         self._publications[method_payload, props] = publication
         return publication
 
@@ -190,7 +215,9 @@ class Publisher:
             properties.reply_to = channel.subscriptions.reply_name()
             changed = True
         if properties.user_id is not None and properties.user_id != channel.user:
-            raise AmqpError(406, f"user_id property set to '{properties.user_id}' but authenticated user was '{channel.user}'")
+            raise AmqpError(
+                406, f"user_id property set to '{properties.user_id}' but authenticated user was '{channel.user}'"
+            )
         if properties.expiration is not None:
             _check_expiration(properties.expiration)
         return changed
@@ -217,7 +244,10 @@ class Publisher:
             return
         number = channel.number
         for tag, multiple in acks:
-            channel.out.append(b"\x01%b\x00\x00\x00\x0d\x00\x3c\x00\x50%b%b\xce" % (number.to_bytes(2, "big"), tag.to_bytes(8, "big"), b"\1" if multiple else b"\0"))
+            channel.out.append(
+                b"\x01%b\x00\x00\x00\x0d\x00\x3c\x00\x50%b%b\xce"
+                % (number.to_bytes(2, "big"), tag.to_bytes(8, "big"), b"\1" if multiple else b"\0")
+            )
         for tag, multiple in nacks:
             channel.out.append(method_frame(number, methods.BasicNack(tag, multiple, False)))
 
@@ -246,11 +276,14 @@ class Publisher:
         for publication, contents, body_bytes in transaction.publishes:
             self._send(publication, contents, body_bytes, True)
         settlements = transaction.settlements
-        transaction.publishes, transaction.settlements = [], []      # what is settled counts no more towards the channel's limit
+        transaction.publishes, transaction.settlements = (
+            [],
+            [],
+        )  # what is settled counts no more towards the channel's limit
         for outcome, runs in settlements:
             self.channel.subscriptions.settle_runs(outcome, runs)
         if not len(self.confirms):
-            self.confirms.flush()       # nothing was routed anywhere
+            self.confirms.flush()  # nothing was routed anywhere
             self.channel.reply_with(methods.TxCommitOk())
             return None
         self.committing = True
@@ -261,7 +294,9 @@ class Publisher:
         self.committing = False
         refused, transaction.refused = transaction.refused, False
         if refused:
-            self.channel.channel_error(AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID))
+            self.channel.channel_error(
+                AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
+            )
             return
         self.channel.reply_with(methods.TxCommitOk())
         self.channel.resume()

@@ -6,6 +6,7 @@ one `join` over what is already there.
 Prefetch. The limit per consumer is the queue's to count. The channel-wide limit (`basic.qos global=true`) is counted here: while it is set, queues ask for *slots*
 before they deliver, and get as many as the limit leaves, so that a message is never taken from a queue for a channel that may not have it.
 """
+
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
@@ -21,13 +22,13 @@ from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import fit, method_frame, rechannel, rechannel_run
+from ...routing.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
+from ...routing.phrases import generated_name
+from ...routing.rows import QueueRow
 from ...runtime.errors import ProcessDown
-from ...store.message import body_size
-from ..arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
-from ..direct_reply import REPLY_TO, reply_name
-from ..resources import generated_name
-from ..routing import QueueRow
-from .restarted import consume_again
+from ...store.messages.message import body_size
+from .direct_reply import REPLY_TO, reply_name
+from .queue_restart import consume_again
 from .tracing import trace_delivery
 from .unacked import Unacked, UnackedRun
 
@@ -38,7 +39,7 @@ _TAG = Struct(">Q").pack
 _DELIVER_IDS = b"\x00\x3c\x00\x3c"
 _CONTENT_CHANNEL = 1
 _HEADS_KEPT = 64
-NO_QUEUE = ""       # in place of the id of a queue that is gone
+NO_QUEUE = ""  # in place of the id of a queue that is gone
 
 
 @dataclass(slots=True)
@@ -62,8 +63,20 @@ class Subscriptions:
     """The consuming half of a channel."""
 
     __slots__ = (
-        "_timeout_timer", "channel", "consumers", "exempt", "got_from", "limit", "next_tag", "prefetch", "reply_key", "reply_tag", "reserved", "settled",
-        "slot_line", "unacked",
+        "_timeout_timer",
+        "channel",
+        "consumers",
+        "exempt",
+        "got_from",
+        "limit",
+        "next_tag",
+        "prefetch",
+        "reply_key",
+        "reply_tag",
+        "reserved",
+        "settled",
+        "slot_line",
+        "unacked",
     )
 
     def __init__(self, channel: "Channel") -> None:
@@ -71,13 +84,13 @@ class Subscriptions:
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unacked = Unacked()
         self.next_tag = 1
-        self.settled: dict[str, list[tuple[str, list[Sequence[int]]]]] = {}      # queue -> outcomes in order
-        self.got_from: set[str] = set()          # queues that basic.get took unacknowledged messages from
+        self.settled: dict[str, list[tuple[str, list[Sequence[int]]]]] = {}  # queue -> outcomes in order
+        self.got_from: set[str] = set()  # queues that basic.get took unacknowledged messages from
         is_global, count = channel.settings.default_consumer_prefetch
         self.prefetch = 0 if is_global else count
         self.limit: int | None = count if is_global and count else None
-        self.exempt: set[int] = set()            # tags of gets made under the limit, which they ignore (AB-128)
-        self.reserved: dict[str, int] = {}       # slots given to queues and not yet used
+        self.exempt: set[int] = set()  # tags of gets made under the limit, which they ignore (AB-128)
+        self.reserved: dict[str, int] = {}  # slots given to queues and not yet used
         self.slot_line: deque[tuple[str, Any, int]] = deque()
         self.reply_tag: str | None = None
         self.reply_key = ""
@@ -85,7 +98,11 @@ class Subscriptions:
 
     def queue_ids(self) -> set[str]:
         """Queues that hold something of this channel."""
-        return {consumer.queue_id for consumer in self.consumers.values()} | {run.queue_id for run in self.unacked} | self.got_from
+        return (
+            {consumer.queue_id for consumer in self.consumers.values()}
+            | {run.queue_id for run in self.unacked}
+            | self.got_from
+        )
 
     # -- consume and cancel ---------------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +121,9 @@ class Subscriptions:
         row = channel.queue_row(name)
         channel.check_owner(row)
         check_consumer_arguments(row.vhost, row.name, method.arguments)
-        consumer = self.consumers[tag] = ChannelConsumer(tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments)
+        consumer = self.consumers[tag] = ChannelConsumer(
+            tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments
+        )
         try:
             await channel.ask_queue(row, self.consume_message(consumer), watched=True)
         except AmqpError:
@@ -117,8 +136,19 @@ class Subscriptions:
     def consume_message(self, consumer: ChannelConsumer) -> tuple[Any, ...]:
         """What registers the consumer with its queue."""
         channel = self.channel
-        return ("consume", channel.channel_id, channel.myAddress, consumer.tag, consumer.no_ack, consumer.exclusive, consumer.prefetch, self.limit is not None,
-                consumer_priority(consumer.arguments), consumer.arguments, channel.user)
+        return (
+            "consume",
+            channel.channel_id,
+            channel.myAddress,
+            consumer.tag,
+            consumer.no_ack,
+            consumer.exclusive,
+            consumer.prefetch,
+            self.limit is not None,
+            consumer_priority(consumer.arguments),
+            consumer.arguments,
+            channel.user,
+        )
 
     def cancel(self, method: methods.BasicCancel) -> Awaitable[None]:
         return self._cancel(method)
@@ -131,7 +161,7 @@ class Subscriptions:
         elif consumer is not None:
             consumer.stage = "ending"
             row = channel.queues.get(consumer.queue_id)
-            if row is not None:                     # else the queue went away first
+            if row is not None:  # else the queue went away first
                 channel.flush_to_queues()
                 with suppress(ProcessDown):
                     await channel.ask(row.address, ("cancel", channel.channel_id, tag))
@@ -146,7 +176,11 @@ class Subscriptions:
         self.got_from.discard(queue_id)
         self._disown(queue_id)
         again = []
-        for consumer in [consumer for consumer in self.consumers.values() if consumer.queue_id == queue_id and consumer.stage == "running"]:
+        for consumer in [
+            consumer
+            for consumer in self.consumers.values()
+            if consumer.queue_id == queue_id and consumer.stage == "running"
+        ]:
             if crashed is None or cancels_on_failover(consumer.arguments):
                 self.cancel_by_broker(consumer)
             else:
@@ -210,7 +244,13 @@ class Subscriptions:
                 out += (parts[0], _TAG(first), parts[1], contents[0])
             else:
                 # 0.15 µs a message: everything inside runs in C.
-                out.append(b"".join(chain.from_iterable(zip(repeat(parts[0]), map(_TAG, range(first, first + count)), repeat(parts[1]), contents))))
+                out.append(
+                    b"".join(
+                        chain.from_iterable(
+                            zip(repeat(parts[0]), map(_TAG, range(first, first + count)), repeat(parts[1]), contents)
+                        )
+                    )
+                )
             if not consumer.no_ack:
                 self._expect_ack(UnackedRun(first, queue_id, tag, tags, channel.now()))
             total += count
@@ -218,9 +258,11 @@ class Subscriptions:
         if self.limit is not None:
             self._use_slots(queue_id, total)
             if self.slot_line:
-                self._give_slots()      # deliveries without ack used slots up and leave the volume as it was
+                self._give_slots()  # deliveries without ack used slots up and leave the volume as it was
 
-    def _deliver_parts(self, consumer: ChannelConsumer, exchange: str, routing_key: str, redelivered: bool) -> tuple[bytes, bytes]:
+    def _deliver_parts(
+        self, consumer: ChannelConsumer, exchange: str, routing_key: str, redelivered: bool
+    ) -> tuple[bytes, bytes]:
         if len(consumer.heads) >= _HEADS_KEPT:
             consumer.heads.clear()
         tag = _shortstr(consumer.tag)
@@ -234,7 +276,9 @@ class Subscriptions:
         self.unacked.add(run)
         timeout = self.channel.settings.consumer_timeout
         if timeout and self._timeout_timer is None:
-            self._timeout_timer = self.channel.start_timer(self.channel.settings.channel_tick_interval / 1000, "consumer_timeout")
+            self._timeout_timer = self.channel.start_timer(
+                self.channel.settings.channel_tick_interval / 1000, "consumer_timeout"
+            )
 
     def check_timeout(self) -> None:
         """AB-139; looks at the oldest delivery every `channel_tick_interval` while there is one."""
@@ -245,8 +289,13 @@ class Subscriptions:
         if oldest is None or not timeout:
             return
         if channel.now() - oldest.delivered_at > timeout / 1000:
-            channel.channel_error(AmqpError(406, f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: {timeout} ms. "
-                                                 "This timeout value can be configured, see consumers doc guide to learn more"))
+            channel.channel_error(
+                AmqpError(
+                    406,
+                    f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: {timeout} ms. "
+                    "This timeout value can be configured, see consumers doc guide to learn more",
+                )
+            )
             return
         self._timeout_timer = channel.start_timer(channel.settings.channel_tick_interval / 1000, "consumer_timeout")
 
@@ -259,7 +308,9 @@ class Subscriptions:
         channel = self.channel
         row = channel.queue_row(channel.last_queue_or(method.queue))
         channel.check_owner(row)
-        delivery, left = await channel.ask_queue(row, ("get", channel.channel_id, channel.myAddress, method.no_ack), watched=True)
+        delivery, left = await channel.ask_queue(
+            row, ("get", channel.channel_id, channel.myAddress, method.no_ack), watched=True
+        )
         if delivery is None:
             channel.reply_with(methods.BasicGetEmpty(""))
             return
@@ -338,9 +389,15 @@ class Subscriptions:
             channel = self.channel
             if not had_limit or self.limit is None:
                 # Also those whose consumer is gone: they may have asked for slots that they will not get now.
-                concerned = {consumer.queue_id for consumer in self.consumers.values()} | {queue_id for queue_id, _, _ in self.slot_line} | self.reserved.keys()
+                concerned = (
+                    {consumer.queue_id for consumer in self.consumers.values()}
+                    | {queue_id for queue_id, _, _ in self.slot_line}
+                    | self.reserved.keys()
+                )
                 for queue_id in concerned & channel.queues.keys():
-                    channel.send(channel.queues[queue_id].address, ("limited", channel.channel_id, self.limit is not None))
+                    channel.send(
+                        channel.queues[queue_id].address, ("limited", channel.channel_id, self.limit is not None)
+                    )
                 self.reserved.clear()
                 self.slot_line.clear()
                 self.exempt.clear()
@@ -417,7 +474,9 @@ class Subscriptions:
         if self.reply_tag is None or key != self.reply_key:
             return
         channel = self.channel
-        head = method_frame(channel.number, methods.BasicDeliver(self.reply_tag, self.next_tag, False, exchange, routing_key))
+        head = method_frame(
+            channel.number, methods.BasicDeliver(self.reply_tag, self.next_tag, False, exchange, routing_key)
+        )
         for content in contents:
             channel.out += (head, fit(rechannel(content, channel.number), channel.number, channel.frame_max))
 

@@ -13,6 +13,7 @@ Numbers among the properties are signedint; a timestamp that needs more bits is 
 
 At most once, like dead letters: no confirm, no credit, no mandatory. A copy of a run is one run.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -22,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from ...amqp.fields import Table
 from ...amqp.frames import with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ...store.message import Origin
+from ...store.messages.message import Origin
 
 if TYPE_CHECKING:
     from .process import Channel
     from .publishing import Publication
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
-KEY_OCTETS = 255        # a routing key's most; the prefix may make the key of a long name longer
+KEY_OCTETS = 255  # a routing key's most; the prefix may make the key of a long name longer
 _PROPERTIES = tuple(field.name for field in fields(Properties))
 
 
@@ -37,13 +38,29 @@ def trace_publish(channel: Channel, publication: Publication, contents: Sequence
     """Copies a run that was published, if its virtual host is traced. `contents` carry the properties as they are queued."""
     if _is_traced(channel, publication.exchange):
         routed = ("routed_queues", "A", tuple([("S", _octets(row.name)) for row in publication.rows]))
-        _trace(channel, f"publish.{publication.exchange}", publication.origin, [*_where(channel), routed], contents, body_bytes)
+        _trace(
+            channel,
+            f"publish.{publication.exchange}",
+            publication.origin,
+            [*_where(channel), routed],
+            contents,
+            body_bytes,
+        )
 
 
-def trace_delivery(channel: Channel, queue: str, origin: Origin, redelivered: bool, contents: Sequence[bytes], body_bytes: int) -> None:
+def trace_delivery(
+    channel: Channel, queue: str, origin: Origin, redelivered: bool, contents: Sequence[bytes], body_bytes: int
+) -> None:
     """Copies a run that is delivered from `queue`, if its virtual host is traced."""
     if _is_traced(channel, origin.exchange):
-        _trace(channel, f"deliver.{queue}", origin, [("redelivered", "I", int(redelivered)), *_where(channel)], contents, body_bytes)
+        _trace(
+            channel,
+            f"deliver.{queue}",
+            origin,
+            [("redelivered", "I", int(redelivered)), *_where(channel)],
+            contents,
+            body_bytes,
+        )
 
 
 def _is_traced(channel: Channel, exchange: str) -> bool:
@@ -59,14 +76,23 @@ def _where(channel: Channel) -> list[tuple[str, str, Any]]:
     ]
 
 
-def _trace(channel: Channel, key: str, origin: Origin, special: list[tuple[str, str, Any]], contents: Sequence[bytes], body_bytes: int) -> None:
-    headers = Table([
-        ("exchange_name", "S", _octets(origin.exchange)),
-        ("routing_keys", "A", tuple([("S", _octets(routing_key)) for routing_key in origin.routing_keys])),
-        ("properties", "F", _as_table(decode_properties(origin.props))),
-        ("node", "S", _octets(channel.context.node_name)),
-        *special,
-    ])
+def _trace(
+    channel: Channel,
+    key: str,
+    origin: Origin,
+    special: list[tuple[str, str, Any]],
+    contents: Sequence[bytes],
+    body_bytes: int,
+) -> None:
+    headers = Table(
+        [
+            ("exchange_name", "S", _octets(origin.exchange)),
+            ("routing_keys", "A", tuple([("S", _octets(routing_key)) for routing_key in origin.routing_keys])),
+            ("properties", "F", _as_table(decode_properties(origin.props))),
+            ("node", "S", _octets(channel.context.node_name)),
+            *special,
+        ]
+    )
     keys = (_octets(key)[:KEY_OCTETS].decode("utf-8", "surrogateescape"),)
     rows = channel.routing.route(channel.vhost, TRACE_EXCHANGE, keys, headers)
     if not rows:
@@ -74,7 +100,9 @@ def _trace(channel: Channel, key: str, origin: Origin, special: list[tuple[str, 
     props = encode_properties(Properties(headers=headers))
     copies = [with_properties(content, props) for content in contents]
     for row in rows:
-        channel.send(row.address, ("publish_at_most_once", [(Origin(TRACE_EXCHANGE, keys, props), copies, body_bytes, 0)]))
+        channel.send(
+            row.address, ("publish_at_most_once", [(Origin(TRACE_EXCHANGE, keys, props), copies, body_bytes, 0)])
+        )
 
 
 def _as_table(properties: Properties) -> Table:

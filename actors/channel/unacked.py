@@ -3,6 +3,7 @@
 Deliveries are kept as runs: so many consecutive delivery tags that went to one consumer from one queue. A consumer that acknowledges in order trims
 the first run; one that picks single tags out of the middle splits a run in two.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -16,9 +17,9 @@ class UnackedRun:
 
     first: int
     queue_id: str
-    consumer_tag: str | None      # None: basic.get
+    consumer_tag: str | None  # None: basic.get
     tags: Sequence[int]
-    delivered_at: float           # monotonic seconds
+    delivered_at: float  # monotonic seconds
 
     @property
     def last(self) -> int:
@@ -32,14 +33,14 @@ class Unacked:
 
     def __init__(self) -> None:
         self._runs: list[UnackedRun] = []
-        self._head = 0                # runs before it are settled; they are cut off when they outnumber the rest
+        self._head = 0  # runs before it are settled; they are cut off when they outnumber the rest
         self.count = 0
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[UnackedRun]:
-        return iter(self._runs[self._head:])
+        return iter(self._runs[self._head :])
 
     def add(self, run: UnackedRun) -> None:
         """Appends; its tags must be larger than all before."""
@@ -61,7 +62,7 @@ class Unacked:
         return self._take_up_to(delivery_tag)
 
     def take_all(self) -> list[UnackedRun]:
-        runs = self._runs[self._head:]
+        runs = self._runs[self._head :]
         self._runs, self._head, self.count = [], 0, 0
         return runs
 
@@ -98,7 +99,9 @@ class Unacked:
             return None
         run = self._runs[at]
         offset = delivery_tag - run.first
-        taken = UnackedRun(delivery_tag, run.queue_id, run.consumer_tag, run.tags[offset:offset + 1], run.delivered_at)
+        taken = UnackedRun(
+            delivery_tag, run.queue_id, run.consumer_tag, run.tags[offset : offset + 1], run.delivered_at
+        )
         self.count -= 1
         if len(run.tags) == 1:
             if at == self._head:
@@ -110,19 +113,21 @@ class Unacked:
             run.first += 1
             run.tags = run.tags[1:]
         else:
-            rest = run.tags[offset + 1:]
+            rest = run.tags[offset + 1 :]
             run.tags = run.tags[:offset]
             if rest:
-                self._runs.insert(at + 1, UnackedRun(delivery_tag + 1, run.queue_id, run.consumer_tag, rest, run.delivered_at))
+                self._runs.insert(
+                    at + 1, UnackedRun(delivery_tag + 1, run.queue_id, run.consumer_tag, rest, run.delivered_at)
+                )
         return [taken]
 
     def _compact(self) -> None:
         if self._head > 64 and self._head * 2 > len(self._runs):
-            del self._runs[:self._head]
+            del self._runs[: self._head]
             self._head = 0
 
     def put_back(self, runs: list[UnackedRun]) -> None:
         """Restores deliveries that a rolled-back transaction had settled (AB-117)."""
-        merged = sorted(self._runs[self._head:] + runs, key=lambda run: run.first)
+        merged = sorted(self._runs[self._head :] + runs, key=lambda run: run.first)
         self._runs, self._head = merged, 0
         self.count += sum(len(run.tags) for run in runs)

@@ -7,6 +7,7 @@ client is told (if it can be), and the socket is closed when the client has answ
     our close        channels, exclusive queues, close; then close-ok, or the close wait ends
     lost             the socket is closed at once; channels and exclusive queues after it
 """
+
 from __future__ import annotations
 
 import logging
@@ -33,13 +34,15 @@ class Closing:
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
-        self.deaf = False               # input is no longer wanted, its end neither
-        self.has_spoken = False         # our close or close-ok is out, and nothing of any channel may follow it
+        self.deaf = False  # input is no longer wanted, its end neither
+        self.has_spoken = False  # our close or close-ok is out, and nothing of any channel may follow it
         self._cleaning = False
         self._is_clean = False
         self._when_written = False
         self._awaits_close_ok = False
-        self._early: dict[type, Any] | None = None      # close and close-ok of the client while our own close is not out yet
+        self._early: dict[type, Any] | None = (
+            None  # close and close-ok of the client while our own close is not out yet
+        )
 
     # -- causes ---------------------------------------------------------------------------------------------------------------------------------
 
@@ -81,7 +84,9 @@ class Closing:
 
     def _tell(self, error: AmqpError) -> None:
         connection = self.connection
-        wait = SLOW_DROP_SECONDS if connection.state not in ("running", "blocked") or error.fatal else self._close_wait()
+        wait = (
+            SLOW_DROP_SECONDS if connection.state not in ("running", "blocked") or error.fatal else self._close_wait()
+        )
         if error.fatal:
             self.deaf = True
         connection.state = "closed"
@@ -110,7 +115,7 @@ class Closing:
         if connection.state in ("running", "blocked"):
             log.warning("%s lost: %s", connection.name, reason)
         elif connection.state == "pre_init" and not connection.handshake.heard_anything:
-            log.debug("%s was a health check", connection.name)        # AB-2
+            log.debug("%s was a health check", connection.name)  # AB-2
         elif connection.state not in ("closing", "closed"):
             log.warning("%s lost in state %s: %s", connection.name, connection.state, reason)
         self.hang_up()
@@ -123,7 +128,7 @@ class Closing:
             if self._early is not None:
                 self._early[kind] = method
             elif kind is methods.ConnectionClose:
-                self.connection.put_method(0, methods.ConnectionCloseOk())        # AB-30
+                self.connection.put_method(0, methods.ConnectionCloseOk())  # AB-30
             else:
                 self.hang_up_when_written()
 

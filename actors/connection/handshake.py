@@ -1,4 +1,5 @@
 """The beginning of a connection: protocol header, login, tuning, virtual host (AB-1 to AB-27)."""
+
 from __future__ import annotations
 
 import logging
@@ -23,8 +24,17 @@ log = logging.getLogger("warren.connection")
 #: What clients look at to decide which RabbitMQ they speak to (AB-8).
 COMPATIBLE_PRODUCT, COMPATIBLE_VERSION = "RabbitMQ", "3.10.8"
 
-CAPABILITIES = ("publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify", "connection.blocked", "consumer_priorities",
-                "authentication_failure_close", "per_consumer_qos", "direct_reply_to")
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
 
 _ACCEPTED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
 
@@ -54,7 +64,12 @@ class Handshake:
             return b""
         connection.state = "starting"
         settings = connection.settings
-        connection.put_method(0, methods.ConnectionStart(0, 9, server_properties(settings), " ".join(connection.mechanisms).encode(), b"en_US"))
+        connection.put_method(
+            0,
+            methods.ConnectionStart(
+                0, 9, server_properties(settings), " ".join(connection.mechanisms).encode(), b"en_US"
+            ),
+        )
         return rest
 
     @property
@@ -67,7 +82,9 @@ class Handshake:
         if not is_welcome(self.connection.state, method):
             return
         handlers: dict[type, Callable[[Any], None]] = {
-            methods.ConnectionStartOk: self._start_ok, methods.ConnectionSecureOk: self._secure_ok, methods.ConnectionTuneOk: self._tune_ok,
+            methods.ConnectionStartOk: self._start_ok,
+            methods.ConnectionSecureOk: self._secure_ok,
+            methods.ConnectionTuneOk: self._tune_ok,
             methods.ConnectionOpen: self._open,
         }
         handlers[type(method)](method)
@@ -94,7 +111,10 @@ class Handshake:
         refusal = sasl.verify(answer, connection.settings, connection.peer[0])
         if refusal is not None:
             log.warning("%s refused: %s", connection.name, one_line(refusal))
-            raise AmqpError(403, f"Login was refused using authentication mechanism {self.mechanism}. For details see the broker logfile.")
+            raise AmqpError(
+                403,
+                f"Login was refused using authentication mechanism {self.mechanism}. For details see the broker logfile.",
+            )
         connection.user = answer.user
         connection.state = "tuning"
         settings = connection.settings
@@ -107,7 +127,9 @@ class Handshake:
         connection = self.connection
         settings = connection.settings
         if 0 < method.frame_max < FRAME_MIN_SIZE:
-            raise _refused(f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({FRAME_MIN_SIZE})")
+            raise _refused(
+                f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({FRAME_MIN_SIZE})"
+            )
         _check_limit("frame_max", method.frame_max, settings.frame_max)
         _check_limit("channel_max", method.channel_max, settings.channel_max)
         connection.frame_max = method.frame_max
@@ -124,7 +146,9 @@ class Handshake:
             raise AmqpError(530, text, methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
         vhost = method.virtual_host
         if not connection.context.routing.has_vhost(vhost):
-            raise AmqpError(530, f"vhost {vhost} not found", methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
+            raise AmqpError(
+                530, f"vhost {vhost} not found", methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID
+            )
         if vhost in connection.context.routing.down:
             text = f"access to vhost '{vhost}' refused for user '{connection.user}': vhost '{vhost}' is down"
             raise AmqpError(541, text, methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
@@ -150,9 +174,16 @@ def _refused(text: str) -> AmqpError:
 def server_properties(settings: Any) -> Table:
     """`connection.start`'s server properties: warren's own, overridden and extended by configuration (AB-7 to AB-9)."""
     texts = {
-        "product": COMPATIBLE_PRODUCT, "version": COMPATIBLE_VERSION, "platform": "Python", "copyright": "The warren authors",
-        "information": "Licensed under the Apache License 2.0", "cluster_name": settings.cluster_name, "warren_version": __version__,
+        "product": COMPATIBLE_PRODUCT,
+        "version": COMPATIBLE_VERSION,
+        "platform": "Python",
+        "copyright": "The warren authors",
+        "information": "Licensed under the Apache License 2.0",
+        "cluster_name": settings.cluster_name,
+        "warren_version": __version__,
         **settings.server_properties,
     }
     capabilities = Table((name, "t", True) for name in CAPABILITIES)
-    return Table([("capabilities", "F", capabilities), *((name, "S", text.encode("utf-8")) for name, text in texts.items())])
+    return Table(
+        [("capabilities", "F", capabilities), *((name, "S", text.encode("utf-8")) for name, text in texts.items())]
+    )

@@ -3,6 +3,7 @@
 With an interval of T seconds the sender steps every T/2: the first step always sends, later ones only if nothing was written since the step before, heartbeats themselves
 not counted. The receiver steps every T: two in a row without a received octet mean that the peer is gone, which is noticed between 2T and 3T after its last octet.
 """
+
 from __future__ import annotations
 
 

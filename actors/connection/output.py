@@ -3,14 +3,15 @@
 Output is gathered over a wake-up and written with one system call. Deliveries come with notices: when the last octet of what they came with has been given to
 the kernel, their queues are told how many went out (FC-32).
 """
+
 from __future__ import annotations
 
 from collections import deque
 from typing import Any, Protocol
 
-IOV_MAX = 512           # pieces in one sendmsg
-NOTICE_STEP = 50        # deliveries a queue hears of at a time
-UNREPORTED_MAX = 256    # (queue, channel) pairs with fewer than that; beyond, the oldest hears of them early
+IOV_MAX = 512  # pieces in one sendmsg
+NOTICE_STEP = 50  # deliveries a queue hears of at a time
+UNREPORTED_MAX = 256  # (queue, channel) pairs with fewer than that; beyond, the oldest hears of them early
 
 
 class Transport(Protocol):
@@ -29,13 +30,15 @@ class SocketOutput:
 
     def __init__(self, sock: Transport) -> None:
         self.sock = sock
-        self.size = 0                   # octets waiting
-        self.total_written = 0          # octets written, ever
+        self.size = 0  # octets waiting
+        self.total_written = 0  # octets written, ever
         self._pieces: deque[Any] = deque()
-        self._queued_total = 0          # octets put in, ever
-        self._notices: deque[tuple[int, tuple[Any, str, str, int]]] = deque()     # position after which they are true
-        self._written: dict[tuple[str, str], tuple[Any, int]] = {}      # (queue, channel) -> address, deliveries written and not yet reported
-        self.due: list[tuple[Any, str, int]] = []                       # to be sent to queues: address, channel id, count
+        self._queued_total = 0  # octets put in, ever
+        self._notices: deque[tuple[int, tuple[Any, str, str, int]]] = deque()  # position after which they are true
+        self._written: dict[
+            tuple[str, str], tuple[Any, int]
+        ] = {}  # (queue, channel) -> address, deliveries written and not yet reported
+        self.due: list[tuple[Any, str, int]] = []  # to be sent to queues: address, channel id, count
 
     def put(self, data: bytes, notices: list[tuple[Any, str, str, int]] | tuple[()] = ()) -> None:
         self._pieces.append(data)
@@ -72,7 +75,7 @@ class SocketOutput:
         while notices and notices[0][0] <= self.total_written:
             address, queue_id, channel_id, count = notices.popleft()[1]
             before = written.pop((queue_id, channel_id), None)
-            if before is not None and before[0] == address:         # a restarted queue has the same id and another address
+            if before is not None and before[0] == address:  # a restarted queue has the same id and another address
                 count += before[1]
             if count >= NOTICE_STEP:
                 self.due.append((address, channel_id, count))

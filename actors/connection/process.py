@@ -8,6 +8,7 @@ States are those of AB section 2.2, in `amqp.connection_state`: the handshake is
 Two things stop the reading of the socket. *Reasons* (`flow`, `memory`, `disk`) do so from the next content on (AB-33, FC-24), and move the connection to `blocked`.
 *Pauses* (output not taken by the client FC-35, too many waiting methods FC-34) do so at once. What was read before stays in the reader, unparsed and in order.
 """
+
 from __future__ import annotations
 
 import logging
@@ -26,7 +27,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ..channel import Channel
-from ..context import NodeContext
+from ..node.context import NodeContext
 from .closing import Closing
 from .handshake import Handshake
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
@@ -46,15 +47,48 @@ class ChannelEntry:
     channel_id: str
     address: Any
     events: list[tuple]
-    closing: bool = False       # the client has sent channel.close for it
-    ended: bool = False         # it has told us that it is done
+    closing: bool = False  # the client has sent channel.close for it
+    ended: bool = False  # it has told us that it is done
 
 
 class Connection(Process):
     __slots__ = (
-        "alarms", "beats_written", "by_id", "channel_max", "channel_serial", "channels", "client_properties", "closing", "connected_at", "connection_id",
-        "context", "credit", "fd", "frame_max", "handshake", "heartbeat", "is_refused", "local", "monitor_beat", "name", "output", "pauses", "peer", "read_size",
-        "reader", "received", "sender_beat", "settings", "sock", "state", "stray_close_ok", "told_blocked", "touched", "user", "vhost", "watching",
+        "alarms",
+        "beats_written",
+        "by_id",
+        "channel_max",
+        "channel_serial",
+        "channels",
+        "client_properties",
+        "closing",
+        "connected_at",
+        "connection_id",
+        "context",
+        "credit",
+        "fd",
+        "frame_max",
+        "handshake",
+        "heartbeat",
+        "is_refused",
+        "local",
+        "monitor_beat",
+        "name",
+        "output",
+        "pauses",
+        "peer",
+        "read_size",
+        "reader",
+        "received",
+        "sender_beat",
+        "settings",
+        "sock",
+        "state",
+        "stray_close_ok",
+        "told_blocked",
+        "touched",
+        "user",
+        "vhost",
+        "watching",
     )
 
     reply_errors = (AmqpError,)
@@ -82,7 +116,9 @@ class Connection(Process):
         self.frame_max = FRAME_MIN_SIZE
         self.channel_serial = 0
 
-    def on_start(self, sender: Any, context: NodeContext, fd: int, peer: tuple, local: tuple, is_refused: bool = False) -> None:
+    def on_start(
+        self, sender: Any, context: NodeContext, fd: int, peer: tuple, local: tuple, is_refused: bool = False
+    ) -> None:
         """`is_refused`: the node has as many connections as it may have, which the client learns when it opens (AB-27)."""
         self.context = context
         self.is_refused = is_refused
@@ -95,7 +131,13 @@ class Connection(Process):
         self.connected_at = self.wall_clock()
         self.output = SocketOutput(self.sock)
         self.reader = FrameReader()
-        self.credit = CreditFlow(self.settings.credit_flow_default_credit, self._no_grants, clock=self.now, hold=self.settings.flow_hold_connection / 1000, hold_from="end")
+        self.credit = CreditFlow(
+            self.settings.credit_flow_default_credit,
+            self._no_grants,
+            clock=self.now,
+            hold=self.settings.flow_hold_connection / 1000,
+            hold_from="end",
+        )
         self.sender_beat, self.monitor_beat = HeartbeatSender(), HeartbeatMonitor()
         self.handshake = Handshake(self)
         self.closing = Closing(self)
@@ -109,7 +151,7 @@ class Connection(Process):
 
     def on_readable(self, fd: int) -> None:
         if self.state == "blocked" or self.pauses:
-            self.refresh_watch()           # the watch is taken back only when input really comes
+            self.refresh_watch()  # the watch is taken back only when input really comes
             return
         sock = self.sock
         if sock is None:
@@ -158,7 +200,7 @@ class Connection(Process):
                 self._method(event[2])
             return
         if self.state not in ("running", "blocked"):
-            return                      # closing: only channel 0 is listened to
+            return  # closing: only channel 0 is listened to
         entry = self.channels.get(number)
         if entry is None:
             entry = self._open_channel(number, event)
@@ -221,7 +263,12 @@ class Connection(Process):
     def _tell_blocked(self) -> None:
         if self.alarms and not self.told_blocked and self.capability("connection.blocked"):
             self.told_blocked = True
-            self.put_method(0, methods.ConnectionBlocked(" & ".join(f"low on {source}" for source in ("memory", "disk") if source in self.alarms)))
+            self.put_method(
+                0,
+                methods.ConnectionBlocked(
+                    " & ".join(f"low on {source}" for source in ("memory", "disk") if source in self.alarms)
+                ),
+            )
 
     def _tell_unblocked(self) -> None:
         if self.told_blocked:
@@ -263,13 +310,29 @@ class Connection(Process):
             refused = method or (methods.BasicAck if event[0] == ACKS else methods.BasicPublish)
             raise AmqpError(504, "expected 'channel.open'", refused.CLASS_ID, refused.METHOD_ID)
         if self.channel_max and len(self.channels) >= self.channel_max:
-            raise AmqpError(530, f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({self.channel_max})")
+            raise AmqpError(
+                530,
+                f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({self.channel_max})",
+            )
         self.channel_serial += 1
         channel_id = f"{self.connection_id}.{self.channel_serial}"
         address = self.createActor(Channel)
-        self.send(address, ("start", self.context, channel_id, self.connection_id, self.name, number, self.vhost, self.user, self.frame_max,
-                            self.capability("consumer_cancel_notify")))
-        self.monitor(address, channel_id)       # after start: where monitors are messages, it is not ready for them before
+        self.send(
+            address,
+            (
+                "start",
+                self.context,
+                channel_id,
+                self.connection_id,
+                self.name,
+                number,
+                self.vhost,
+                self.user,
+                self.frame_max,
+                self.capability("consumer_cancel_notify"),
+            ),
+        )
+        self.monitor(address, channel_id)  # after start: where monitors are messages, it is not ready for them before
         entry = ChannelEntry(number, channel_id, address, [])
         self.channels[number] = self.by_id[channel_id] = entry
         self.reader.credit[number] = self.credit.credit_from(channel_id)
@@ -336,7 +399,7 @@ class Connection(Process):
                 self._send_events()
                 self.closing.by_client(method)
             else:
-                self.put_method(0, methods.ConnectionUpdateSecretOk())      # the one user's secret does not change (AB-37)
+                self.put_method(0, methods.ConnectionUpdateSecretOk())  # the one user's secret does not change (AB-37)
 
     def on_force_close(self, sender: Any, code: int, text: str) -> None:
         """An operator, or the node's own stop, ends the connection (AB-31)."""
@@ -375,7 +438,7 @@ class Connection(Process):
         """`after_batch` writes."""
 
     def after_batch(self) -> None:
-        if self.sock is None or not self.output.size:       # without a socket it may not even have been started
+        if self.sock is None or not self.output.size:  # without a socket it may not even have been started
             return
         output = self.output
         try:
@@ -437,7 +500,7 @@ class Connection(Process):
             self.start_timer(self.heartbeat / 2, payload)
         elif payload == "check heartbeat":
             if self.state == "blocked" or self.pauses:
-                self.monitor_beat.restart()         # AB-26
+                self.monitor_beat.restart()  # AB-26
             elif self.monitor_beat.step(self.received):
                 self.closing.lost(f"missed heartbeats from client, timeout: {self.heartbeat}s")
                 return
@@ -473,12 +536,28 @@ class Connection(Process):
         """rabbitmqctl's info items of this connection."""
         named = self.client_properties.get("connection_name")
         return {
-            "pid": self.connection_id, "name": self.name, "user": self.user, "vhost": self.vhost, "state": self.reported_state, "channels": len(self.channels),
-            "peer_host": self.peer[0], "peer_port": self.peer[1], "host": self.local[0], "port": self.local[1], "protocol": (0, 9, 1),
-            "auth_mechanism": self.handshake.mechanism, "frame_max": self.frame_max, "channel_max": self.channel_max, "timeout": self.heartbeat,
-            "client_properties": self.client_properties, "connected_at": int(self.connected_at * 1000), "recv_oct": self.received,
-            "send_oct": self.output.total_written, "send_pend": self.output.size,
-            "user_provided_name": named[1].decode("utf-8", "replace") if named and named[0] == "S" else "", "ssl": False,
+            "pid": self.connection_id,
+            "name": self.name,
+            "user": self.user,
+            "vhost": self.vhost,
+            "state": self.reported_state,
+            "channels": len(self.channels),
+            "peer_host": self.peer[0],
+            "peer_port": self.peer[1],
+            "host": self.local[0],
+            "port": self.local[1],
+            "protocol": (0, 9, 1),
+            "auth_mechanism": self.handshake.mechanism,
+            "frame_max": self.frame_max,
+            "channel_max": self.channel_max,
+            "timeout": self.heartbeat,
+            "client_properties": self.client_properties,
+            "connected_at": int(self.connected_at * 1000),
+            "recv_oct": self.received,
+            "send_oct": self.output.total_written,
+            "send_pend": self.output.size,
+            "user_provided_name": named[1].decode("utf-8", "replace") if named and named[0] == "S" else "",
+            "ssl": False,
         }
 
     async def on_channels_info(self, sender: Any) -> list[dict[str, Any]]:
@@ -488,7 +567,7 @@ class Connection(Process):
             try:
                 found.append(await answer)
             except ProcessDown:
-                pass                # it closed meanwhile
+                pass  # it closed meanwhile
         return found
 
 

@@ -2,6 +2,7 @@
 
 A mechanism answers with `Credentials`, with `Certified`, or with `Challenge` when it wants more. Whether the login is good is asked once, in `verify`.
 """
+
 from __future__ import annotations
 
 import hmac
@@ -67,14 +68,18 @@ def cr_demo(response: bytes) -> Challenge:
         prefix = b"My password is "
         if not answer.startswith(prefix):
             raise _malformed("RABBIT-CR-DEMO")
-        return Credentials(user, _text(answer[len(prefix):]))
+        return Credentials(user, _text(answer[len(prefix) :]))
 
     return Challenge(b"Please tell me your password", proceed)
 
 
 Answer = Credentials | Certified | Challenge
 
-MECHANISMS: dict[str, Callable[[bytes], Credentials | Challenge]] = {"PLAIN": plain, "AMQPLAIN": amqplain, "RABBIT-CR-DEMO": cr_demo}
+MECHANISMS: dict[str, Callable[[bytes], Credentials | Challenge]] = {
+    "PLAIN": plain,
+    "AMQPLAIN": amqplain,
+    "RABBIT-CR-DEMO": cr_demo,
+}
 
 
 def begin(mechanism: str, response: bytes, enabled: tuple[str, ...], certified: Callable[[], Certified]) -> Answer:
@@ -95,7 +100,12 @@ def verify(credentials: Credentials | Certified, settings: Any, peer_host: str) 
         right = True
     else:
         # Compared in constant time, also for an unknown user.
-        right = hmac.compare_digest(credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8")) and credentials.password != ""
+        right = (
+            hmac.compare_digest(
+                credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8")
+            )
+            and credentials.password != ""
+        )
     if not known:
         return f"user '{credentials.user}' does not exist"
     if not right:

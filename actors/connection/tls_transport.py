@@ -30,7 +30,18 @@ class TlsTransport:
     `recv`, `send`, `sendmsg` and `close` are those of a non-blocking socket; what goes wrong in TLS is `ssl.SSLError`, an OSError. Call them after `handshake` has returned True.
     """
 
-    __slots__ = ("heard_anything", "is_ended", "is_ready", "_incoming", "_outgoing", "_pledged", "_read_size", "_sock", "_tls", "_unsent")
+    __slots__ = (
+        "heard_anything",
+        "is_ended",
+        "is_ready",
+        "_incoming",
+        "_outgoing",
+        "_pledged",
+        "_read_size",
+        "_sock",
+        "_tls",
+        "_unsent",
+    )
 
     def __init__(self, sock: Transport, context: ssl.SSLContext) -> None:
         self.heard_anything = False  # the client sent an octet

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import resources
-from ..durable_rows import binding_change, removal
-from ..exchange_types import Binding, check_binding
+from ...routing import phrases as resources
+from ...routing.exchange_types import Binding, check_binding
 from .queues import check_owner
+from .row_encoding import binding_change, removal
 
 if TYPE_CHECKING:
     from .process import Metadata

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ...amqp.constants import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
-from ...store.metadata_store import Change
-from .. import resources
-from ..arguments import alternate_exchange, check_exchange_arguments, check_exchange_equivalence
-from ..durable_rows import exchange_change, removal
-from ..exchange_types import EXCHANGE_TYPES
-from ..routing import ExchangeRow
+from ...routing import phrases as resources
+from ...routing.arguments import alternate_exchange, check_exchange_arguments, check_exchange_equivalence
+from ...routing.exchange_types import EXCHANGE_TYPES
+from ...routing.rows import ExchangeRow
+from ...store.data_dir.metadata_store import Change
+from .row_encoding import exchange_change, removal
 
 if TYPE_CHECKING:
     from .process import Metadata
@@ -31,7 +31,9 @@ class Exchanges:
         resources.check_not_default_exchange(name)
         row = metadata.routing.exchange(vhost, name)
         if row is not None:
-            old, new = [(item.type, item.durable, item.auto_delete, item.internal, item.arguments) for item in (row, wanted)]
+            old, new = [
+                (item.type, item.durable, item.auto_delete, item.internal, item.arguments) for item in (row, wanted)
+            ]
             check_exchange_equivalence(vhost, name, old, new)
             return
         resources.check_not_reserved("exchange", name)

@@ -18,8 +18,8 @@ from typing import Any
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...runtime.process import Process
-from ...store.metadata_store import Change, MetadataStore, MetadataWriteError
-from ..durable_rows import removal
+from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
+from .row_encoding import removal
 
 log = logging.getLogger("warren.metadata")
 

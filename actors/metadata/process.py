@@ -16,22 +16,22 @@ from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
+from ...routing import phrases as resources
+from ...routing.arguments import queue_type
+from ...routing.exchange_types import Binding
+from ...routing.rows import ExchangeRow, QueueRow
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
-from ...store.data_dir import DataDir
-from ...store.metadata_store import Change
-from .. import resources
-from ..arguments import queue_type
-from ..context import NodeContext
-from ..exchange_types import Binding
-from ..info_items import binding_items, exchange_items, queue_items
-from ..routing import ExchangeRow, QueueRow
+from ...store.data_dir.data_dir import DataDir
+from ...store.data_dir.metadata_store import Change
+from ..node.context import NodeContext
 from .bindings import Bindings
-from .durable_tables import DurableTables
 from .exchanges import Exchanges
+from .info_items import binding_items, exchange_items, queue_items
 from .queues import Queues
 from .recovery import recover, revive
-from .restart_waits import RestartWaits
+from .restart_waiters import RestartWaiters
+from .table_writer import TableWriter
 from .turns import Turns
 from .vhosts import VirtualHosts
 
@@ -67,7 +67,7 @@ class Metadata(Process):
     def __init__(self) -> None:
         super().__init__()
         self.turns = Turns(self)
-        self.durable = DurableTables(self)
+        self.durable = TableWriter(self)
         self.vhosts = VirtualHosts(self)
         self.exchanges = Exchanges(self)
         self.bindings = Bindings(self)
@@ -76,7 +76,7 @@ class Metadata(Process):
     async def on_start(self, sender: Any, context: NodeContext, node: Any) -> None:
         self.context = context
         self.routing = context.routing
-        self.restarts = RestartWaits(self, context.routing, context.node_name)
+        self.restarts = RestartWaiters(self, context.routing, context.node_name)
         self.node = node
         if context.settings.data_dir is not None:
             await recover(self, DataDir(context.settings.data_dir))
@@ -191,7 +191,9 @@ class Metadata(Process):
         )
         self.turns.take((vhost, name), sender, self.queues.declare, row, server_named)
 
-    def on_delete_queue(self, sender: Any, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> None:
+    def on_delete_queue(
+        self, sender: Any, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str
+    ) -> None:
         self.turns.take((vhost, name), sender, self.queues.delete, vhost, name, if_unused, if_empty, connection_id)
 
     async def on_delete_exclusive(self, sender: Any, connection_id: str) -> None:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
+from ...routing import phrases as resources
+from ...routing.arguments import check_queue_arguments, check_queue_equivalence, check_server_named
+from ...routing.rows import QueueRow
+from ...routing.table import Removed
 from ...runtime.errors import ProcessDown
-from ...store.metadata_store import Change
-from .. import resources
-from ..arguments import check_queue_arguments, check_queue_equivalence, check_server_named
-from ..durable_rows import queue_change
-from ..routing import QueueRow, Removed
+from ...store.data_dir.metadata_store import Change
+from .row_encoding import queue_change
 
 if TYPE_CHECKING:
     from .process import Metadata
@@ -31,8 +32,12 @@ class Queues:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self.exclusive: dict[str, dict[tuple[str, str], None]] = {}  # connection id -> (vhost, name) of its queues
-        self._ended: deque[str] = deque(maxlen=ENDED_REMEMBERED)  # connection ids; a declare of theirs may still be under way
-        self._early: list[tuple[Any, ...]] | None = None  # while recovering: what is heard of queues whose rows are not in the table yet
+        self._ended: deque[str] = deque(
+            maxlen=ENDED_REMEMBERED
+        )  # connection ids; a declare of theirs may still be under way
+        self._early: list[tuple[Any, ...]] | None = (
+            None  # while recovering: what is heard of queues whose rows are not in the table yet
+        )
 
     # --- declared and deleted -----------------------------------------------------------------------------------------
 
@@ -71,7 +76,9 @@ class Queues:
             if row.exclusive_owner in self._ended:
                 # Nobody else would ever delete it.
                 await self.delete(vhost, name, False, False, row.exclusive_owner)
-                raise AmqpError(CONNECTION_FORCED, f"the connection that declared {resources.queue_phrase(vhost, name)} has ended")
+                raise AmqpError(
+                    CONNECTION_FORCED, f"the connection that declared {resources.queue_phrase(vhost, name)} has ended"
+                )
         return row, True
 
     async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> int:

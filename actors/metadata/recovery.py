@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...runtime.errors import ProcessDown, ProcessError
-from ...store.data_dir import DataDir
-from ..durable_rows import Stored
-from ..restarts import is_fault
+from ...store.data_dir.data_dir import DataDir
+from ..node.restart_policy import is_fault
+from .row_encoding import Stored
 
 if TYPE_CHECKING:
     from .process import Metadata
@@ -74,7 +74,10 @@ async def revive(metadata: Metadata, name: str) -> None:
     given = {row.queue_id: row for row in routing.queues(name) if row.durable}
     routing.recovering.add(name)
     try:
-        supervisor, rows = await metadata.ask(metadata.node, ("start_vhost", name, [replace(row, address=None, state="running") for row in given.values()]))
+        supervisor, rows = await metadata.ask(
+            metadata.node,
+            ("start_vhost", name, [replace(row, address=None, state="running") for row in given.values()]),
+        )
     except ProcessError as error:
         log.info("vhost '%s' is still down: %s", name, error)
         routing.recovering.discard(name)
@@ -95,7 +98,12 @@ async def revive(metadata: Metadata, name: str) -> None:
 
 
 def _say_recovered(path: str, found: Stored) -> None:
-    counts = {"vhost": len(found.vhosts), "exchange": len(found.exchanges), "queue": len(found.queues), "binding": len(found.bindings)}
+    counts = {
+        "vhost": len(found.vhosts),
+        "exchange": len(found.exchanges),
+        "queue": len(found.queues),
+        "binding": len(found.bindings),
+    }
     said = [f"{count} {noun}{'s' * (count > 1)}" for noun, count in counts.items() if count]
     if said:
         log.info("recovered from '%s': %s", path, ", ".join(said))

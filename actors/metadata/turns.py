@@ -52,7 +52,9 @@ class Turns:
     async def all_of(self, vhost: str) -> None:
         """Return when whatever has begun in this virtual host is done."""
         process = self._process
-        for turn in [process.ask(process.myAddress, ("await_turn", key)) for key in self._waiting if _is_within(key, vhost)]:
+        for turn in [
+            process.ask(process.myAddress, ("await_turn", key)) for key in self._waiting if _is_within(key, vhost)
+        ]:
             await turn
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...amqp.constants import CONNECTION_FORCED, INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...runtime.errors import ProcessDown
-from ..durable_rows import removal, vhost_change
+from .row_encoding import removal, vhost_change
 
 if TYPE_CHECKING:
     from .process import Metadata

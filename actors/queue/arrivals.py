@@ -3,11 +3,12 @@
 Many publishers that each send a few like messages would cost a queue one pass over its consumers for each of them. What has the same origin and came one after the other
 is therefore joined, whoever sent it; `parts` remembers who wants which confirm.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...store.message import Origin
+from ...store.messages.message import Origin
 from .consumers import ChannelRecord
 
 #: Of some messages in a row: their channel (None: nobody's, a dead letter), the publish number of the first (0: no confirm wanted), how many.
@@ -47,9 +48,9 @@ def split_parts(parts: list[Part], count: int) -> tuple[list[Part], list[Part]]:
     for at, (record, first, size) in enumerate(parts):
         if size > count:
             head.append((record, first, count))
-            return head, [(record, first and first + count, size - count), *parts[at + 1:]]
+            return head, [(record, first and first + count, size - count), *parts[at + 1 :]]
         head.append((record, first, size))
         count -= size
         if not count:
-            return head, parts[at + 1:]
+            return head, parts[at + 1 :]
     return head, []

@@ -1,11 +1,12 @@
 """Publishes whose confirm waits until their message is safe: the backing queue's numbers on one side, the channels' publish numbers on the other."""
+
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 
 Range = tuple[int, int]
-_Entry = tuple[int, int, str, int]      # first and last number in the queue, channel, its publish number for the first
+_Entry = tuple[int, int, str, int]  # first and last number in the queue, channel, its publish number for the first
 
 
 class AwaitingConfirms:
@@ -22,7 +23,7 @@ class AwaitingConfirms:
     def add(self, tags: range, channel_id: str, publish_number: int) -> None:
         entry = (tags[0], tags[-1], channel_id, publish_number)
         if self._entries and self._entries[-1][0] > tags[0]:
-            insort(self._entries, entry)        # only a priority queue numbers out of order
+            insort(self._entries, entry)  # only a priority queue numbers out of order
         else:
             self._entries.append(entry)
 

@@ -1,12 +1,13 @@
 """Which backing queue a queue gets on a node that keeps everything in memory; on others `Durability` opens it."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...store.backing_queue import BackingQueue, Recover
-from ...store.memory_queue import MemoryQueue
-from ...store.priority_queue import PriorityQueue
-from ..arguments import QueueSettings
+from ...routing.arguments import QueueSettings
+from ...store.queue.backing_queue import BackingQueue, Recover
+from ...store.queue.memory_queue import MemoryQueue
+from ...store.queue.priority_queue import PriorityQueue
 
 
 def open_in_memory(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:

@@ -4,6 +4,7 @@ Pure: it decides and counts, it sends nothing. Consumers stand in one line per p
 channel has `UNSENT_LIMIT` deliveries not yet written to the socket, or its channel-wide limit gives no slot) is set aside, and enters the end of its line
 again when it can. Within a line messages go round robin, one each; lower lines get something only while everybody above is set aside.
 """
+
 from __future__ import annotations
 
 from collections import deque
@@ -11,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-UNSENT_LIMIT = 200      # deliveries handed to one channel and not yet written to its socket (FC-32)
+UNSENT_LIMIT = 200  # deliveries handed to one channel and not yet written to its socket (FC-32)
 _UNLIMITED = 1 << 62
 
-Share = tuple["Consumer", int, int, int]      # consumer, and start, stop, step into the messages at hand
+Share = tuple["Consumer", int, int, int]  # consumer, and start, stop, step into the messages at hand
 
 
 @dataclass(slots=True, eq=False)
@@ -24,10 +25,10 @@ class ChannelRecord:
     channel_id: str
     address: Any
     unsent: int = 0
-    limited: bool = False        # the channel has a channel-wide prefetch: deliveries need slots
-    slots: int = 0               # granted by the channel and not yet used
+    limited: bool = False  # the channel has a channel-wide prefetch: deliveries need slots
+    slots: int = 0  # granted by the channel and not yet used
     slots_asked: bool = False
-    pending: dict[int, "Consumer | None"] = field(default_factory=dict)     # ack tag -> consumer, None: basic.get
+    pending: dict[int, "Consumer | None"] = field(default_factory=dict)  # ack tag -> consumer, None: basic.get
     consumers: int = 0
 
 
@@ -39,7 +40,7 @@ class Consumer:
     tag: str
     no_ack: bool
     exclusive: bool
-    prefetch: int                # 0: unlimited
+    prefetch: int  # 0: unlimited
     priority: int
     arguments: Any
     user: str
@@ -61,8 +62,12 @@ class Consumer:
     def awaits_slots(self) -> bool:
         """Whether only the channel-wide limit keeps it from being given something."""
         channel = self.channel
-        return channel.limited and channel.slots <= 0 and channel.unsent < UNSENT_LIMIT and (
-            not self.prefetch or self.no_ack or self.unacked < self.prefetch)
+        return (
+            channel.limited
+            and channel.slots <= 0
+            and channel.unsent < UNSENT_LIMIT
+            and (not self.prefetch or self.no_ack or self.unacked < self.prefetch)
+        )
 
     def took(self, count: int) -> None:
         channel = self.channel
@@ -81,9 +86,9 @@ class Consumers:
     def __init__(self, single_active: bool = False) -> None:
         self.single_active = single_active
         self.active: Consumer | None = None
-        self._all: list[Consumer] = []                    # in order of arrival
-        self._lines: dict[int, deque[Consumer]] = {}      # priority -> ready consumers
-        self._top: list[int] = []                         # priorities, highest first
+        self._all: list[Consumer] = []  # in order of arrival
+        self._lines: dict[int, deque[Consumer]] = {}  # priority -> ready consumers
+        self._top: list[int] = []  # priorities, highest first
         self._no_ack = 0
 
     def __len__(self) -> int:
@@ -217,5 +222,10 @@ class Consumers:
     def waiting_for_slots(self) -> list[ChannelRecord]:
         """Channels that must be asked for slots of their channel-wide limit before their consumers can be given anything."""
         candidates = ([self.active] if self.active else []) if self.single_active else self._all
-        return list({id(consumer.channel): consumer.channel for consumer in candidates
-                     if consumer.awaits_slots and not consumer.channel.slots_asked}.values())
+        return list(
+            {
+                id(consumer.channel): consumer.channel
+                for consumer in candidates
+                if consumer.awaits_slots and not consumer.channel.slots_asked
+            }.values()
+        )

@@ -3,19 +3,20 @@
 A channel with a channel-wide prefetch gives out slots, since its consumers may be on several queues: a queue asks for as many as it has messages, uses what it
 gets, and returns the rest.
 """
+
 from __future__ import annotations
 
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from ...store.message import Delivery
+from ...store.messages.message import Delivery
 from .consumers import UNSENT_LIMIT, ChannelRecord, Share
 from .outbox import Outbox
 
 if TYPE_CHECKING:
     from .process import Queue
 
-DELIVERY_BATCH = 1000       # messages taken from the backing queue at a time
+DELIVERY_BATCH = 1000  # messages taken from the backing queue at a time
 
 
 class Dispatch:
@@ -26,8 +27,8 @@ class Dispatch:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.outbox = Outbox()
-        self.awaits_write = False           # messages are ready and a consumer waits only for its socket
-        self._slot_holders: dict[str, ChannelRecord] = {}       # channels with slots that were not used yet
+        self.awaits_write = False  # messages are ready and a consumer waits only for its socket
+        self._slot_holders: dict[str, ChannelRecord] = {}  # channels with slots that were not used yet
 
     def deliver(self) -> None:
         """Gives out messages from the head while somebody can take one."""
@@ -40,14 +41,14 @@ class Dispatch:
             ready = backing.available(1 if expiry.is_needed and expiry.is_uneven else DELIVERY_BATCH)
             if not ready:
                 if any(consumer.capacity > 0 or consumer.awaits_slots for consumer in consumers):
-                    queue.prepare()         # the head is on disk; there is work again when it was read
+                    queue.prepare()  # the head is on disk; there is work again when it was read
                     if backing.available(1):
-                        continue            # or it was at hand after all, and nobody comes back to say so
+                        continue  # or it was at hand after all, and nobody comes back to say so
                 return
             shares, taken = consumers.share(ready)
             if not taken:
                 self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
-                self._return_all_slots()        # its consumers cannot use them now, those on other queues might
+                self._return_all_slots()  # its consumers cannot use them now, those on other queues might
                 self._ask_for_slots()
                 return
             if consumers.is_uniform:
@@ -55,7 +56,7 @@ class Dispatch:
             else:
                 for consumer, start, stop, _ in shares:
                     self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
-            queue.prepare()         # what comes next may be on disk, and is read while this is sent
+            queue.prepare()  # what comes next may be on disk, and is read while this is sent
             if expiry.is_needed and not expiry.expire():
                 return
         if not len(backing):
@@ -73,7 +74,7 @@ class Dispatch:
                 if high <= 0:
                     break
                 if low >= high:
-                    continue        # none of its turns falls into this run
+                    continue  # none of its turns falls into this run
                 if consumer.no_ack:
                     put(consumer, (origin, redelivered, None, contents[low:high:step]))
                     continue

@@ -3,6 +3,7 @@
 A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: `folding`
 writes and `loading` reads them, each one job at a time in another thread. Without credit from the journal or a store the queue grants none to its channels.
 """
+
 from __future__ import annotations
 
 import logging
@@ -11,30 +12,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import ProcessTimeout
-from ...store.backing_queue import INFINITE, BackingQueue, Recover
-from ...store.data_dir import queue_number
-from ...store.disk import Disk
-from ...store.journal import Replayed
-from ...store.log_writer import LogWriter
-from ...store.message_ids import StoredSpan
-from ...store.placement import EMBED_BELOW
-from ...store.priority_queue import PriorityQueue
-from ...store.queue_index import QueueIndex
-from ...store.store_client import Sent, StoreClient
-from ...store.variable_queue import VariableQueue
-from ...store.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
-from ..journal import CREDIT as JOURNAL_CREDIT
-from ..message_store import CREDIT as STORE_CREDIT
-from .folding import Folding
-from .loading import Loading
+from ...store.bodies.store_client import Sent, StoreClient
+from ...store.data_dir.data_dir import queue_number
+from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
+from ...store.disk.disk import Disk
+from ...store.index.queue_index import QueueIndex
+from ...store.journal.journal_engine import Replayed
+from ...store.journal.log_writer import LogWriter
+from ...store.messages.message_ids import StoredSpan
+from ...store.queue.backing_queue import INFINITE, BackingQueue, Recover
+from ...store.queue.placement import EMBED_BELOW
+from ...store.queue.priority_queue import PriorityQueue
+from ...store.queue.variable_queue import VariableQueue
+from ..disk.journal import CREDIT as JOURNAL_CREDIT
+from ..disk.message_store import CREDIT as STORE_CREDIT
+from .disk_loader import DiskLoader
+from .flusher import Flusher
 
 if TYPE_CHECKING:
     from .process import Queue
 
 log = logging.getLogger("warren.queue")
 
-REPORT_SECONDS = 1.0        # between two reports of what is in memory (QS 8.3)
-SYNC_SECONDS = 5.0          # a purge is answered then, even if a full disk has not taken it: it frees what it can all the same
+REPORT_SECONDS = 1.0  # between two reports of what is in memory (QS 8.3)
+SYNC_SECONDS = 5.0  # a purge is answered then, even if a full disk has not taken it: it frees what it can all the same
 MISSING_AT_A_TIME = 20_000  # ids that a store looks up in one turn
 
 
@@ -63,8 +64,28 @@ class Durability:
     """See the module."""
 
     __slots__ = (
-        "_direct", "_direct_safe", "_durable", "_has_report_timer", "_is_alone", "_is_paging", "_is_transient_registered", "_journal", "_journaled", "_persistent", "_recover",
-        "_replayed", "_sync_waiters", "_target", "_transient", "client", "folding", "levels", "loading", "number", "queue", "storage",
+        "_direct",
+        "_direct_safe",
+        "_durable",
+        "_has_report_timer",
+        "_is_alone",
+        "_is_paging",
+        "_is_transient_registered",
+        "_journal",
+        "_journaled",
+        "_persistent",
+        "_recover",
+        "_replayed",
+        "_sync_waiters",
+        "_target",
+        "_transient",
+        "client",
+        "folding",
+        "levels",
+        "loading",
+        "number",
+        "queue",
+        "storage",
     )
 
     def __init__(self, queue: Queue, storage: VhostStorage) -> None:
@@ -73,8 +94,8 @@ class Durability:
         self.number = queue_number(queue.queue_id)
         self.client = f"{self.number:x}"
         self.levels: dict[int, VariableQueue] = {}
-        self.folding = Folding(queue, self.levels)
-        self.loading = Loading(queue, storage, self.send)
+        self.folding = Flusher(queue, self.levels)
+        self.loading = DiskLoader(queue, storage, self.send)
         self._journal = LogWriter()
         self._persistent = StoreClient()
         self._transient = StoreClient()
@@ -83,9 +104,9 @@ class Durability:
         self._replayed: dict[int, Replayed] = {}
         self._is_alone = False
         self._sync_waiters: list[tuple[int, Any]] = []
-        self._journaled = 0                     # everything up to this position is on disk
+        self._journaled = 0  # everything up to this position is on disk
         self._has_report_timer = self._is_paging = False
-        self._target = INFINITE                 # seconds of its traffic that may be in memory
+        self._target = INFINITE  # seconds of its traffic that may be in memory
         credit = queue.credit
         credit.relate("journal", JOURNAL_CREDIT, "journal")
         credit.relate("segments", JOURNAL_CREDIT, "segments")
@@ -105,12 +126,14 @@ class Durability:
         """The first half of recovering: by number, which messages need a body from the persistent store."""
         queue, storage = self.queue, self.storage
         self._is_alone = recovery.is_alone
-        self.folding.is_under_way = True    # until it is open: the journal may want to fold as soon as it has answered
+        self.folding.is_under_way = True  # until it is open: the journal may want to fold as soon as it has answered
         self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
         self._recover: dict[int, Recover | dict[str, Any]] = {}
         levels = (recovery.terms or {}).get("levels")
         numbers = await queue.run_blocking(_numbers_on_disk, storage.disk, self.number, queue.settings.max_priority)
-        for number in sorted(numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}):
+        for number in sorted(
+            numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}
+        ):
             terms = recovery.terms if levels is None else levels.get(number & 255)
             self._recover[number] = terms or Recover.NON_CLEAN
         if not self._recover and recovery.terms is not None and levels is None:
@@ -132,14 +155,21 @@ class Durability:
         for number, recover in self._recover.items():
             missing: list[int] = []
             for spans in _portions(stored.get(number, [])):
-                for what, wanted in (("adopt", [span for span in spans if self._is_alone and span.is_shared]),
-                                     ("missing", [span for span in spans if not (self._is_alone and span.is_shared)])):
+                for what, wanted in (
+                    ("adopt", [span for span in spans if self._is_alone and span.is_shared]),
+                    ("missing", [span for span in spans if not (self._is_alone and span.is_shared)]),
+                ):
                     if wanted:
                         missing += await queue.ask(self.storage.persistent, (what, wanted))
             if missing:
-                log.warning("queue '%s' in vhost '%s': %d messages are dropped, for their bodies are not in the message store. A crash leaves those whose bodies had not reached "
-                            "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, "
-                            "confirmed messages may be among them", queue.row.name, queue.row.vhost, len(missing))
+                log.warning(
+                    "queue '%s' in vhost '%s': %d messages are dropped, for their bodies are not in the message store. A crash leaves those whose bodies had not reached "
+                    "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, "
+                    "confirmed messages may be among them",
+                    queue.row.name,
+                    queue.row.vhost,
+                    len(missing),
+                )
             await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
@@ -149,7 +179,9 @@ class Durability:
     def _opened(self) -> BackingQueue:
         settings = self.queue.settings
         if settings.max_priority is None:
-            backing: BackingQueue = self.levels[0] if 0 in self.levels else self._make_level(0)  # one that is empty is false
+            backing: BackingQueue = (
+                self.levels[0] if 0 in self.levels else self._make_level(0)
+            )  # one that is empty is false
         else:
             by_priority = PriorityQueue(settings.max_priority, self._make_level)
             by_priority.adopt(dict(self.levels))
@@ -164,9 +196,18 @@ class Durability:
         if replayed is not None:
             self._journal.knows(number, replayed.next_number)
         index = QueueIndex(storage.disk, queue_directory(number), number, self._journal, storage.segment_entries)
-        level = self.levels[priority] = VariableQueue(number, index, self._persistent, self._transient, replayed, embed_below=storage.embed_below,
-                                                      segment_entries=storage.segment_entries, clock=self.queue.now, reads_ahead=True,
-                                                      keeps_numbers=self._durable and self.queue.settings.max_priority is None)
+        level = self.levels[priority] = VariableQueue(
+            number,
+            index,
+            self._persistent,
+            self._transient,
+            replayed,
+            embed_below=storage.embed_below,
+            segment_entries=storage.segment_entries,
+            clock=self.queue.now,
+            reads_ahead=True,
+            keeps_numbers=self._durable and self.queue.settings.max_priority is None,
+        )
         return level
 
     def _register(self, store: str) -> None:
@@ -186,7 +227,9 @@ class Durability:
             if level.sub_queues.lost:
                 self._say_lost(level)
             work = level.folding
-            if (work.wants_flush or work.wants_removal or work.take_release() is not None) and not self.folding.is_under_way:
+            if (
+                work.wants_flush or work.wants_removal or work.take_release() is not None
+            ) and not self.folding.is_under_way:
                 self.folding.begin()
             if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
                 self._is_paging = True
@@ -194,8 +237,12 @@ class Durability:
 
     def _say_lost(self, level: VariableQueue) -> None:
         lost, level.sub_queues.lost = level.sub_queues.lost, 0
-        log.error("queue '%s' in vhost '%s': %d messages are lost: what the disk has of them is damaged or gone, as was said when it was found",
-                  self.queue.row.name, self.queue.row.vhost, lost)
+        log.error(
+            "queue '%s' in vhost '%s': %d messages are lost: what the disk has of them is damaged or gone, as was said when it was found",
+            self.queue.row.name,
+            self.queue.row.vhost,
+            lost,
+        )
 
     def grew(self) -> None:
         """Messages came in: from now on the memory monitor hears of this queue, until it is idle again."""
@@ -233,7 +280,7 @@ class Durability:
 
     def _send_to_store(self, name: str, address: Any, sent: Sent | None) -> None:
         if sent is None:
-            return      # what was written has been removed again
+            return  # what was written has been removed again
         queue = self.queue
         if sent.writes:
             queue.send(address, ("write", self.client, sent.writes))
@@ -315,7 +362,7 @@ class Durability:
         if not self._durable:
             return None
         await self.folding.fold_last()
-        terms: dict[str, Any] = queue.backing.terminate()   # there is nothing left to write
+        terms: dict[str, Any] = queue.backing.terminate()  # there is nothing left to write
         self.send()
         queue.send(self.storage.journal, ("detach", self.number))
         await queue.ask(self.storage.persistent, ("detach", self.client))

@@ -1,4 +1,5 @@
 """How a queue ends for good: deleted by a client, or of itself (auto-delete, `x-expires`). A node that stops ends its queues in another way, and keeps them."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -6,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
+from ...routing.phrases import queue_phrase
 from ...runtime.errors import ProcessDown
-from ..resources import queue_phrase
 
 if TYPE_CHECKING:
     from .process import Queue

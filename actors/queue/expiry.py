@@ -1,14 +1,15 @@
 """When messages of a queue expire (AB-94 to AB-97), and when the queue itself does (AB-93)."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...store.message import Message, Origin
+from ...store.messages.message import Origin, QueuedMessage
 
 if TYPE_CHECKING:
     from .process import Queue
 
-EXPIRY_STEP = 400           # messages expired before other work gets its turn (FC-36)
+EXPIRY_STEP = 400  # messages expired before other work gets its turn (FC-36)
 
 
 class MessageExpiry:
@@ -16,11 +17,11 @@ class MessageExpiry:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.is_needed = False              # some message was published with an expiry
+        self.is_needed = False  # some message was published with an expiry
         # A later message may expire before an earlier one, so each must be looked at when it becomes the head.
         self.is_uneven = queue.settings.max_priority is not None
         self._timer: Any = None
-        self._timer_at: int | None = None   # microseconds since the epoch
+        self._timer_at: int | None = None  # microseconds since the epoch
 
     def now(self) -> int:
         """Microseconds since the epoch."""
@@ -45,7 +46,7 @@ class MessageExpiry:
         while (head := queue.backing.head_expiry()) is not None and head <= now:
             count = self._expire_some(now)
             if not count:
-                queue.prepare()         # the head is on disk
+                queue.prepare()  # the head is on disk
                 return False
             total += count
             if total >= EXPIRY_STEP:
@@ -64,7 +65,7 @@ class MessageExpiry:
             count = queue.backing.dropwhile(expired, EXPIRY_STEP).count
             queue.dead_letterer.count("expired", count)
             return count
-        messages: list[Message] = []
+        messages: list[QueuedMessage] = []
         queue.backing.fetchwhile(expired, collect, messages, EXPIRY_STEP)
         queue.dead_letterer.publish("expired", messages)
         queue.backing.ack([message.tag for message in messages])
@@ -75,7 +76,7 @@ class MessageExpiry:
         queue = self.queue
         head = queue.backing.head_expiry()
         if head is None and not queue.backing.is_empty() and not queue.backing.available(1):
-            queue.prepare()         # nobody knows when the head expires before it is read
+            queue.prepare()  # nobody knows when the head expires before it is read
             head = queue.backing.head_expiry()
         if head == self._timer_at:
             return
@@ -91,7 +92,7 @@ class MessageExpiry:
         self._timer = self._timer_at = None
 
 
-class Lease:
+class QueueExpiry:
     """`x-expires`: a queue that nobody uses for so long ends. Consuming, reading, getting and declaring are uses, publishing is not."""
 
     def __init__(self, queue: Queue) -> None:
@@ -124,6 +125,6 @@ class Lease:
         return left <= 0
 
 
-def collect(message: Message, messages: list[Message]) -> list[Message]:
+def collect(message: QueuedMessage, messages: list[QueuedMessage]) -> list[QueuedMessage]:
     messages.append(message)
     return messages

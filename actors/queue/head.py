@@ -1,12 +1,13 @@
 """Which message of a queue is its head, for listings (AB-176)."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from ...amqp.properties import decode_properties
-from ...store.backing_queue import BackingQueue
-from ...store.message import Message
-from ...store.priority_queue import LEVEL_SHIFT
+from ...store.messages.message import QueuedMessage
+from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.priority_queue import LEVEL_SHIFT
 
 
 def head_message_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int | str:
@@ -17,12 +18,12 @@ def head_message_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int
         return ""
     oldest = max(tags, key=lambda tag: (tag >> LEVEL_SHIFT, -tag))
     if ready is not None and ready.tag == oldest or backing.prepare_pending([oldest]) is not None:
-        found = ready   # what is unacknowledged counts only while its body is in memory: a listing must not wait for the disk
+        found = ready  # what is unacknowledged counts only while its body is in memory: a listing must not wait for the disk
     else:
         found = backing.ackfold(_this, None, [oldest])
     timestamp = decode_properties(found.origin.props).timestamp if found is not None else None
     return "" if timestamp is None else timestamp
 
 
-def _this(message: Message, _: Message | None) -> Message | None:
+def _this(message: QueuedMessage, _: QueuedMessage | None) -> QueuedMessage | None:
     return message

@@ -3,6 +3,7 @@
 A publish waits in `late` where deliveries must come first, then in `arrivals` until the wake-up ends; then it is refused, handed straight to consumers, expired
 or given to the backing queue. Confirms and refusals gather per channel and are sent together.
 """
+
 from __future__ import annotations
 
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from ...store.message import Message, Origin, body_sizes
+from ...store.messages.message import Origin, QueuedMessage, body_sizes
 from .arrivals import Arrival, Part, split_parts
 from .awaiting import AwaitingConfirms
 from .consumers import Share
@@ -18,7 +19,7 @@ from .consumers import Share
 if TYPE_CHECKING:
     from .process import Queue
 
-PATIENCE = 0.002            # seconds that publishes wait for a delivery to be written
+PATIENCE = 0.002  # seconds that publishes wait for a delivery to be written
 ALLOWANCE_MOST = 1000
 
 
@@ -30,7 +31,18 @@ class Intake:
     no longer wait for them until one of them reads again.
     """
 
-    __slots__ = ("_transient_of", "allowance", "arrivals", "awaiting", "confirmed", "late", "patience_timer", "queue", "refused", "stalled")
+    __slots__ = (
+        "_transient_of",
+        "allowance",
+        "arrivals",
+        "awaiting",
+        "confirmed",
+        "late",
+        "patience_timer",
+        "queue",
+        "refused",
+        "stalled",
+    )
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -38,7 +50,7 @@ class Intake:
         self.arrivals: list[Arrival] = []
         self.patience_timer: Any = None
         self.stalled = False
-        self.allowance = 0                  # publishes that may be taken while deliveries wait for sockets
+        self.allowance = 0  # publishes that may be taken while deliveries wait for sockets
         self.awaiting = AwaitingConfirms()
         self.confirmed: dict[str, list[tuple[int, int]]] = {}
         self.refused: dict[str, list[tuple[int, int]]] = {}
@@ -103,7 +115,7 @@ class Intake:
     def absorb(self) -> None:
         """Works on what arrived."""
         if not self.queue.is_open:
-            return      # it is being deleted, and what it would write now nobody would remove
+            return  # it is being deleted, and what it would write now nobody would remove
         arrivals, self.arrivals = self.arrivals, []
         if self.queue.durability is not None:
             self.queue.durability.grew()
@@ -136,9 +148,13 @@ class Intake:
         if expiry is not None and expiry <= queue.expiry.now():
             # TTL 0 and nobody ready (AB-96)
             self._confirm(parts)
-            queue.dead_letterer.publish("expired", [Message(0, content, origin, expiry, False) for content in contents])
+            queue.dead_letterer.publish(
+                "expired", [QueuedMessage(0, content, origin, expiry, False) for content in contents]
+            )
             return
-        self._took_over(backing.publish(origin, contents, body_bytes, expiry, origin.persistent, shared=shared), origin, parts)
+        self._took_over(
+            backing.publish(origin, contents, body_bytes, expiry, origin.persistent, shared=shared), origin, parts
+        )
         if limit.drops_head:
             limit.drop_overflow()
         queue.has_work = True
@@ -153,7 +169,7 @@ class Intake:
                 self._accept(origin, [content], size, mine, shared and shared + index)
                 continue
             if limit.dead_letters_refused:
-                self.queue.dead_letterer.publish("maxlen", [Message(0, content, origin, None, False)])
+                self.queue.dead_letterer.publish("maxlen", [QueuedMessage(0, content, origin, None, False)])
             record, number, _ = mine[0]
             if record is not None and number:
                 self.refused.setdefault(record.channel_id, []).append((number, number))
@@ -164,7 +180,16 @@ class Intake:
             self._transient_of = origin, origin._replace(persistent=False)
         return self._transient_of[1]
 
-    def _hand_over(self, shares: list[Share], origin: Origin, contents: Sequence[bytes], body_bytes: int, expiry: int | None, parts: list[Part], shared: int) -> None:
+    def _hand_over(
+        self,
+        shares: list[Share],
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        parts: list[Part],
+        shared: int,
+    ) -> None:
         """Messages that go straight to consumers, all of one acknowledgement mode (AB-123)."""
         queue = self.queue
         put = queue.dispatch.outbox.put
@@ -191,7 +216,7 @@ class Intake:
         at = 0
         for record, first, count in parts:
             if first and record is not None:
-                self.awaiting.add(tags[at:at + count], record.channel_id, first)
+                self.awaiting.add(tags[at : at + count], record.channel_id, first)
             at += count
 
     def _confirm(self, parts: list[Part]) -> None:

@@ -1,9 +1,10 @@
 """Length limits of a queue (AB-99 to AB-102): ready messages and body octets of ready messages."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...store.message import Message
+from ...store.messages.message import QueuedMessage
 
 if TYPE_CHECKING:
     from .process import Queue
@@ -26,8 +27,12 @@ class LengthLimit:
     def exceeded_by(self, count: int, body_bytes: int) -> bool:
         """Whether so many more ready messages, of so many octets together, are too many."""
         backing = self.queue.backing
-        return (self.most is not None and len(backing) + count > self.most
-                or self.most_bytes is not None and backing.ready_bytes + body_bytes > self.most_bytes)
+        return (
+            self.most is not None
+            and len(backing) + count > self.most
+            or self.most_bytes is not None
+            and backing.ready_bytes + body_bytes > self.most_bytes
+        )
 
     def drop_overflow(self) -> None:
         """drop-head: removes from the head until within the limits (AB-100)."""
@@ -36,12 +41,18 @@ class LengthLimit:
             if not backing.available(1):
                 self.queue.prepare()
                 if not backing.available(1):
-                    return                  # and here again, when the head is in memory
+                    return  # and here again, when the head is in memory
             over = 1 if self.most is None else max(1, len(backing) - self.most)
             if dead_letterer.is_enabled:
                 deliveries = backing.fetch(min(over, DROP_BATCH), True)
-                dead_letterer.publish("maxlen", [Message(tag, content, origin, None, redelivered)
-                                                 for origin, redelivered, tags, contents in deliveries for tag, content in zip(tags, contents)])
+                dead_letterer.publish(
+                    "maxlen",
+                    [
+                        QueuedMessage(tag, content, origin, None, redelivered)
+                        for origin, redelivered, tags, contents in deliveries
+                        for tag, content in zip(tags, contents)
+                    ],
+                )
                 for delivery in deliveries:
                     backing.ack(delivery.tags)
             else:

@@ -2,6 +2,7 @@
 
 AMQP promises that order on each channel, whichever of its consumers a message is for; so neighbours for one consumer travel together, and no others.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 from .consumers import ChannelRecord, Consumer
 
-Run = tuple[Any, bool, Any, Any]      # origin, redelivered, ack tags or None, contents
+Run = tuple[Any, bool, Any, Any]  # origin, redelivered, ack tags or None, contents
 
 
 class Outbox:

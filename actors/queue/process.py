@@ -9,6 +9,7 @@ enqueued, the length limits and the expiry of the head are applied, and `after_b
 
 Limits: the queue knows nothing of sockets, delivery tags or channel numbers; those are the channel's. Its name is bound, authorised and listed by Metadata.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,28 +17,28 @@ from itertools import repeat
 from typing import Any
 
 from ...amqp.errors import AmqpError
+from ...routing.arguments import QueueSettings, queue_settings
+from ...routing.decorators import QueueDecorator, notify
+from ...routing.phrases import no_queue, queue_phrase
+from ...routing.range_read_arguments import read_arguments
+from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.process import Process
-from ...store.backing_queue import BackingQueue
-from ...store.message_ids import StoredSpan
-from ..arguments import QueueSettings, queue_settings
-from ..context import NodeContext
-from ..extensions import QueueDecorator, tell
-from ..reading_arguments import read_arguments
-from ..resources import no_queue, queue_phrase
-from ..routing import QueueRow
-from ..storage import BatchLost
+from ...store.messages.message_ids import StoredSpan
+from ...store.queue.backing_queue import BackingQueue
+from ..disk.errors import BatchLost
+from ..node.context import NodeContext
 from .backing import open_in_memory
 from .consumers import ChannelRecord, Consumer, Consumers
-from .dead_letters import DeadLetterer
+from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .durability import Durability, Recovery, VhostStorage
 from .ending import Ending
-from .expiry import Lease, MessageExpiry
+from .expiry import MessageExpiry, QueueExpiry
 from .intake import Intake
 from .limits import LengthLimit
 from .listing import consumer_items, queue_items
-from .reading import Reading
+from .range_readers import RangeReaders
 from .rejection import Rejection
 
 NOT_PENDING = object()
@@ -45,8 +46,29 @@ NOT_PENDING = object()
 
 class Queue(Process):
     __slots__ = (
-        "backing", "channels", "consumers", "context", "credit", "dead_letterer", "decorators", "dispatch", "durability", "ending",
-        "expiry", "had_consumer", "has_work", "intake", "is_held", "is_open", "lease", "limit", "queue_id", "queue_mode", "reading", "rejection", "row",
+        "backing",
+        "channels",
+        "consumers",
+        "context",
+        "credit",
+        "dead_letterer",
+        "decorators",
+        "dispatch",
+        "durability",
+        "ending",
+        "expiry",
+        "had_consumer",
+        "has_work",
+        "intake",
+        "is_held",
+        "is_open",
+        "lease",
+        "limit",
+        "queue_id",
+        "queue_mode",
+        "reading",
+        "rejection",
+        "row",
         "settings",
     )
 
@@ -55,16 +77,23 @@ class Queue(Process):
     def __init__(self) -> None:
         super().__init__()
         self.channels: dict[str, ChannelRecord] = {}
-        self.has_work = False               # a delivery may be possible
+        self.has_work = False  # a delivery may be possible
         self.had_consumer = False
         self.ending = Ending(self)
         self.rejection = Rejection(self)
         self.decorators: tuple[QueueDecorator, ...] = ()
-        self.durability: Durability | None = None       # on a node with a data directory
+        self.durability: Durability | None = None  # on a node with a data directory
         self.is_open = False
-        self.is_held = False                # the node stops: nothing leaves any more
+        self.is_held = False  # the node stops: nothing leaves any more
 
-    def on_start(self, sender: Any, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None) -> Any:
+    def on_start(
+        self,
+        sender: Any,
+        context: NodeContext,
+        row: QueueRow,
+        storage: VhostStorage | None = None,
+        recovery: Recovery | None = None,
+    ) -> Any:
         """Answered True; with a `recovery` by which persistent bodies are wanted, number -> `StoredSpan`s, and then it wants to hear `open` before all else."""
         self.context = context
         self.row = row
@@ -73,7 +102,12 @@ class Queue(Process):
         self.queue_mode: str = self.settings.queue_mode
         self.consumers = Consumers(self.settings.single_active_consumer)
         self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
-        self.credit = CreditFlow(context.settings.credit_flow_default_credit, self._grant, clock=self.now, hold=context.settings.flow_hold_queue / 1000)
+        self.credit = CreditFlow(
+            context.settings.credit_flow_default_credit,
+            self._grant,
+            clock=self.now,
+            hold=context.settings.flow_hold_queue / 1000,
+        )
         if storage is None:
             self._open(open_in_memory(self.settings, self.now))
             return True
@@ -92,10 +126,10 @@ class Queue(Process):
         self.backing = backing
         self.limit = LengthLimit(self)
         self.expiry = MessageExpiry(self)
-        self.lease = Lease(self)
+        self.lease = QueueExpiry(self)
         self.dispatch = Dispatch(self)
         self.intake = Intake(self)
-        self.reading = Reading(self)
+        self.reading = RangeReaders(self)
         self.lease.restart()
         self.is_open = True
         if self.durability is not None and self.durability.may_expire:
@@ -104,7 +138,7 @@ class Queue(Process):
             self.on_recovered(None)
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
-            tell(decorator.started, self.row)
+            notify(decorator.started, self.row)
 
     def on_recovered(self, sender: Any) -> None:
         """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
@@ -115,7 +149,7 @@ class Queue(Process):
 
     def on_exit(self) -> None:
         for decorator in self.decorators:
-            tell(decorator.stopped, self.row)
+            notify(decorator.stopped, self.row)
 
     # -- channels -----------------------------------------------------------------------------------------------------------------------------
 
@@ -171,7 +205,7 @@ class Queue(Process):
         if record.pending:
             self.backing.requeue(list(record.pending))
             if self.limit.drops_head:
-                self.limit.drop_overflow()      # AB-102
+                self.limit.drop_overflow()  # AB-102
         self.has_work = True
         if gone:
             self._tell_consumers()
@@ -259,7 +293,7 @@ class Queue(Process):
     def on_ram_duration_target(self, sender: Any, seconds: float) -> None:
         """The memory monitor wants less in memory, or allows more."""
         self._disk.set_target(seconds)
-        self._disk.grew()       # until more is allowed again, it reports
+        self._disk.grew()  # until more is allowed again, it reports
 
     def on_next_turn(self, sender: Any) -> bool:
         """To itself, for what goes on when others have had their turn."""
@@ -312,8 +346,20 @@ class Queue(Process):
 
     # -- consuming ----------------------------------------------------------------------------------------------------------------------------
 
-    def on_consume(self, sender: Any, channel_id: str, address: Any, tag: str, no_ack: bool, exclusive: bool, prefetch: int, limited: bool,
-                   priority: int, arguments: Any, user: str) -> Any:
+    def on_consume(
+        self,
+        sender: Any,
+        channel_id: str,
+        address: Any,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        limited: bool,
+        priority: int,
+        arguments: Any,
+        user: str,
+    ) -> Any:
         """Registers a consumer; the answer reaches the channel before the first delivery (AB-119)."""
         self._check_alive()
         row = self.row
@@ -321,8 +367,16 @@ class Queue(Process):
         if reading is not None:
             record = self.channel(channel_id, address)
             record.limited = limited
-            return self.reading.begin(Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user), reading)
-        if self.settings.single_active_consumer and exclusive or self.consumers.has_exclusive() or exclusive and len(self.consumers):
+            return self.reading.begin(
+                Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user), reading
+            )
+        if (
+            self.settings.single_active_consumer
+            and exclusive
+            or self.consumers.has_exclusive()
+            or exclusive
+            and len(self.consumers)
+        ):
             raise AmqpError(403, f"{queue_phrase(row.vhost, row.name)} in exclusive use")
         record = self.channel(channel_id, address)
         record.limited = limited
@@ -336,7 +390,7 @@ class Queue(Process):
     def on_cancel(self, sender: Any, channel_id: str, tag: str) -> bool:
         consumer = self.consumers.find(channel_id, tag)
         if consumer is not None:
-            self.dispatch.send()        # cancel-ok follows every delivery already sent
+            self.dispatch.send()  # cancel-ok follows every delivery already sent
             self.consumers.remove(consumer)
             if not consumer.channel.consumers:
                 self.dispatch.return_slots(consumer.channel)
@@ -355,7 +409,7 @@ class Queue(Process):
         if self.decorators:
             consumers = self.on_consumers_info(None)
             for decorator in self.decorators:
-                tell(decorator.consumers_changed, self.row, consumers)
+                notify(decorator.consumers_changed, self.row, consumers)
 
     def _consumer_left(self) -> None:
         if len(self.consumers) or not self.had_consumer:
@@ -382,7 +436,7 @@ class Queue(Process):
         """None: the head has to be read from the disk first, perhaps only once those before it have expired."""
         if self.expiry.is_needed:
             self.expiry.expire()
-        self.dispatch.send()        # the answer follows every delivery made before it
+        self.dispatch.send()  # the answer follows every delivery made before it
         deliveries = self.backing.fetch(1, not no_ack)
         if not deliveries:
             return None if self.durability is not None and len(self.backing) else (None, 0)
@@ -417,7 +471,7 @@ class Queue(Process):
             else:
                 self.rejection.reject(tags)
         if outcome == "requeue" and self.limit.drops_head:
-            self.limit.drop_overflow()      # AB-102
+            self.limit.drop_overflow()  # AB-102
         if self.consumers.resume(record) or outcome == "requeue":
             self.has_work = True
 

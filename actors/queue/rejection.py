@@ -1,10 +1,11 @@
 """What becomes of messages that a consumer rejects: dead letters if there is a way for them, else nothing. Those whose bodies are on the disk are read first."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...store.message import Message
+from ...store.messages.message import QueuedMessage
 from .expiry import collect
 
 if TYPE_CHECKING:
@@ -18,12 +19,16 @@ class Rejection:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self._late = 0              # rejections that are read from the disk first
+        self._late = 0  # rejections that are read from the disk first
         self._holder: Any = None
 
     def reject(self, tags: Sequence[int]) -> None:
         queue = self.queue
-        if queue.dead_letterer.is_enabled and queue.durability is not None and queue.backing.prepare_pending(tags) is not None:
+        if (
+            queue.dead_letterer.is_enabled
+            and queue.durability is not None
+            and queue.backing.prepare_pending(tags) is not None
+        ):
             self._late += 1
             queue.spawn(self._reject_from_disk(tags))
         else:
@@ -39,7 +44,7 @@ class Rejection:
     def _rejected(self, tags: Sequence[int]) -> None:
         queue = self.queue
         if queue.dead_letterer.is_enabled:
-            messages: list[Message] = []
+            messages: list[QueuedMessage] = []
             queue.backing.ackfold(collect, messages, tags)
             queue.dead_letterer.publish("rejected", messages)
         else:

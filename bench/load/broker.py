@@ -1,9 +1,9 @@
 """A broker under measurement: `warren start` on a data directory, what /proc says of a process, and the few AMQP methods a benchmark sends.
 
-    with Warren(directory) as broker:       a process of its own; the `with` block ends it
-        broker.start()                      returns the seconds from exec to the first open connection
-        with Client(broker.address) as client:
-            client.call(QueueDelete(queue="q"))
+with Warren(directory) as broker:       a process of its own; the `with` block ends it
+    broker.start()                      returns the seconds from exec to the first open connection
+    with Client(broker.address) as client:
+        client.call(QueueDelete(queue="q"))
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._socket.close()
 
     def _send(self, channel: int, method: Method) -> None:
@@ -121,8 +123,18 @@ class Warren:
     def start_until(self, ready: Callable[[Client], Found], timeout: float = 120.0) -> tuple[float, Found]:
         """(seconds from exec until `ready` returned something true, that). It is asked on a new connection as soon as one can be opened."""
         # Below `error` the log has a line for every connection that the generator leaves without a word.
-        command = [str(Path(sys.executable).parent / "warren"), "start", "--port", str(self.port), "--data-dir", str(self.data_dir),
-                   "--config", str(self._settings), "--log-level", "error"]
+        command = [
+            str(Path(sys.executable).parent / "warren"),
+            "start",
+            "--port",
+            str(self.port),
+            "--data-dir",
+            str(self.data_dir),
+            "--config",
+            str(self._settings),
+            "--log-level",
+            "error",
+        ]
         began = time.monotonic()
         process = self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True)
         while True:
@@ -162,7 +174,9 @@ class Warren:
     def __enter__(self) -> Warren:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process is not None:
             self.kill()
         self._settings.unlink(missing_ok=True)
@@ -174,7 +188,11 @@ def memory(pid: int) -> dict[str, int]:
     `smaps_rollup` would be exact to the page, but holds up the broker while it walks gigabytes of page tables.
     """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if name in ("VmRSS", "VmHWM", "RssAnon")}
+    return {
+        name: int(rest.split()[0]) * 1024
+        for name, _, rest in (line.partition(":") for line in lines)
+        if name in ("VmRSS", "VmHWM", "RssAnon")
+    }
 
 
 def forget_peak(pid: int) -> None:

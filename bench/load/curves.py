@@ -39,14 +39,31 @@ def write_csv(path: Path, rows: Iterable[Row]) -> None:
         writer = csv.writer(file)
         writer.writerow(names)
         for row in rows:
-            writer.writerow([f"{row.seconds:.2f}" if name == "seconds" else f"{row.rate:.0f}" if name == "rate" else getattr(row, name) for name in names])
+            writer.writerow(
+                [
+                    f"{row.seconds:.2f}"
+                    if name == "seconds"
+                    else f"{row.rate:.0f}"
+                    if name == "rate"
+                    else getattr(row, name)
+                    for name in names
+                ]
+            )
 
 
 def read_csv(path: Path) -> Iterator[Row]:
     with path.open(newline="") as file:
         for line in csv.DictReader(file):
-            yield Row(line["run"], line["phase"], float(line["seconds"]), int(line["messages"]), float(line["rate"]),
-                      int(line["resident"]), int(line["anonymous"]), int(line["disk"]))
+            yield Row(
+                line["run"],
+                line["phase"],
+                float(line["seconds"]),
+                int(line["messages"]),
+                float(line["rate"]),
+                int(line["resident"]),
+                int(line["anonymous"]),
+                int(line["disk"]),
+            )
 
 
 def can_plot() -> bool:
@@ -59,7 +76,15 @@ def plot(path: Path, rows: Iterable[Row], rate_bar: float) -> None:
 
     matplotlib.use("Agg")
     # Without a date and random ids the same figures make the same file.
-    matplotlib.rcParams.update({"svg.hashsalt": "warren", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    matplotlib.rcParams.update(
+        {
+            "svg.hashsalt": "warren",
+            "svg.fonttype": "none",
+            "font.size": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    )
     from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 5.2), sharex="col", sharey="row", layout="constrained")

@@ -59,7 +59,9 @@ class LoadGenerator:
             raise LoadFailed(f"the load generator did not end in {timeout:.0f} s") from None
         self._reader.join()
         if self._process.returncode:
-            raise LoadFailed("".join(self._complaints).strip() or f"the load generator ended with {self._process.returncode}")
+            raise LoadFailed(
+                "".join(self._complaints).strip() or f"the load generator ended with {self._process.returncode}"
+            )
         self._result.seek(0)
         found: dict[str, Any] = json.load(self._result)
         return found
@@ -67,7 +69,9 @@ class LoadGenerator:
     def __enter__(self) -> LoadGenerator:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end()
         self._result.close()
 

@@ -31,10 +31,16 @@ class Client:
         self.unsent, self._rest = b"", b""
         self.heard: list[Any] = []
         self.address = stage.create(Connection)
-        stage.tell(stage.metadata, self.address, "start", stage.context, theirs.detach(), ("127.0.0.1", 1), ("127.0.0.1", 2))
+        stage.tell(
+            stage.metadata, self.address, "start", stage.context, theirs.detach(), ("127.0.0.1", 1), ("127.0.0.1", 2)
+        )
         capabilities = table_from({"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True}})
         self.unsent += PROTOCOL_HEADER
-        self.say(0, methods.ConnectionStartOk(capabilities, "PLAIN", PLAIN, "en_US"), methods.ConnectionTuneOk(0x7FF, 131072, 0))
+        self.say(
+            0,
+            methods.ConnectionStartOk(capabilities, "PLAIN", PLAIN, "en_US"),
+            methods.ConnectionTuneOk(0x7FF, 131072, 0),
+        )
         self.say(0, methods.ConnectionOpen("/"))
         self.go()
         assert self.actor.state == "running"
@@ -64,7 +70,9 @@ class Client:
             except BlockingIOError:
                 return moved
             frames, self._rest = split_frames(self._rest + data)
-            self.heard += [decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2]
+            self.heard += [
+                decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2
+            ]
             return bool(data) or moved
         return moved
 
@@ -159,8 +167,16 @@ class Books:
         stage.base.turn = watched  # type: ignore[method-assign]
 
     def check(self) -> None:
-        actors = [(cell.address, cell.actor) for cell in self.stage.base.cells.values() if isinstance(getattr(cell, "actor", None), Process)]
-        channels = {actor.channel_id: (address, actor) for address, actor in actors if isinstance(actor, Channel) and hasattr(actor, "channel_id")}
+        actors = [
+            (cell.address, cell.actor)
+            for cell in self.stage.base.cells.values()
+            if isinstance(getattr(cell, "actor", None), Process)
+        ]
+        channels = {
+            actor.channel_id: (address, actor)
+            for address, actor in actors
+            if isinstance(actor, Channel) and hasattr(actor, "channel_id")
+        }
         for address, connection in actors:
             if isinstance(connection, Connection) and hasattr(connection, "credit"):
                 for entry in connection.channels.values():
@@ -177,7 +193,14 @@ class Books:
         self.most["channel"] = max(self.most["channel"], unread)
         grants = self.bumps(address, entry.channel_id) + channel.credit.deferred("connection")
         initial, more = self.stage.settings.credit_flow_default_credit
-        assert initial == connection.credit.credit_from(entry.channel_id) + unread + more - channel.credit.credit_to("connection") + grants
+        assert (
+            initial
+            == connection.credit.credit_from(entry.channel_id)
+            + unread
+            + more
+            - channel.credit.credit_to("connection")
+            + grants
+        )
 
     def channel_to_queue(self, address: Any, channel: Any, row: Any) -> None:
         queue = self.stage.actor(row.address)
@@ -186,7 +209,14 @@ class Books:
         self.most["queue"] = max(self.most["queue"], unread)
         grants = self.bumps(address, row.queue_id) + queue.credit.deferred(channel.channel_id)
         initial, more = self.stage.settings.credit_flow_default_credit
-        assert initial == channel.credit.credit_from(row.queue_id) + unread + more - queue.credit.credit_to(channel.channel_id) + grants
+        assert (
+            initial
+            == channel.credit.credit_from(row.queue_id)
+            + unread
+            + more
+            - queue.credit.credit_to(channel.channel_id)
+            + grants
+        )
 
     def bumps(self, address: Any, peer: str) -> int:
         return sum(message[2] for message in self.mailbox(address, "bump") if message[1] == peer)

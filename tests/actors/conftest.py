@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 
-from warren.actors.alarms import Alarms
-from warren.actors.context import NodeContext
 from warren.actors.metadata import Metadata
-from warren.actors.routing import RoutingTable
-from warren.actors.vhost import VhostSupervisor
+from warren.actors.node.context import NodeContext
+from warren.actors.node.vhost_supervisor import VhostSupervisor
+from warren.actors.resources.alarms import Alarms
 from warren.amqp.errors import AmqpError
-from warren.runtime.loop_base import LoopBase
-from warren.runtime.outside import OutsideClient
+from warren.routing.table import RoutingTable
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.loop.outside import OutsideClient
 from warren.runtime.process import Process
 from warren.settings import Settings
 
@@ -155,7 +155,7 @@ class Caller(Process):
 
 @pytest.fixture
 def stub_queues(monkeypatch):
-    monkeypatch.setattr("warren.actors.queue_supervisor.Queue", StubQueue)
+    monkeypatch.setattr("warren.actors.node.queue_supervisor.Queue", StubQueue)
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from warren.actors.routing import QueueRow
-from warren.actors.vhost import VhostSupervisor
+from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content
-from warren.store.data_dir import DataDir, queue_number
-from warren.store.faulty_disk import FaultyDisk
-from warren.store.message import Origin
+from warren.routing.rows import QueueRow
+from warren.store.data_dir.data_dir import DataDir, queue_number
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.messages.message import Origin
 
 from .stage import PERSISTENT, PROPS, WAIT, Queue_, Stage, Stub, bodies_of
 
@@ -174,7 +174,11 @@ class DurableStage(DiskStage):
 
     def declare(self, name: str = "q", durable: bool = True, **arguments: Any) -> Queue_:
         table = table_from({key.replace("_", "-"): value for key, value in arguments.items()})
-        row = self.ask(self.supervisor, "start_queue", QueueRow("/", name, None, f"{len(self.routing.queues('/')) + 1:014x}{0:018x}", durable, arguments=table)).answer()
+        row = self.ask(
+            self.supervisor,
+            "start_queue",
+            QueueRow("/", name, None, f"{len(self.routing.queues('/')) + 1:014x}{0:018x}", durable, arguments=table),
+        ).answer()
         self.routing.put_queue(row)
         self.rows = (*self.rows, row)
         return Queue_(self, row)
@@ -201,7 +205,12 @@ class DurableStage(DiskStage):
 
     def files_of(self, queue: Queue_) -> list[str]:
         number = queue_number(queue.id)
-        return [f"{name}/{file}" for name in self.disk.list("queues") if int(name.partition(".")[0], 16) >> 8 == number for file in self.disk.list(f"queues/{name}")]
+        return [
+            f"{name}/{file}"
+            for name in self.disk.list("queues")
+            if int(name.partition(".")[0], 16) >> 8 == number
+            for file in self.disk.list(f"queues/{name}")
+        ]
 
     @property
     def path(self) -> str:
@@ -218,15 +227,36 @@ class Publisher:
         self.published = 0
         self._confirmed: set[int] = set()
 
-    def publish(self, queue: Queue_, count: int, size: int = 10, persistent: bool = True, priority: int = 0, expiration: int | None = None) -> list[bytes]:
+    def publish(
+        self,
+        queue: Queue_,
+        count: int,
+        size: int = 10,
+        persistent: bool = True,
+        priority: int = 0,
+        expiration: int | None = None,
+    ) -> list[bytes]:
         bodies = [b"%d:" % number + b"x" * size for number in range(self.published, self.published + count)]
         self.send(queue, bodies, persistent, priority, expiration)
         return bodies
 
-    def send(self, queue: Queue_, bodies: list[bytes], persistent: bool = True, priority: int = 0, expiration: int | None = None) -> None:
+    def send(
+        self,
+        queue: Queue_,
+        bodies: list[bytes],
+        persistent: bool = True,
+        priority: int = 0,
+        expiration: int | None = None,
+    ) -> None:
         props = PERSISTENT if persistent else PROPS
         origin = Origin("", (queue.row.name,), props, persistent, priority, expiration)
-        entry = origin, [build_content(1, props, body, 131072) for body in bodies], sum(map(len, bodies)), self.published + 1, 0
+        entry = (
+            origin,
+            [build_content(1, props, body, 131072) for body in bodies],
+            sum(map(len, bodies)),
+            self.published + 1,
+            0,
+        )
         self.published += len(bodies)
         self.stage.tell(self.address, queue.address, "publish", self.address.actorAddressString, [entry])
 

@@ -8,12 +8,12 @@ from typing import Any
 from thespian.actors import ActorSystem
 
 from warren.actors.metadata import Metadata
-from warren.actors.node import NodeSupervisor
-from warren.runtime.loop_base import LoopBase
-from warren.runtime.outside import OutsideClient
+from warren.actors.node.process import NodeSupervisor
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.loop.outside import OutsideClient
 from warren.settings import Settings
-from warren.store.data_dir import claim
-from warren.store.metadata_store import MetadataStore, MetadataWriteError
+from warren.store.data_dir.data_dir import claim
+from warren.store.data_dir.metadata_store import MetadataStore, MetadataWriteError
 
 from .meta import Meta
 
@@ -30,11 +30,17 @@ class DurableNode:
         self.client = OutsideClient(system)
         self.address = system.createActor(NodeSupervisor)
         try:
-            self.client.ask(self.address, ("start", Settings(port=0, data_dir=str(data_dir), stop_timeout=2000, node_name="warren@test")), WAIT)
+            self.client.ask(
+                self.address,
+                ("start", Settings(port=0, data_dir=str(data_dir), stop_timeout=2000, node_name="warren@test")),
+                WAIT,
+            )
         except BaseException:
             self.drop()
             raise
-        self.metadata = next(cell.actor for cell in self.base.cells.values() if type(getattr(cell, "actor", None)) is Metadata)
+        self.metadata = next(
+            cell.actor for cell in self.base.cells.values() if type(getattr(cell, "actor", None)) is Metadata
+        )
         self.meta = Meta(self.client, self.metadata.myAddress)
         self.routing = self.metadata.routing
 
@@ -63,7 +69,9 @@ class DurableNode:
         names = self.routing.vhosts()
         exchanges = [row for name in names for row in self.routing.exchanges(name) if row.durable]
         queues = [row for name in names for row in self.routing.queues(name) if row.durable]
-        ends = {(row.vhost, "exchange", row.name) for row in exchanges} | {(row.vhost, "queue", row.name) for row in queues}
+        ends = {(row.vhost, "exchange", row.name) for row in exchanges} | {
+            (row.vhost, "queue", row.name) for row in queues
+        }
         bindings = [
             (name, item)
             for name in names
@@ -71,7 +79,15 @@ class DurableNode:
             if item.source and {(name, "exchange", item.source), (name, *item.target)} <= ends
         ]
         plain = [(row.vhost, row.name, row.queue_id, row.auto_delete, row.arguments, row.type) for row in queues]
-        return {kind: sorted(rows, key=repr) for kind, rows in (("vhosts", list(names)), ("exchanges", exchanges), ("queues", plain), ("bindings", bindings))}
+        return {
+            kind: sorted(rows, key=repr)
+            for kind, rows in (
+                ("vhosts", list(names)),
+                ("exchanges", exchanges),
+                ("queues", plain),
+                ("bindings", bindings),
+            )
+        }
 
 
 class Background:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from warren.actors.channel import Channel
-from warren.actors.context import NodeContext
+from warren.actors.node.context import NodeContext
 from warren.actors.queue import Queue
-from warren.actors.routing import QueueRow, RoutingTable
 from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from
@@ -20,10 +19,12 @@ from warren.amqp.frames import build_content, content_body, content_properties, 
 from warren.amqp.method import Method
 from warren.amqp.methods import BasicPublish, ChannelOpen
 from warren.amqp.reader import ACKS, METHOD, RUN
-from warren.runtime.loop_base import LoopBase
+from warren.routing.rows import QueueRow
+from warren.routing.table import RoutingTable
+from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.settings import Settings
-from warren.store.message import Origin
+from warren.store.messages.message import Origin
 
 WAIT = 5.0
 PROPS = b"\x00\x00"
@@ -135,7 +136,15 @@ class Queue_:
         entry = origin, contents, sum(map(len, bodies)), first_confirm, 0
         self.stage.tell(channel, self.address, "publish", channel.actorAddressString, [entry])
 
-    def consume(self, channel: Any, tag: str = "c", no_ack: bool = False, prefetch: int = 0, limited: bool = False, priority: int = 0) -> None:
+    def consume(
+        self,
+        channel: Any,
+        tag: str = "c",
+        no_ack: bool = False,
+        prefetch: int = 0,
+        limited: bool = False,
+        priority: int = 0,
+    ) -> None:
         fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, limited, priority, (), "guest"
         self.stage.tell(channel, self.address, "consume", *fields)
 
@@ -176,14 +185,23 @@ class Channel_:
     def frames(self) -> list[Any]:
         """What it has told the client since the last time: methods, and bodies in the place of contents."""
         connection = self.stage.actor(self.connection)
-        said_last = [data for _, _, data, _ in connection.take("channel_closed")]      # with the news of its end
+        said_last = [data for _, _, data, _ in connection.take("channel_closed")]  # with the news of its end
         return said(b"".join([data for data, _ in connection.take("output")] + said_last))
 
 
-def run(number: int, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any) -> tuple[Any, ...]:
+def run(
+    number: int, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any
+) -> tuple[Any, ...]:
     """The reader's event for so many publishes of one kind."""
     payload = BasicPublish(routing_key=routing_key, **fields).encode()
-    return RUN, number, payload, props, [build_content(number, props, body, 131072) for body in bodies], sum(map(len, bodies))
+    return (
+        RUN,
+        number,
+        payload,
+        props,
+        [build_content(number, props, body, 131072) for body in bodies],
+        sum(map(len, bodies)),
+    )
 
 
 def bodies_of(contents: list[bytes]) -> list[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from warren.actors.queue import Queue
-from warren.actors.routing import RoutingTable
+from warren.routing.table import RoutingTable
 
 
 class Inside:
@@ -30,7 +30,13 @@ class Inside:
         return next(actor for actor in actors if actor.row.name == name)
 
     def routing(self) -> RoutingTable:
-        node = self.call(lambda: next(cell.actor for cell in self._base.cells.values() if type(getattr(cell, "actor", None)).__name__ == "NodeSupervisor"))
+        node = self.call(
+            lambda: next(
+                cell.actor
+                for cell in self._base.cells.values()
+                if type(getattr(cell, "actor", None)).__name__ == "NodeSupervisor"
+            )
+        )
         return node.routing
 
     def crash(self, name: str) -> None:
@@ -68,7 +74,10 @@ class Inside:
     def paused(self, name: str) -> Iterator[None]:
         """The queue's process handles no publishes inside; afterwards those that came."""
         held: list[tuple[Any, ...]] = []
-        self._handle_instead(name, {"publish": lambda queue, sender, *fields: held.append((sender, queue.myAddress, ("publish", *fields)))})
+        self._handle_instead(
+            name,
+            {"publish": lambda queue, sender, *fields: held.append((sender, queue.myAddress, ("publish", *fields)))},
+        )
         yield
         self._handle_instead(name, {})
         self.call(lambda: [self._base.enqueue(*message) for message in held])

@@ -20,7 +20,9 @@ class Consumer:
 
     def may_take(self) -> bool:
         limit = self.channel.limit
-        return (limit is None or self.channel.volume() < limit) and (self.no_ack or not self.prefetch or self.unacked < self.prefetch)
+        return (limit is None or self.channel.volume() < limit) and (
+            self.no_ack or not self.prefetch or self.unacked < self.prefetch
+        )
 
 
 @dataclass
@@ -118,7 +120,9 @@ class Model:
 
     # -- what comes
 
-    def delivered(self, worker: Worker, tag: int, consumer_tag: str, redelivered: bool, queue: str, number: int) -> None:
+    def delivered(
+        self, worker: Worker, tag: int, consumer_tag: str, redelivered: bool, queue: str, number: int
+    ) -> None:
         consumer = worker.consumers.get(consumer_tag) or worker.cancelling[consumer_tag]
         assert consumer.queue == queue
         self._take(worker, tag, redelivered, queue, number)
@@ -141,7 +145,9 @@ class Model:
         worker.next_tag += 1
         assert number in self.ready[queue], f"message {number} of {queue} was not there to be delivered"
         self.ready[queue].remove(number)
-        assert redelivered == (number in self.seen[queue]) or number in self.uncertain[queue], f"message {number}: redelivered is {redelivered}"
+        assert redelivered == (number in self.seen[queue]) or number in self.uncertain[queue], (
+            f"message {number}: redelivered is {redelivered}"
+        )
         self.seen[queue].add(number)
         self.uncertain[queue].discard(number)
         self.taken[queue].append(number)
@@ -153,8 +159,14 @@ class Model:
             assert not worker.gets, "a get was not answered"
             worker.cancelling.clear()
             for consumer in worker.consumers.values():
-                assert not consumer.prefetch or consumer.no_ack or consumer.unacked <= consumer.prefetch, f"{consumer.tag} has more than its prefetch"
-                assert not (self.ready[consumer.queue] and consumer.may_take()), f"{consumer.tag} could take what waits in {consumer.queue}"
+                assert not consumer.prefetch or consumer.no_ack or consumer.unacked <= consumer.prefetch, (
+                    f"{consumer.tag} has more than its prefetch"
+                )
+                assert not (self.ready[consumer.queue] and consumer.may_take()), (
+                    f"{consumer.tag} could take what waits in {consumer.queue}"
+                )
         if not self.returned:
             for queue, taken in self.taken.items():
-                assert sorted(taken) == sorted(self.before[queue])[: len(taken)], f"not the oldest messages of {queue} were taken"
+                assert sorted(taken) == sorted(self.before[queue])[: len(taken)], (
+                    f"not the oldest messages of {queue} were taken"
+                )

@@ -223,7 +223,9 @@ class Channel:
         """What has come and nobody asked for."""
         return list(self.client.events[self.number])
 
-    def refuses(self, code: int, text: str, method: Any = None, body: bytes | None = None, properties: bytes = b"\0\0") -> None:
+    def refuses(
+        self, code: int, text: str, method: Any = None, body: bytes | None = None, properties: bytes = b"\0\0"
+    ) -> None:
         """Send `method`; the broker must answer with this code and text, naming that method, and end what the code says it ends."""
         if method is not None:
             self.send(method, body, properties)
@@ -242,7 +244,9 @@ class Channel:
 
     # -- exchanges and queues
 
-    def exchange(self, name: str, type: str = "direct", arguments: Mapping[str, Any] | None = None, **flags: bool) -> str:
+    def exchange(
+        self, name: str, type: str = "direct", arguments: Mapping[str, Any] | None = None, **flags: bool
+    ) -> str:
         self.call(m.ExchangeDeclare(exchange=name, type=type, arguments=table(arguments), **flags))
         return name
 
@@ -263,11 +267,17 @@ class Channel:
             assert monotonic() < deadline, f"{found} ready messages instead of {count}"
             sleep(0.005)
 
-    def bind(self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None) -> None:
+    def bind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
         self.call(m.QueueBind(queue=queue, exchange=exchange, routing_key=routing_key, arguments=table(arguments)))
 
-    def bind_exchange(self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None) -> None:
-        self.call(m.ExchangeBind(destination=destination, source=source, routing_key=routing_key, arguments=table(arguments)))
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        self.call(
+            m.ExchangeBind(destination=destination, source=source, routing_key=routing_key, arguments=table(arguments))
+        )
 
     def purge(self, queue: str) -> int:
         return self.call(m.QueuePurge(queue=queue)).message_count
@@ -277,11 +287,23 @@ class Channel:
 
     # -- messages
 
-    def publish(self, body: bytes | str, routing_key: str = "", exchange: str = "", *, mandatory: bool = False,
-                headers: Mapping[str, Any] | None = None, **properties: Any) -> None:
+    def publish(
+        self,
+        body: bytes | str,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        mandatory: bool = False,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> None:
         octets = body.encode() if isinstance(body, str) else body
         known = Properties(headers=None if headers is None else table(headers), **properties)
-        self.send(m.BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory), octets, encode_properties(known))
+        self.send(
+            m.BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory),
+            octets,
+            encode_properties(known),
+        )
 
     def fill(self, queue: str, *bodies: str) -> None:
         """Publish to an empty queue that nobody consumes from, and wait until all is there."""
@@ -302,7 +324,9 @@ class Channel:
         return bodies
 
     def consume(self, queue: str, tag: str = "", arguments: Mapping[str, Any] | None = None, **flags: bool) -> str:
-        return self.call(m.BasicConsume(queue=queue, consumer_tag=tag, arguments=table(arguments), **flags)).consumer_tag
+        return self.call(
+            m.BasicConsume(queue=queue, consumer_tag=tag, arguments=table(arguments), **flags)
+        ).consumer_tag
 
     def cancel(self, tag: str) -> None:
         self.call(m.BasicCancel(tag))
@@ -354,7 +378,9 @@ class Channel:
         nacked: list[int] = []
         while waiting:
             method = self.wait(m.BasicAck, m.BasicNack).method
-            numbers = sorted(n for n in waiting if n <= method.delivery_tag) if method.multiple else [method.delivery_tag]
+            numbers = (
+                sorted(n for n in waiting if n <= method.delivery_tag) if method.multiple else [method.delivery_tag]
+            )
             assert waiting.issuperset(numbers), f"{method} settles what was settled before"
             waiting.difference_update(numbers)
             (acked if isinstance(method, m.BasicAck) else nacked).extend(numbers)

@@ -31,5 +31,7 @@ def test_a_command_and_its_options_are_documented(name, command):
 def test_a_command_has_help(name, command):
     assert command.help, name
     for parameter in command.params:
-        is_explained = parameter.human_readable_name in command.help if isinstance(parameter, click.Argument) else parameter.help
+        is_explained = (
+            parameter.human_readable_name in command.help if isinstance(parameter, click.Argument) else parameter.help
+        )
         assert is_explained, f"{name} {parameter.name}"

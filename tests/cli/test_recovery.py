@@ -63,7 +63,12 @@ def test_a_terminal_shows_a_bar_for_each_phase(data_dir):
     for phase in ("queue indexes", "message store"):
         bar = next(line for line in lines if phase in line)
         assert re.search(rf"\r\x1b\[Kvhost '/': {phase}  \[#+\]  100%\s*$", bar), bar
-    assert seen.index("queue indexes") < seen.index("message store") < seen.index(f"recovered {MESSAGES} messages") < seen.index("listening")
+    assert (
+        seen.index("queue indexes")
+        < seen.index("message store")
+        < seen.index(f"recovered {MESSAGES} messages")
+        < seen.index("listening")
+    )
     assert "?25l" not in seen  # the cursor is never hidden
 
 
@@ -80,7 +85,9 @@ def test_what_takes_no_second_is_not_shown(data_dir):
 
 def test_a_line_of_the_log_takes_the_place_of_the_bar(data_dir):
     logs = "import logging\nfrom warren.cli.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
-    logs += "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
+    logs += (
+        "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
+    )
     terminal, screen = pty.openpty()
     try:
         with start(data_dir, AT_ONCE + logs, stdout=screen, stderr=screen) as process:
@@ -97,13 +104,17 @@ def test_a_log_has_a_line_and_no_bar(data_dir):
             pass
         process.terminate()
         _, said = process.communicate(timeout=10)
-    assert re.search(rf"vhost '/': recovered {MESSAGES} messages in 1 queues in \d+\.\d s, after an unclean stop\n", said)
+    assert re.search(
+        rf"vhost '/': recovered {MESSAGES} messages in 1 queues in \d+\.\d s, after an unclean stop\n", said
+    )
     assert "queue indexes" not in said
     with start(data_dir, SAID, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while "stop " not in process.stdout.readline():
             pass
         process.terminate()
-        assert f"recovered {MESSAGES} messages in 1 queues in 0.0 s, after a clean stop" in re.sub(r"0\.\d s", "0.0 s", process.communicate(timeout=10)[1])
+        assert f"recovered {MESSAGES} messages in 1 queues in 0.0 s, after a clean stop" in re.sub(
+            r"0\.\d s", "0.0 s", process.communicate(timeout=10)[1]
+        )
 
 
 def slow_scan(seconds):

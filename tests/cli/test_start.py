@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from warren import Broker
-from warren.store.data_dir import DataDir
+from warren.store.data_dir.data_dir import DataDir
 
 WARREN = Path(sys.executable).with_name("warren")
 
@@ -59,7 +59,9 @@ def test_warren_alone_is_an_error_to_a_script():
 
 def test_python_m_warren_is_the_same_command():
     """For an environment whose scripts are not on the path."""
-    module = subprocess.run([sys.executable, "-m", "warren", "start", "--help"], capture_output=True, text=True, timeout=30, cwd="/")
+    module = subprocess.run(
+        [sys.executable, "-m", "warren", "start", "--help"], capture_output=True, text=True, timeout=30, cwd="/"
+    )
     assert (module.returncode, module.stdout) == (0, warren("start", "--help").stdout)
 
 
@@ -94,7 +96,9 @@ def test_a_certificate_that_cannot_be_read_ends_the_start_with_one_line(tmp_path
     config.write_text("port = 0\ntls_port = 0\ntls_cert_file = '/nowhere/cert.pem'\n")
     result = warren("start", "--config", str(config))
     assert result.returncode == 70
-    assert "setting 'tls_cert_file' is '/nowhere/cert.pem': it cannot be read: No such file or directory" in result.stderr
+    assert (
+        "setting 'tls_cert_file' is '/nowhere/cert.pem': it cannot be read: No such file or directory" in result.stderr
+    )
     assert "Traceback" not in result.stderr
 
 
@@ -217,7 +221,10 @@ def kept(process):
 
 def test_without_a_word_of_it_what_is_durable_is_kept_in_the_home_directory(home):
     with started() as (process, _port):
-        assert kept(process) == f"what is durable is kept in {home}/.local/share/warren/warren@localhost; --in-memory keeps nothing"
+        assert (
+            kept(process)
+            == f"what is durable is kept in {home}/.local/share/warren/warren@localhost; --in-memory keeps nothing"
+        )
     assert (home / ".local/share/warren/warren@localhost/metadata").is_dir()
 
 
@@ -267,13 +274,21 @@ def test_a_second_broker_of_the_same_name_is_told_of_the_first(home):
     with started() as (process, _port):
         result = warren("start", "--port", "0")
         assert result.returncode == 78
-        assert f"data directory '{home}/.local/share/warren/warren@localhost' is in use by warren@localhost (process {process.pid} on " in result.stderr
-        assert result.stderr.endswith("Stop that broker, or choose another data_dir for this one. On the command line: --data-dir DIR, or --in-memory to keep nothing\n")
+        assert (
+            f"data directory '{home}/.local/share/warren/warren@localhost' is in use by warren@localhost (process {process.pid} on "
+            in result.stderr
+        )
+        assert result.stderr.endswith(
+            "Stop that broker, or choose another data_dir for this one. On the command line: --data-dir DIR, or --in-memory to keep nothing\n"
+        )
         with started("--in-memory"):
             pass
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.touch(), lambda path: path.mkdir() or (path / "letter.txt").touch(), lambda path: newer(path)])
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda path: path.touch(), lambda path: path.mkdir() or (path / "letter.txt").touch(), lambda path: newer(path)],
+)
 def test_a_data_directory_that_cannot_be_used_is_named(tmp_path, spoil):
     spoil(tmp_path / "given")
     result = warren("start", "--data-dir", str(tmp_path / "given"))
@@ -293,7 +308,10 @@ def test_a_user_without_a_home_says_where(monkeypatch):
     script = "import os; os.getuid = lambda: 4_000_000_000; from warren.cli.main import main; import sys; sys.argv[1:] = ['start', '--port', '0']; main()"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, cwd="/")
     assert (result.returncode, result.stdout) == (78, "")
-    assert result.stderr == "Error: this user has no home directory to keep data in. Say where: --data-dir DIR, or --in-memory to keep nothing\n"
+    assert (
+        result.stderr
+        == "Error: this user has no home directory to keep data in. Say where: --data-dir DIR, or --in-memory to keep nothing\n"
+    )
 
 
 def test_a_wrong_setting_names_file_line_and_the_nearest_key(tmp_path):

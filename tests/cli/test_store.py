@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from warren.cli import store as command
 from warren.cli.failure import EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL
-from warren.store.data_dir import claim
-from warren.store.message import Origin
-from warren.store.metadata_store import Change, MetadataStore
-from warren.store.records import Kind, Type, encode_run, frame, record
-from warren.store.run import Run
-from warren.store.segment_file import Entries, encode
+from warren.store.data_dir.data_dir import claim
+from warren.store.data_dir.metadata_store import Change, MetadataStore
+from warren.store.index.segment_file import Entries, encode
+from warren.store.messages.message import Origin
+from warren.store.messages.records import Kind, Type, encode_run, frame, record
+from warren.store.messages.run import Run
 
 WARREN = Path(sys.executable).with_name("warren")
 SEGMENT = "queues/100/0.idx"
@@ -35,7 +35,10 @@ def data_dir(tmp_path):
     claimed.release()
     for name in ("journal", "queues/100"):
         (vhost / name).mkdir(parents=True)
-    messages = [Run(first, [bytes(18) + b"\5hello"] * count, Origin("", ("q",), b"", True), None, False, 5 * count) for first, count in ((0, 2), (2, 1))]
+    messages = [
+        Run(first, [bytes(18) + b"\5hello"] * count, Origin("", ("q",), b"", True), None, False, 5 * count)
+        for first, count in ((0, 2), (2, 1))
+    ]
     (vhost / "config").write_bytes(b"\x40\0")
     (vhost / SEGMENT).write_bytes(b"".join(encode([Entries(messages[0], False)], [], 0)[0]))
     payload = b"".join(record(Type.PUBLISH, 0x100, encode_run(messages[1], False)))
@@ -69,7 +72,12 @@ def test_json_for_scripts(data_dir):
     report = json.loads(result.stdout)
     assert (result.returncode, report["result"], report["findings"]) == (0, "fine", [])
     (queue,) = report["vhosts"][0]["queues"]
-    assert (queue["name"], queue["messages"], queue["segment_messages"], queue["journal_bytes"]) == ("orders\udcff", 3, 2, 5)
+    assert (queue["name"], queue["messages"], queue["segment_messages"], queue["journal_bytes"]) == (
+        "orders\udcff",
+        3,
+        2,
+        5,
+    )
 
 
 def test_damage_is_said_and_ends_with_65(data_dir):
@@ -78,7 +86,10 @@ def test_damage_is_said_and_ends_with_65(data_dir):
     segment.write_bytes(data[:20] + b"?" + data[21:] + data)
     result = run(str(data_dir))
     assert (result.returncode, result.stderr) == (EX_DATAERR, "")
-    assert f"error: vhosts/{vhost_of(data_dir).name}/{SEGMENT}, byte 0: {len(data)} damaged bytes; behind it 1 whole frames with 2 messages" in result.stdout
+    assert (
+        f"error: vhosts/{vhost_of(data_dir).name}/{SEGMENT}, byte 0: {len(data)} damaged bytes; behind it 1 whole frames with 2 messages"
+        in result.stdout
+    )
     assert "\n  next start: all that is whole is kept, and the file written anew" in result.stdout
     assert result.stdout.endswith("\nNot fine: 1 error.\n")
     result = run(str(data_dir), "--formatter", "json")

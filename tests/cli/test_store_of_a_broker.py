@@ -25,7 +25,12 @@ def fill(port):
     for queue, arguments in QUEUES.items():
         channel.queue_declare(queue, durable=True, arguments=arguments)
         for number in range(12):
-            channel.basic_publish("", queue, bytes([65 + number]) * SIZES[number % 2], pika.BasicProperties(delivery_mode=2, priority=number % 4))
+            channel.basic_publish(
+                "",
+                queue,
+                bytes([65 + number]) * SIZES[number % 2],
+                pika.BasicProperties(delivery_mode=2, priority=number % 4),
+            )
         for _ in range(2):
             method, _, _ = channel.basic_get(queue)
             channel.basic_ack(method.delivery_tag)
@@ -35,15 +40,28 @@ def fill(port):
 def found(port):
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
     channel = connection.channel()
-    bodies = {queue: [body for _, _, body in iter(lambda queue=queue: channel.basic_get(queue), (None, None, None))] for queue in QUEUES}
+    bodies = {
+        queue: [body for _, _, body in iter(lambda queue=queue: channel.basic_get(queue), (None, None, None))]
+        for queue in QUEUES
+    }
     connection.close()
     return bodies
 
 
 def verified(path):
-    result = subprocess.run([WARREN, "store", "verify", str(path), "--formatter", "json"], capture_output=True, text=True, timeout=30, cwd="/")
+    result = subprocess.run(
+        [WARREN, "store", "verify", str(path), "--formatter", "json"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd="/",
+    )
     report = json.loads(result.stdout)
-    return result.returncode, report, {queue["name"]: queue["messages"] - queue["missing_bodies"] for queue in report["vhosts"][0]["queues"]}
+    return (
+        result.returncode,
+        report,
+        {queue["name"]: queue["messages"] - queue["missing_bodies"] for queue in report["vhosts"][0]["queues"]},
+    )
 
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])

@@ -18,7 +18,9 @@ async def connection(broker_url):
 async def test_publish_and_get(connection, name):
     channel = await connection.channel()
     queue = await channel.declare_queue(name, exclusive=True)
-    message = aio_pika.Message(b"hello", headers={"n": 1}, correlation_id="c", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+    message = aio_pika.Message(
+        b"hello", headers={"n": 1}, correlation_id="c", delivery_mode=aio_pika.DeliveryMode.PERSISTENT
+    )
     await channel.default_exchange.publish(message, name)
     received = await queue.get(timeout=5)
     assert (received.body, received.headers, received.correlation_id) == (b"hello", {"n": 1}, "c")
@@ -28,7 +30,9 @@ async def test_publish_and_get(connection, name):
 async def test_many_publishes_at_once_are_all_confirmed(connection, name):
     channel = await connection.channel()
     queue = await channel.declare_queue(name, exclusive=True)
-    await asyncio.gather(*(channel.default_exchange.publish(aio_pika.Message(str(n).encode()), name) for n in range(200)))
+    await asyncio.gather(
+        *(channel.default_exchange.publish(aio_pika.Message(str(n).encode()), name) for n in range(200))
+    )
     assert (await queue.purge()).message_count == 200
 
 
@@ -141,7 +145,9 @@ class Relay:
     async def serve(self, reader, writer):
         upstream_reader, upstream_writer = await asyncio.open_connection(*self.target)
         self.writers += [writer, upstream_writer]
-        await asyncio.gather(self.pump(reader, upstream_writer), self.pump(upstream_reader, writer), return_exceptions=True)
+        await asyncio.gather(
+            self.pump(reader, upstream_writer), self.pump(upstream_reader, writer), return_exceptions=True
+        )
 
     async def pump(self, reader, writer):
         while data := await reader.read(65_536):
@@ -153,7 +159,9 @@ class Relay:
 async def test_a_robust_connection_comes_back(broker_address, name):
     """The client loses its socket, reconnects, declares and consumes again, all by itself."""
     async with Relay(*broker_address) as relay:
-        connection = await aio_pika.connect_robust(f"amqp://guest:guest@127.0.0.1:{relay.port}/%2F", reconnect_interval=0.05)
+        connection = await aio_pika.connect_robust(
+            f"amqp://guest:guest@127.0.0.1:{relay.port}/%2F", reconnect_interval=0.05
+        )
         async with connection:
             channel = await connection.channel()
             queue = await channel.declare_queue(name, auto_delete=False)

@@ -5,13 +5,17 @@ import subprocess
 
 import pytest
 
-pytestmark = pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools is not installed (Debian: amqp-tools)")
+pytestmark = pytest.mark.skipif(
+    shutil.which("amqp-publish") is None, reason="amqp-tools is not installed (Debian: amqp-tools)"
+)
 
 
 @pytest.fixture
 def tool(broker_url):
     def run(command, *arguments, stdin=b"", check=True):
-        result = subprocess.run([f"amqp-{command}", f"--url={broker_url}", *arguments], input=stdin, capture_output=True, timeout=20)
+        result = subprocess.run(
+            [f"amqp-{command}", f"--url={broker_url}", *arguments], input=stdin, capture_output=True, timeout=20
+        )
         if check:
             assert result.returncode == 0, result.stderr
         return result

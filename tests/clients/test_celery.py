@@ -30,7 +30,9 @@ def worker(broker_url, backend, queue, log):
     command += ["--loglevel=INFO", f"--hostname={queue}@test"]
     # In the app's folder: the repository's own root holds an `amqp` that is not the client library of that name.
     with open(log, "wb") as output:
-        process = subprocess.Popen(command, cwd=APP, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=APP, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         tasks = load_tasks(environment)
         with tasks.app.connection_or_acquire():
@@ -69,7 +71,9 @@ def wait_until_ready(process, log):
 
 @pytest.fixture(scope="module")
 def rpc(broker_url, tmp_path_factory):
-    with worker(broker_url, "rpc://", f"celery-rpc-{os.getpid()}", tmp_path_factory.mktemp("celery") / "rpc.log") as tasks:
+    with worker(
+        broker_url, "rpc://", f"celery-rpc-{os.getpid()}", tmp_path_factory.mktemp("celery") / "rpc.log"
+    ) as tasks:
         yield tasks
 
 
@@ -129,5 +133,7 @@ def test_a_chord(files):
 
 
 def test_a_chord_in_a_chain(files):
-    work = celery.chain(files.add.s(1, 1), celery.group(files.add.s(n) for n in range(4)), files.total.s(), files.add.s(100))
+    work = celery.chain(
+        files.add.s(1, 1), celery.group(files.add.s(n) for n in range(4)), files.total.s(), files.add.s(100)
+    )
     assert work().get(timeout=30) == 2 * 4 + 6 + 100

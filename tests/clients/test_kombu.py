@@ -41,7 +41,9 @@ def test_compressed_payloads_through_a_topic_exchange(connection, name):
 
     with connection.Consumer(queue, callbacks=[on_message]):
         with producers[connection].acquire(block=True) as producer:
-            producer.publish({"id": 1}, exchange=exchange, routing_key="media.video.new", compression="zlib", declare=[queue])
+            producer.publish(
+                {"id": 1}, exchange=exchange, routing_key="media.video.new", compression="zlib", declare=[queue]
+            )
         while not received:
             connection.drain_events(timeout=5)
     assert received == [({"id": 1}, "media.video.new")]

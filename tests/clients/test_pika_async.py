@@ -23,12 +23,16 @@ class RoundTrip:
 
     def on_channel(self, channel):
         self.channel = channel
-        channel.confirm_delivery(self.on_confirm, callback=lambda _frame: channel.queue_declare(
-            self.queue, exclusive=True, callback=self.on_declared))
+        channel.confirm_delivery(
+            self.on_confirm,
+            callback=lambda _frame: channel.queue_declare(self.queue, exclusive=True, callback=self.on_declared),
+        )
 
     def on_declared(self, _frame):
-        self.channel.basic_qos(prefetch_count=5, callback=lambda _frame: self.channel.basic_consume(
-            self.queue, self.on_message, callback=self.on_consuming))
+        self.channel.basic_qos(
+            prefetch_count=5,
+            callback=lambda _frame: self.channel.basic_consume(self.queue, self.on_message, callback=self.on_consuming),
+        )
 
     def on_consuming(self, _frame):
         for number in range(self.count):

@@ -37,7 +37,14 @@ def test_a_message_comes_back_with_its_properties(channel, name):
     sent = pika.BasicProperties(
         content_type="text/plain",
         content_encoding="utf-8",
-        headers={"n": 7, "big": 2**40, "text": "ü", "yes": True, "nested": {"list": [1, "two", None]}, "octets": b"\xff\x00"},
+        headers={
+            "n": 7,
+            "big": 2**40,
+            "text": "ü",
+            "yes": True,
+            "nested": {"list": [1, "two", None]},
+            "octets": b"\xff\x00",
+        },
         delivery_mode=2,
         priority=3,
         correlation_id="c-1",
@@ -117,7 +124,11 @@ def test_a_full_queue_that_rejects_nacks(channel, name):
 
 @pytest.mark.parametrize(
     ("exchange_type", "binding", "hit", "miss"),
-    [("direct", "red", "red", "blue"), ("topic", "log.*.error", "log.db.error", "log.error"), ("fanout", "", "anything", None)],
+    [
+        ("direct", "red", "red", "blue"),
+        ("topic", "log.*.error", "log.db.error", "log.error"),
+        ("fanout", "", "anything", None),
+    ],
 )
 def test_exchange_types(channel, name, exchange_type, binding, hit, miss):
     channel.confirm_delivery()
@@ -136,7 +147,9 @@ def test_headers_exchange(channel, name):
     channel.exchange_declare(name, "headers", auto_delete=True)
     channel.queue_declare(name, exclusive=True)
     channel.queue_bind(name, name, arguments={"x-match": "all", "format": "pdf", "pages": 3})
-    channel.basic_publish(name, "", b"hit", pika.BasicProperties(headers={"format": "pdf", "pages": 3, "more": 1}), mandatory=True)
+    channel.basic_publish(
+        name, "", b"hit", pika.BasicProperties(headers={"format": "pdf", "pages": 3, "more": 1}), mandatory=True
+    )
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish(name, "", b"miss", pika.BasicProperties(headers={"format": "pdf"}), mandatory=True)
 
@@ -161,7 +174,13 @@ def test_a_rejected_message_is_dead_lettered_with_x_death(channel, name):
     _, properties, body = get_soon(channel, name + "-dead")
     assert body == b"poison"
     (death,) = properties.headers["x-death"]
-    assert (death["queue"], death["reason"], death["count"], death["exchange"], death["routing-keys"]) == (name, "rejected", 1, "", [name])
+    assert (death["queue"], death["reason"], death["count"], death["exchange"], death["routing-keys"]) == (
+        name,
+        "rejected",
+        1,
+        "",
+        [name],
+    )
 
 
 def test_an_expired_message_is_gone(channel, name):
@@ -255,7 +274,12 @@ def test_direct_reply_to(broker_url, channel, name):
             for method, properties, body in server.consume(name, inactivity_timeout=5):
                 if method is None:
                     return
-                server.basic_publish("", properties.reply_to, body.upper(), pika.BasicProperties(correlation_id=properties.correlation_id))
+                server.basic_publish(
+                    "",
+                    properties.reply_to,
+                    body.upper(),
+                    pika.BasicProperties(correlation_id=properties.correlation_id),
+                )
                 server.basic_ack(method.delivery_tag)
                 return
 
@@ -263,7 +287,9 @@ def test_direct_reply_to(broker_url, channel, name):
     server.start()
     answers = []
     channel.basic_consume("amq.rabbitmq.reply-to", lambda *message: answers.append(message), auto_ack=True)
-    channel.basic_publish("", name, b"ping", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="42"))
+    channel.basic_publish(
+        "", name, b"ping", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="42")
+    )
     deadline = time.monotonic() + 10
     while not answers and time.monotonic() < deadline:
         channel.connection.process_data_events(time_limit=0.1)

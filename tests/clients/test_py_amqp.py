@@ -43,7 +43,9 @@ def test_a_wrong_password_is_an_access_refused(broker_address):
 
 def test_publish_and_get(channel, name):
     channel.queue_declare(name, exclusive=True)
-    channel.basic_publish_confirm(amqp.Message("hello", application_headers={"n": 1}, content_type="text/plain"), "", name)
+    channel.basic_publish_confirm(
+        amqp.Message("hello", application_headers={"n": 1}, content_type="text/plain"), "", name
+    )
     message = channel.basic_get(name, no_ack=True)
     assert message.body == "hello"
     assert message.application_headers == {"n": 1}

@@ -32,14 +32,22 @@ def publish(broker, size):
     channel.confirm()
     for body in bodies(size):
         channel.publish(body.decode(), "q", delivery_mode=2)
-        client.receive(0)   # so that they come in many batches, each a frame of the journal
+        client.receive(0)  # so that they come in many batches, each a frame of the journal
     channel.confirms(1, COUNT)
     client.abort()
 
 
 # What is damaged, how large the messages are, whether the broker stops cleanly before: only then are they in a segment.
-@pytest.mark.parametrize(("pattern", "size", "is_clean"), [("journal/*.wal", 100, False), ("queues/*/*.idx", 100, True), ("msg_store_persistent/*.rdq", 8_000, False),
-                                                           ("msg_store_persistent/*.rdq", 8_000, True)], ids=["journal", "segment", "bodies", "bodies, clean stop"])
+@pytest.mark.parametrize(
+    ("pattern", "size", "is_clean"),
+    [
+        ("journal/*.wal", 100, False),
+        ("queues/*/*.idx", 100, True),
+        ("msg_store_persistent/*.rdq", 8_000, False),
+        ("msg_store_persistent/*.rdq", 8_000, True),
+    ],
+    ids=["journal", "segment", "bodies", "bodies, clean stop"],
+)
 def test_a_flipped_byte_in_the_middle(broker, tmp_path, pattern, size, is_clean):
     publish(broker, size)
     if is_clean:

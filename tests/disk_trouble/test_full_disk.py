@@ -138,10 +138,13 @@ def test_it_does_not_start_when_not_a_byte_is_left(broker, small_disk, end):
     with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
-    with suppress(BrokerFailed, Refused):   # the whole directory, or a virtual host of it
+    with suppress(BrokerFailed, Refused):  # the whole directory, or a virtual host of it
         started(broker).abort()
     log = broker.log.read_text()
-    assert "No space left on device. Nothing is lost: see to that disk." in log or "No space left on device. Make room" in log
+    assert (
+        "No space left on device. Nothing is lost: see to that disk." in log
+        or "No space left on device. Make room" in log
+    )
     if broker.is_running:
         broker.kill()
     ballast.unlink()
@@ -180,8 +183,14 @@ def test_a_file_system_that_has_become_read_only_is_refused(broker, small_disk):
     client.abort()
     broker.kill()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    result = subprocess.run([Path(sys.executable).with_name("warren"), "start", "--port", "0", "--data-dir", str(small_disk / "data")],
-                            capture_output=True, text=True, timeout=30, cwd="/", check=False)
+    result = subprocess.run(
+        [Path(sys.executable).with_name("warren"), "start", "--port", "0", "--data-dir", str(small_disk / "data")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd="/",
+        check=False,
+    )
     assert result.returncode == 78
     assert f"data directory '{small_disk / 'data'}' cannot be used" in result.stderr
     assert "read-only mount?" in result.stderr and "Traceback" not in result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.actors.reading_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO
+from warren.routing.range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "amqp.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

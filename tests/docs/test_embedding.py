@@ -26,7 +26,9 @@ def test_a_program_prints_what_stands_beside_it(program):
 def test_the_table_of_settings_is_complete_and_true():
     rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.*) \|$", PAGE.partition("## Settings")[2], re.MULTILINE)
     defaults = Settings()
-    assert rows == [(item.name, repr(getattr(defaults, item.name)), item.metadata["doc"]) for item in dataclasses.fields(Settings)]
+    assert rows == [
+        (item.name, repr(getattr(defaults, item.name)), item.metadata["doc"]) for item in dataclasses.fields(Settings)
+    ]
 
 
 def test_every_control_is_documented_and_nothing_else():

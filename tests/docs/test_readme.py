@@ -51,9 +51,14 @@ class Newcomer:
         self.port = str(free_port())
         self.server = None
         names = ("PYTHON", "VIRTUAL_ENV", "PIP_")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"C_FORCE_ROOT": "1"}
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {
+            "C_FORCE_ROOT": "1"
+        }
         # pip goes on with the cache and the index of whoever runs the tests.
-        kept = {name: os.environ.get(name, str(Path.home() / folder)) for name, folder in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config"))}
+        kept = {
+            name: os.environ.get(name, str(Path.home() / folder))
+            for name, folder in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config"))
+        }
         self.environment |= {"HOME": str(folder / "home"), **kept}
         self.environment.pop("XDG_DATA_HOME", None)
 
@@ -68,11 +73,22 @@ class Newcomer:
             self.stop()
         if command.endswith("warren start"):
             self.server = subprocess.Popen(
-                ["bash", "-c", f"exec {command} --port {self.port}"], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True
+                ["bash", "-c", f"exec {command} --port {self.port}"],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             wait_for_port(self.port)
             return ""
-        result = subprocess.run(["bash", "-e", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=200)
+        result = subprocess.run(
+            ["bash", "-e", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
         return result.stdout
 
@@ -103,7 +119,9 @@ def wait_for_port(port):
 
 @pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools is not installed (Debian: amqp-tools)")
 def test_the_first_five_minutes(tmp_path):
-    ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis")
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis"
+    )
     shutil.copytree(ROOT, tmp_path / "warren", ignore=ignored)
     with Newcomer(tmp_path) as newcomer:
         follow(newcomer)

@@ -9,14 +9,23 @@ import pytest
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
 [PROGRAM] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MENDED = PROGRAM.replace("        message.ack()\n", "").replace("        ledger.commit(row)\n", "        ledger.commit(row)\n        message.ack()\n")
+MENDED = PROGRAM.replace("        message.ack()\n", "").replace(
+    "        ledger.commit(row)\n", "        ledger.commit(row)\n        message.ack()\n"
+)
 
 
 def run(tmp_path, program):
     (tmp_path / "test_it.py").write_text(program)
     # Named with -p as well: an installation from before the plugin was there does not know it; one that does would load it twice.
     plugins = ["-p", "no:cacheprovider", "-p", "no:warren", "-p", "warren.pytest_plugin"]
-    command = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q", *plugins, "test_it.py"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+        "-q",
+        *plugins,
+        "test_it.py",
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
 
 

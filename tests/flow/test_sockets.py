@@ -76,7 +76,9 @@ def test_a_publisher_faster_than_the_store_is_stopped_and_goes_on(broker, anatom
         broker.wait_idle()
         assert len(queue.backing) <= 2 * I and anatomy.call(blocked_connection, anatomy)
         assert broker.queue(name).state == "flow" and [each.state for each in broker.channels()] == ["flow"]
-        held = anatomy.call(lambda: [sum(map(len, (each._host.queue, each.backlog))) for each in anatomy.processes(Channel)])
+        held = anatomy.call(
+            lambda: [sum(map(len, (each._host.queue, each.backlog))) for each in anatomy.processes(Channel)]
+        )
         assert max(held) == 0, "a blocked channel takes what it gets; the rest is in the socket"
     publisher.join(10)
     assert not publisher.is_alive()

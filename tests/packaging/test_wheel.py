@@ -50,7 +50,9 @@ def clean_environment():
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("source") / "build.42"
-    ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis")
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", "*.egg-info", "__pycache__", "node_modules", ".*_cache", ".hypothesis"
+    )
     shutil.copytree(ROOT, folder, ignore=ignored)
     return folder
 
@@ -66,7 +68,11 @@ def wheel(source, tmp_path_factory):
 def rooms():
     """Every folder of the package that holds modules, as dotted names."""
     folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")}
-    inside = (folder for folder in folders if not any(part in NOT_PACKAGED or part.startswith(".") for part in folder.parts[:1]))
+    inside = (
+        folder
+        for folder in folders
+        if not any(part in NOT_PACKAGED or part.startswith(".") for part in folder.parts[:1])
+    )
     return {".".join(("warren", *folder.parts)) for folder in inside}
 
 
@@ -80,7 +86,9 @@ def test_setup_cfg_lists_every_room():
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     modules = {f"warren/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py")}
-    expected = {name for name in modules if name.split("/")[1] not in NOT_PACKAGED and not name.split("/")[1].startswith(".")}
+    expected = {
+        name for name in modules if name.split("/")[1] not in NOT_PACKAGED and not name.split("/")[1].startswith(".")
+    }
     assert set(names) == expected | {"warren/py.typed"}
 
 
@@ -97,6 +105,23 @@ def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):
     """Rooms and their sub-rooms are found in the clone itself."""
     run(sys.executable, "-m", "venv", tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-e", source, env=clean_environment())
-    found = run(python, "-c", "import warren.amqp.frames as f, warren.settings; print(f.__file__)", cwd=tmp_path, env=clean_environment())
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "-e",
+        source,
+        env=clean_environment(),
+    )
+    found = run(
+        python,
+        "-c",
+        "import warren.amqp.frames as f, warren.settings; print(f.__file__)",
+        cwd=tmp_path,
+        env=clean_environment(),
+    )
     assert found.strip() == str(source / "amqp" / "frames.py")

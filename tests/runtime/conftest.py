@@ -7,9 +7,9 @@ import logging
 import pytest
 from thespian.actors import ActorSystem
 
-from warren.runtime.loop_base import LoopBase
-from warren.runtime.outside import OutsideClient
-from warren.runtime.sim_world import SimWorld
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.loop.outside import OutsideClient
+from warren.runtime.sim.world import SimWorld
 
 
 @pytest.fixture

@@ -368,4 +368,3 @@ class TestMailboxLimit:
         client.ask(supervisor, ("demonitor", "nobody"), WAIT)
         base.call(lambda: [base.enqueue(base.address, small, ("item", number)) for number in range(11)])
         assert system.listen(WAIT) == ("down", "small", "overload: 11 messages wait, the limit is 10")
-

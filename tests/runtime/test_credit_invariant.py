@@ -13,7 +13,13 @@ from warren.runtime.credit import CreditFlow
 PAIR = (5, 3)
 
 # Two channels feed two queues, which feed one store. A death replaces an actor by one of a new name.
-ROLES = {"channel0": ("queue0", "queue1"), "channel1": ("queue0", "queue1"), "queue0": ("store",), "queue1": ("store",), "store": ()}
+ROLES = {
+    "channel0": ("queue0", "queue1"),
+    "channel1": ("queue0", "queue1"),
+    "queue0": ("store",),
+    "queue1": ("store",),
+    "store": (),
+}
 
 
 class Web(RuleBasedStateMachine):

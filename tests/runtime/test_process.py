@@ -423,7 +423,11 @@ class TestTimers:
         """The heap stays small however often it happens."""
         clock = system.createActor(Clock)
         client.ask(clock, ("set_and_cancel", 5000), WAIT)
-        assert base.call(lambda: (len(base.timers), len(base.timers.heap) < 200, len(clock._cell.timers))) == (0, True, 0)
+        assert base.call(lambda: (len(base.timers), len(base.timers.heap) < 200, len(clock._cell.timers))) == (
+            0,
+            True,
+            0,
+        )
 
 
 class Reader(Process):

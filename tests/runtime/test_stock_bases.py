@@ -122,7 +122,9 @@ def heard(system, hub, count):
 @pytest.fixture(params=["simpleSystemBase", "multiprocTCPBase"], scope="module")
 def stock(request):
     capabilities = {"Admin Port": get_free_admin_port()} if request.param.startswith("multiproc") else {}
-    system = ActorSystem(request.param, capabilities, logDefs={"version": 1, "disable_existing_loggers": False}, transientUnique=True)
+    system = ActorSystem(
+        request.param, capabilities, logDefs={"version": 1, "disable_existing_loggers": False}, transientUnique=True
+    )
     yield system
     system.shutdown()
 

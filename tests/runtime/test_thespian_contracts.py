@@ -31,7 +31,7 @@ from thespian.actors import (
 )
 from thespian.initmsgs import initializing_messages
 
-from warren.runtime.loop_base import LoopBase
+from warren.runtime.loop.loop_base import LoopBase
 
 WAIT = timedelta(seconds=5)
 SOON = timedelta(seconds=0.2)

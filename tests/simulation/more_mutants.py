@@ -10,12 +10,12 @@ from warren.actors.channel.publishing import Publisher
 from warren.actors.connection.heartbeats import HeartbeatMonitor
 from warren.actors.metadata import Metadata
 from warren.actors.queue.consumers import Consumers
-from warren.actors.queue.dead_letters import DeadLetterer
+from warren.actors.queue.dead_letterer import DeadLetterer
 from warren.actors.queue.expiry import MessageExpiry
-from warren.actors.queue.folding import Folding
+from warren.actors.queue.flusher import Flusher
 from warren.actors.queue.process import Queue
-from warren.store.combine import CombineJob
-from warren.store.run import PendingRuns, RunQueue
+from warren.store.bodies.combine import CombineJob
+from warren.store.messages.run import PendingRuns, RunQueue
 
 from .planting import mutant, replaced
 
@@ -85,10 +85,10 @@ def body_misplaced_in_garbage_collection() -> Iterator[None]:
 def folded_before_it_is_written() -> Iterator[None]:
     """A queue says that all it had in the journal is in its segments, before it is."""
 
-    async def fold(self: Folding) -> bool:
+    async def fold(self: Flusher) -> bool:
         return True
 
-    with mock.patch.object(Folding, "fold", fold):
+    with mock.patch.object(Flusher, "fold", fold):
         yield
 
 
@@ -106,7 +106,10 @@ def exclusive_queue_left_behind() -> Iterator[None]:
     async def on_delete_exclusive(self: Metadata, sender: Any, connection_id: str) -> None:
         pass
 
-    with mock.patch.object(Metadata, "on_delete_exclusive", on_delete_exclusive), mock.patch.dict(Metadata._handlers, {"delete_exclusive": on_delete_exclusive}):
+    with (
+        mock.patch.object(Metadata, "on_delete_exclusive", on_delete_exclusive),
+        mock.patch.dict(Metadata._handlers, {"delete_exclusive": on_delete_exclusive}),
+    ):
         yield
 
 

@@ -13,20 +13,21 @@ from warren.actors.channel.confirms import Confirms
 from warren.actors.channel.process import Channel
 from warren.actors.channel.subscriptions import Subscriptions
 from warren.actors.channel.unacked import Unacked, UnackedRun
-from warren.actors.metadata.durable_tables import DurableTables
+from warren.actors.metadata.table_writer import TableWriter
 from warren.actors.queue.consumers import Consumer
 from warren.actors.queue.process import Queue
 from warren.runtime.credit import CreditFlow
-from warren.store.log_writer import LogWriter
-from warren.store.memory_queue import MemoryQueue
-from warren.store.run import RunQueue
-from warren.store.sub_queues import SubQueues
-from warren.store.variable_queue import VariableQueue
+from warren.store.journal.log_writer import LogWriter
+from warren.store.messages.run import RunQueue
+from warren.store.queue.memory_queue import MemoryQueue
+from warren.store.queue.sub_queues import SubQueues
+from warren.store.queue.variable_queue import VariableQueue
 
 from . import more_mutants  # noqa: F401  # its bugs are in the table as well
 from .planting import MUTANTS, mutant, replaced
 
 __all__ = ["MUTANTS"]
+
 
 @mutant
 def lost_requeue() -> Iterator[None]:
@@ -185,15 +186,19 @@ def binding_before_its_commit() -> Iterator[None]:
     """A binding is put into the table, and answered for, before it is on the disk."""
 
     def make(original: Any) -> Any:
-        async def write(self: DurableTables, *changes: Any) -> None:
-            if changes and self.commits is not None and all(change.table == "bindings" and change.fields is not None for change in changes):
+        async def write(self: TableWriter, *changes: Any) -> None:
+            if (
+                changes
+                and self.commits is not None
+                and all(change.table == "bindings" and change.fields is not None for change in changes)
+            ):
                 self.commits.note(changes)
             else:
                 await original(self, *changes)
 
         return write
 
-    with replaced(DurableTables, "write", make):
+    with replaced(TableWriter, "write", make):
         yield
 
 
@@ -219,7 +224,11 @@ def confirmed_twice() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         def flush(self: Confirms) -> Any:
-            acked = [] if self._waiting.smallest is None else [piece for piece in self._acked if piece[0] > self._waiting.smallest]
+            acked = (
+                []
+                if self._waiting.smallest is None
+                else [piece for piece in self._acked if piece[0] > self._waiting.smallest]
+            )
             found = original(self)
             for first, last in acked:
                 self._acked.add(first, last)
@@ -229,4 +238,3 @@ def confirmed_twice() -> Iterator[None]:
 
     with replaced(Confirms, "flush", make):
         yield
-

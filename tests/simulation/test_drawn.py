@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from warren.simulation import invariants
-from warren.simulation.book import Broken
+from warren.simulation.model import invariants
+from warren.simulation.model.book import Broken
 from warren.simulation.plan import CREDITS, Plan
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.strategies import actions, drawn, plans
@@ -40,7 +40,9 @@ def test_a_planted_bug_shrinks_to_a_short_story(name):
     """Hypothesis finds the bug and shrinks plan and order together."""
     story = []
 
-    @settings(drawing, max_examples=3_000, phases=[Phase.generate, Phase.shrink], report_multiple_bugs=False, print_blob=False)
+    @settings(
+        drawing, max_examples=3_000, phases=[Phase.generate, Phase.shrink], report_multiple_bugs=False, print_blob=False
+    )
     @given(plan=plans(longest=8, has_store=False), data=st.data())
     def look(plan, data):
         outcome = run(0, plan, drawn(data, 40))
@@ -86,4 +88,6 @@ def test_a_node_as_a_state_machine():
 @pytest.mark.timeout(600)
 def test_the_state_machine_finds_a_planted_bug():
     with MUTANTS["lost_requeue"](), pytest.raises(Broken):
-        run_state_machine_as_test(Node, settings=settings(drawing, max_examples=500, stateful_step_count=30, phases=[Phase.generate]))
+        run_state_machine_as_test(
+            Node, settings=settings(drawing, max_examples=500, stateful_step_count=30, phases=[Phase.generate])
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.simulation.book import Broken
+from warren.simulation.model.book import Broken
 from warren.simulation.plan import parse_plan
 from warren.simulation.schedule import Schedule
 

@@ -7,7 +7,7 @@ import logging
 from warren.simulation.plan import parse_plan
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import plainest
-from warren.store.store_engine import StoreEngine
+from warren.store.bodies.store_engine import StoreEngine
 
 CRASH_AT_START = """
 node store=1 credit=400,200 queues=full

@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from warren.actors.channel.restarted import ATTEMPTS
-from warren.simulation.book import SETTLING, Broken, Message, confirmed, given_back, heard, settled
-from warren.simulation.consuming import Consumer
-from warren.simulation.kinds import NAMES
+from warren.actors.channel.queue_restart import ATTEMPTS
+from warren.simulation.clients.consuming import SimConsumer
+from warren.simulation.clients.kinds import NAMES
+from warren.simulation.model.book import SETTLING, Broken, PublishedMessage, confirmed, given_back, heard, settled
+from warren.simulation.model.queue_book import QueueBook
 from warren.simulation.plan import parse_plan
-from warren.simulation.queue_book import QueueBook
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.shrinking import plainest
 
@@ -36,10 +36,10 @@ def queue():
 @pytest.fixture
 def held(queue, channel):
     """A confirmed message that a consumer has and has not acknowledged."""
-    message = Message(1, channel, 1, True, 0, 20, 0.0)
+    message = PublishedMessage(1, channel, 1, True, 0, 20, 0.0)
     copy = queue.published(message, True)
     confirmed(message, 0.0)
-    queue.delivered(channel, copy, False, Consumer(channel, "c1", queue, False, 0, 0.0, 0, 0), False, {})
+    queue.delivered(channel, copy, False, SimConsumer(channel, "c1", queue, False, 0, 0.0, 0, 0), False, {})
     return copy
 
 
@@ -69,13 +69,13 @@ def test_what_is_given_back_goes_with_an_auto_delete_queue_whose_last_consumer_m
     queue = QueueBook(NAMES[name], True, lambda: 0.0)
     queue.declare_begins()
     queue.declare_ok(0, False, None)
-    silent = Consumer(channel, "c1", queue, False, 1, 0.0, 0, 0)
+    silent = SimConsumer(channel, "c1", queue, False, 1, 0.0, 0, 0)
     queue.had_consumer = True
     queue.leaves(silent)
-    message = Message(1, channel, 1, True, 0, 20, 0.0)
+    message = PublishedMessage(1, channel, 1, True, 0, 20, 0.0)
     copy = queue.published(message, True)
     confirmed(message, 0.0)
-    queue.delivered(channel, copy, False, Consumer(channel, "", queue, False, 0, 0.0, 0, 0), False, {})
+    queue.delivered(channel, copy, False, SimConsumer(channel, "", queue, False, 0, 0.0, 0, 0), False, {})
     given_back([copy], channel)
     assert queue.missing() == ([] if may_go else [copy])
 
@@ -198,7 +198,7 @@ def dying(name, graves, clock):
 
 
 def publish(queue, channel, clock):
-    message = Message(1, channel, 1, True, 0, 20, clock())
+    message = PublishedMessage(1, channel, 1, True, 0, 20, clock())
     copy = queue.published(message, True)
     confirmed(message, clock())
     return copy
@@ -206,7 +206,14 @@ def publish(queue, channel, clock):
 
 def take_dead(graves, channel, clock, source, reason, redelivered):
     """A client gets the dead letter."""
-    graves.delivered(channel, graves.dead(1, source, reason), redelivered, Consumer(channel, "c1", graves, False, 0, clock(), 0, 0), False, {})
+    graves.delivered(
+        channel,
+        graves.dead(1, source, reason),
+        redelivered,
+        SimConsumer(channel, "c1", graves, False, 0, clock(), 0, 0),
+        False,
+        {},
+    )
 
 
 def expire_around_a_rest(graves, channel, clock, sent_at):
@@ -220,7 +227,9 @@ def expire_around_a_rest(graves, channel, clock, sent_at):
     return fleeting
 
 
-def test_what_dies_before_the_node_was_at_rest_may_be_lost_or_come_again_with_a_consumer_that_left(graves, channel, clock):
+def test_what_dies_before_the_node_was_at_rest_may_be_lost_or_come_again_with_a_consumer_that_left(
+    graves, channel, clock
+):
     fleeting = expire_around_a_rest(graves, channel, clock, 0.5)
     assert fleeting.missing() == []
     take_dead(graves, channel, clock, "fleeting", "expired", True)
@@ -240,7 +249,7 @@ def test_what_cannot_die_before_the_node_was_at_rest_has_been_seen_by_nobody(gra
 def test_what_somebody_held_when_the_node_was_at_rest_and_rejects_then_has_been_seen_by_nobody(graves, channel, clock):
     claims = dying("claims", graves, clock)
     copy = publish(claims, channel, clock)
-    claims.delivered(channel, copy, False, Consumer(channel, "c1", claims, False, 0, 0.0, 0, 0), False, {})
+    claims.delivered(channel, copy, False, SimConsumer(channel, "c1", claims, False, 0, 0.0, 0, 0), False, {})
     clock.now = 1.0
     graves.rested()
     clock.now = 2.0
@@ -281,12 +290,17 @@ def test_what_a_channel_holds_may_go_to_others_before_it_hears_that_it_is_closed
     for seed in range(12):
         outcome = run(seed, plan)
         assert outcome.failure is None, outcome.story
-        refusal = outcome.story.find("bob/2    is closed by the broker: 404 NOT_FOUND - queue 'line' in vhost '/' process is stopped by supervisor")
+        refusal = outcome.story.find(
+            "bob/2    is closed by the broker: 404 NOT_FOUND - queue 'line' in vhost '/' process is stopped by supervisor"
+        )
         went_before |= 0 <= outcome.story.find("bob/3    gets message 1 from graves (redelivered)") < refusal
     assert went_before, "the order that this is about did not come up"
 
 
-@pytest.mark.parametrize(("crash", "may_be_closed"), [(CRASH_AT_THE_START, True), (f"{CRASH_AT_THE_START}\nmachine rest", False), (CRASH, False)])
+@pytest.mark.parametrize(
+    ("crash", "may_be_closed"),
+    [(CRASH_AT_THE_START, True), (f"{CRASH_AT_THE_START}\nmachine rest", False), (CRASH, False)],
+)
 def test_only_who_asks_for_a_queue_that_is_not_restarted_at_once_may_be_refused(crash, may_be_closed):
     """One that crashes at work has its next process soon, and who asks for it waits for that (AB-63)."""
     schedule = Schedule(parse_plan(REFUSED.format(crash=crash, then=0)), chooser=plainest())
@@ -322,12 +336,14 @@ def test_a_queue_that_could_not_be_recovered_is_there_when_the_node_was_at_rest_
 
 
 @pytest.mark.parametrize(("is_declared_meanwhile", "exists"), [(False, False), (True, None)])
-def test_a_consumer_of_a_queue_that_was_deleted_does_not_take_along_the_one_declared_meanwhile(channel, is_declared_meanwhile, exists):
+def test_a_consumer_of_a_queue_that_was_deleted_does_not_take_along_the_one_declared_meanwhile(
+    channel, is_declared_meanwhile, exists
+):
     """It hears that it is cancelled when another queue, which has never had a consumer, may have the name."""
     passing = QueueBook(NAMES["passing"], True, lambda: 0.0)
     passing.declare_begins()
     passing.declare_ok(0, False, None)
-    consumer = Consumer(channel, "c1", passing, False, 0, 0.0, 0, passing.deleted)
+    consumer = SimConsumer(channel, "c1", passing, False, 0, 0.0, 0, passing.deleted)
     passing.consumers.append(consumer)
     passing.had_consumer = True
     if is_declared_meanwhile:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from warren.runtime.sim_choosing import SeedChooser
-from warren.runtime.sim_trace import whole_message
+from warren.runtime.sim.choosing import SeedChooser
+from warren.runtime.sim.trace import whole_message
 from warren.simulation.plan import draw_plan, parse_plan
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.shrinking import plainest

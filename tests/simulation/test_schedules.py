@@ -10,7 +10,7 @@ import secrets
 
 import pytest
 
-from warren.runtime.sim_choosing import SeedChooser
+from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.plan import draw_plan, parse_plan
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import plainest, shrink
@@ -22,7 +22,10 @@ PORTIONS = 20
 def check(seed):
     outcome = run(seed)
     if outcome.failure is not None:
-        pytest.fail(f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}\nwarren simulate --seed {seed} --schedules 1", pytrace=False)
+        pytest.fail(
+            f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}\nwarren simulate --seed {seed} --schedules 1",
+            pytrace=False,
+        )
     return outcome
 
 

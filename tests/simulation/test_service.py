@@ -87,5 +87,3 @@ def test_a_failure_has_a_story_and_the_same_seed_tells_it_again():
     found = attempt(hasty, seed)
     assert found is not None and found.story in text
     assert "something is missing" in text and "taker      crashes" in text
-
-

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from warren.runtime.sim_choosing import SeedChooser
+from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.plan import Action, Plan, draw_plan
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import shrink
-from warren.store.message_ids import SharedIds
-from warren.store.store_client import StoreClient
-from warren.store.store_engine import StoreEngine
+from warren.store.bodies.store_client import StoreClient
+from warren.store.bodies.store_engine import StoreEngine
+from warren.store.messages.message_ids import SharedIds
 
 FRESH = int(os.environ.get("WARREN_SCHEDULES", "4000")) // 10
 MOST = 3000
@@ -24,14 +24,20 @@ QUEUES = ("orders", "archive", "urgent", "news")
 def fanned_out(seed: int) -> Plan:
     """A plan with the queues of that seed, and others, bound before all else; what would be published to one of them is published to all, most of it large."""
     drawn = draw_plan(SeedChooser(seed).below)
-    names = (*drawn.queues, *[name for name in QUEUES if name not in drawn.queues][:3 - len(drawn.queues)])
+    names = (*drawn.queues, *[name for name in QUEUES if name not in drawn.queues][: 3 - len(drawn.queues)])
     binds = [Action("alice", 1, "bind", {"queue": name}, 20) for name in names]
     return Plan(True, names, drawn.credit, (*binds, *map(_fanned_out, drawn.actions)))
 
 
 def _fanned_out(action: Action) -> Action:
     if action.what == "publish":
-        return Action(action.who, action.channel, action.what, {**action.values, "by": "exchange", "size": 4_200 if action.values["size"] != 9_000 else 9_000}, action.then)
+        return Action(
+            action.who,
+            action.channel,
+            action.what,
+            {**action.values, "by": "exchange", "size": 4_200 if action.values["size"] != 9_000 else 9_000},
+            action.then,
+        )
     # Whoever unbinds leaves the others nothing to share.
     return Action(action.who, action.channel, "bind", action.values, action.then) if action.what == "unbind" else action
 
@@ -69,18 +75,22 @@ def replaced(owner, name, function):
 
 def one_write_is_enough(write):
     """The second queue's reference is not counted."""
+
     def once(self, client, messages):
         write(self, client, [message for message in messages if not self.contains(message[0])])
         self._report(client, "written", [message[0] for message in messages])
+
     return once
 
 
 def removes_twice(remove):
     """A queue gives back one reference too many now and then."""
+
     def twice(self, message_ids):
         ids = list(message_ids)
         remove(self, ids)
         remove(self, ids[:1])
+
     return twice
 
 
@@ -91,16 +101,27 @@ def forgets_to_remove(remove):
 
 def the_same_id_again(take):
     """A source of ids that begins anew with each channel."""
+
     def again(self, contents, embedded_below):
         self._random_bytes = bytes
         return take(self, contents, embedded_below)
+
     return again
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("owner", "name", "fault"), [
-    (StoreEngine, "write", one_write_is_enough), (StoreClient, "remove", removes_twice), (StoreClient, "remove", forgets_to_remove), (SharedIds, "take", the_same_id_again),
-], ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"),
+    [
+        (StoreEngine, "write", one_write_is_enough),
+        (StoreClient, "remove", removes_twice),
+        (StoreClient, "remove", forgets_to_remove),
+        (SharedIds, "take", the_same_id_again),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_a_planted_bug_is_found(owner, name, fault):
     with replaced(owner, name, fault):
-        assert any(run(seed, fanned_out(seed)).failure for seed in range(MOST)), f"{MOST} schedules, and nothing was noticed"
+        assert any(run(seed, fanned_out(seed)).failure for seed in range(MOST)), (
+            f"{MOST} schedules, and nothing was noticed"
+        )

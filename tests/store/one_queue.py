@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import copy
 
-from warren.store.backing_queue import Recover
-from warren.store.bodies import StoreBodies
-from warren.store.faulty_disk import FaultyDisk
-from warren.store.journal import Journal
-from warren.store.log_writer import LogWriter
-from warren.store.message import Origin
-from warren.store.queue_index import QueueIndex
-from warren.store.variable_queue import VariableQueue
-from warren.store.vhost_store import DirectLog
+from warren.store.bodies.queue_bodies import StoreBodies
+from warren.store.data_dir.vhost_store import DirectLog
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.index.queue_index import QueueIndex
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.journal.log_writer import LogWriter
+from warren.store.messages.message import Origin
+from warren.store.queue.backing_queue import Recover
+from warren.store.queue.variable_queue import VariableQueue
 
 SEGMENT = 64
-PERSISTENT = Origin('', ('q',), b'\x10\x00\x02', persistent=True)
-TRANSIENT = Origin('', ('q',), b'\x10\x00\x01')
+PERSISTENT = Origin("", ("q",), b"\x10\x00\x02", persistent=True)
+TRANSIENT = Origin("", ("q",), b"\x10\x00\x01")
 
 
 def stored_ids(disk, queue, segment, replayed) -> list[bytes]:
     """What a queue refers to in the store, found without disturbing what it is about to find itself."""
-    found = QueueIndex(disk, 'q', queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
+    found = QueueIndex(disk, "q", queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
     return [message_id for span in found.stored for message_id in span.ids()]
 
 
 def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:
-    head = b'\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00' + size.to_bytes(8, 'big') + b'\x10\x00\x02\xce'
-    return [head + number.to_bytes(8, 'big') + bytes(max(0, size - 8)) for number in range(first, first + count)]
+    head = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + size.to_bytes(8, "big") + b"\x10\x00\x02\xce"
+    return [head + number.to_bytes(8, "big") + bytes(max(0, size - 8)) for number in range(first, first + count)]
 
 
 class Node:
@@ -35,18 +35,18 @@ class Node:
 
     def __init__(self, tmp_path, embed_below=0, io_batch_size=1, **more):
         self.disk = FaultyDisk()
-        self.disk.make_dir('journal')
+        self.disk.make_dir("journal")
         self.tmp_path = tmp_path
-        self.options = {'embed_below': embed_below, 'io_batch_size': io_batch_size, 'segment_entries': SEGMENT, **more}
+        self.options = {"embed_below": embed_below, "io_batch_size": io_batch_size, "segment_entries": SEGMENT, **more}
         self.queue = self.opened(Recover.NEW)
 
     def opened(self, recover):
-        self.journal = Journal(self.disk, 'journal')
+        self.journal = JournalEngine(self.disk, "journal")
         replayed = self.journal.recover().get(1)
-        self.persistent = StoreBodies(self.disk, 'persistent', str(self.tmp_path / 'p'))
-        self.transient = StoreBodies(self.disk, 'transient', str(self.tmp_path / 't'), is_durable=False)
+        self.persistent = StoreBodies(self.disk, "persistent", str(self.tmp_path / "p"))
+        self.transient = StoreBodies(self.disk, "transient", str(self.tmp_path / "t"), is_durable=False)
         self.transient.recover(may_trust=False)
-        index = QueueIndex(self.disk, 'q', 1, DirectLog(self.journal), SEGMENT)
+        index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
         self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, 1, SEGMENT, replayed)])
         queue = VariableQueue(1, index, self.persistent, self.transient, replayed, self.sync, **self.options)
         queue.init(recover)
@@ -55,8 +55,8 @@ class Node:
     def sync(self):
         for store in (self.persistent, self.transient):
             store.write_all()
-        self.queue.invoke('store', self.persistent.durable)
-        self.queue.invoke('journal', self.journal.write_all())
+        self.queue.invoke("store", self.persistent.durable)
+        self.queue.invoke("journal", self.journal.write_all())
 
     def stop(self):
         terms = self.queue.terminate()
@@ -73,8 +73,8 @@ class Node:
 
     def status(self, *keys):
         self.queue.check()
-        status = self.queue.info('backing_queue_status')
-        return tuple(status[key][2] if key == 'delta' else status[key] for key in keys)
+        status = self.queue.info("backing_queue_status")
+        return tuple(status[key][2] if key == "delta" else status[key] for key in keys)
 
     def publish(self, count, origin=PERSISTENT, confirm=False, size=10):
         return self.queue.publish(origin, contents(count, size), count * size, None, confirm)
@@ -84,7 +84,7 @@ def page_all(queue):
     queue.paging.target = 0
     queue.resume()
     while queue.paging.is_due:
-        queue.handle_info('bump')
+        queue.handle_info("bump")
 
 
 def tags(deliveries):

@@ -31,7 +31,9 @@ class ChildBroker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            preexec_fn=None if descriptors is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
+            preexec_fn=None
+            if descriptors is None
+            else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
         )
         assert self._process.stdout is not None
         self.address = ("127.0.0.1", int(self._process.stdout.readline()))
@@ -54,4 +56,4 @@ class ChildBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()     # the end of its input is what it waits for
+        self._process.communicate()  # the end of its input is what it waits for

@@ -12,8 +12,28 @@ from warren.amqp.method import Method
 from warren.amqp.methods import METHODS, BasicConsume, BasicGet, BasicPublish, ChannelOpen, QueueBind, QueueDeclare
 from warren.amqp.properties import Properties, encode_properties
 
-QUEUES = ("fuzz-1", "fuzz-2", "", "fuzz-priority", "amq.gen-fuzz", "amq.rabbitmq.reply-to", "no-such-queue", "\r\nfuzz-1\n", "\xff" * 120)
-EXCHANGES = ("", "fuzz-exchange", "amq.fanout", "amq.topic", "amq.headers", "amq.direct", "fuzz-alternate", "amq.fuzz", "x" * 255)
+QUEUES = (
+    "fuzz-1",
+    "fuzz-2",
+    "",
+    "fuzz-priority",
+    "amq.gen-fuzz",
+    "amq.rabbitmq.reply-to",
+    "no-such-queue",
+    "\r\nfuzz-1\n",
+    "\xff" * 120,
+)
+EXCHANGES = (
+    "",
+    "fuzz-exchange",
+    "amq.fanout",
+    "amq.topic",
+    "amq.headers",
+    "amq.direct",
+    "fuzz-alternate",
+    "amq.fuzz",
+    "x" * 255,
+)
 KEYS = ("fuzz-1", "fuzz-2", "", "#", "a.*.b", "a.x.b", "*.#.*.#", ".....", "fuzz-priority")
 TYPES = ("direct", "fanout", "topic", "headers", "no-such-type", "")
 NUMBERS = (0, 1, 2, 3, 5, 255)
@@ -39,7 +59,14 @@ ARGUMENTS = {
 }
 
 PROPERTIES = {
-    "headers": (None, {"CC": ["fuzz-1"], "BCC": ["fuzz-2"]}, {"CC": "fuzz-1"}, {"a": 1, "b": None}, {"x-death": 5}, {"x-death": [{"queue": 1, "count": "x"}]}),
+    "headers": (
+        None,
+        {"CC": ["fuzz-1"], "BCC": ["fuzz-2"]},
+        {"CC": "fuzz-1"},
+        {"a": 1, "b": None},
+        {"x-death": 5},
+        {"x-death": [{"queue": 1, "count": "x"}]},
+    ),
     "delivery_mode": (None, 1, 2, 3, 255),
     "priority": (None, 0, 9, 255),
     "expiration": (None, "0", "5", "60000", "-1", "soon", "9" * 30),
@@ -49,12 +76,16 @@ PROPERTIES = {
 }
 
 _ALL = list(METHODS.values())
-_CLIENTS = [kind for kind in _ALL if kind in CLIENT_METHODS and kind is not ChannelOpen] + [BasicPublish] * 5 + [BasicConsume, BasicGet, QueueDeclare, QueueBind] * 2
+_CLIENTS = (
+    [kind for kind in _ALL if kind in CLIENT_METHODS and kind is not ChannelOpen]
+    + [BasicPublish] * 5
+    + [BasicConsume, BasicGet, QueueDeclare, QueueBind] * 2
+)
 
 # Values that end the connection, and with it the conversation, and so are rare.
 DEADLY = {"immediate": True, "requeue": False, "active": False, "prefetch_size": 1}
 
-CHANNELS = 6             # an exception on one of them leaves the others to go on with
+CHANNELS = 6  # an exception on one of them leaves the others to go on with
 
 
 def arguments(rng: Random) -> Table:
@@ -67,7 +98,9 @@ def properties(rng: Random) -> bytes:
         return b"\x00\x00"
     if rng.random() < 0.05:
         return rng.randbytes(rng.choice((2, 3, 10, 40)))
-    return encode_properties(Properties(**{name: _headers(rng.choice(values)) for name, values in PROPERTIES.items() if rng.random() < 0.3}))
+    return encode_properties(
+        Properties(**{name: _headers(rng.choice(values)) for name, values in PROPERTIES.items() if rng.random() < 0.3})
+    )
 
 
 def _headers(value: object) -> object:

@@ -43,7 +43,12 @@ SLOW_DROP = 3.0
 
 PLAIN = b"\0guest\0guest"
 NO_PROPERTIES = b"\x00\x00"
-CAPABILITIES = {"authentication_failure_close": True, "connection.blocked": True, "consumer_cancel_notify": True, "basic.nack": True}
+CAPABILITIES = {
+    "authentication_failure_close": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "basic.nack": True,
+}
 
 M = TypeVar("M", bound=Method)
 Address = tuple[str, int]
@@ -95,7 +100,9 @@ class Wire:
         return wire, wire.method(0, ConnectionTune)
 
     @classmethod
-    def opening(cls, address: Address, heartbeat: int = 0, frame_max: int = 0, channel_max: int = 0, **start_ok: Any) -> Wire:
+    def opening(
+        cls, address: Address, heartbeat: int = 0, frame_max: int = 0, channel_max: int = 0, **start_ok: Any
+    ) -> Wire:
         """The broker has got tune-ok: its own values where 0 is given, and no heartbeats."""
         wire, tune = cls.tuning(address, **start_ok)
         wire.frame_max = frame_max or tune.frame_max
@@ -111,7 +118,11 @@ class Wire:
         return wire
 
     def send_start_ok(
-        self, mechanism: str = "PLAIN", response: bytes = PLAIN, capabilities: dict[str, Any] | None = None, **properties: Any
+        self,
+        mechanism: str = "PLAIN",
+        response: bytes = PLAIN,
+        capabilities: dict[str, Any] | None = None,
+        **properties: Any,
     ) -> None:
         announced = CAPABILITIES if capabilities is None else capabilities
         table = table_from({"product": "wire", "capabilities": announced, **properties})
@@ -131,7 +142,15 @@ class Wire:
     def send_frame(self, kind: int, channel: int, payload: bytes = b"") -> None:
         self.send(frame(kind, channel, payload))
 
-    def publish(self, channel: int, body: bytes, routing_key: str = "", exchange: str = "", props: bytes = NO_PROPERTIES, **fields: Any) -> None:
+    def publish(
+        self,
+        channel: int,
+        body: bytes,
+        routing_key: str = "",
+        exchange: str = "",
+        props: bytes = NO_PROPERTIES,
+        **fields: Any,
+    ) -> None:
         self.send(publish_frames(channel, body, routing_key, exchange, props, self.frame_max, **fields))
 
     def send_until_refused(self, octets: bytes, limit: int, patience: float = 0.5) -> int:
@@ -254,7 +273,11 @@ class Wire:
         self.send_method(0, ConnectionClose(200, "", 0, 0))
         while True:
             found = self.frame()
-            if found.kind == FRAME_METHOD and found.channel == 0 and isinstance(decode_method(found.payload), ConnectionCloseOk):
+            if (
+                found.kind == FRAME_METHOD
+                and found.channel == 0
+                and isinstance(decode_method(found.payload), ConnectionCloseOk)
+            ):
                 break
         self.sock.close()
 
@@ -278,7 +301,13 @@ def assert_reply(close: Any, code: int, text: str, ids: tuple[int, int]) -> None
 
 
 def publish_frames(
-    channel: int, body: bytes, routing_key: str = "", exchange: str = "", props: bytes = NO_PROPERTIES, frame_max: int = 4096, **fields: Any
+    channel: int,
+    body: bytes,
+    routing_key: str = "",
+    exchange: str = "",
+    props: bytes = NO_PROPERTIES,
+    frame_max: int = 4096,
+    **fields: Any,
 ) -> bytes:
     """basic.publish with its content."""
     publish = BasicPublish(exchange=exchange, routing_key=routing_key, **fields)

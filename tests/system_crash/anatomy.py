@@ -10,9 +10,9 @@ from typing import Any
 
 from warren import Broker
 from warren.actors.channel import Channel
+from warren.actors.channel.direct_client import DirectClient
 from warren.actors.connection import Connection
-from warren.actors.direct import DirectClient
-from warren.actors.node import NodeSupervisor
+from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue import Queue
 from warren.runtime.process import Process
 
@@ -100,17 +100,35 @@ class Anatomy:
             "bindings": len(list(routing.bindings("/"))),
             "reply channels": len(routing._reply_channels),
             "credit": sum(_entries(process.credit) for process in processes if hasattr(process, "credit")),
-            "tables": {f"{type(process).__name__}.{name}": size for process in processes for name, size in _tables(process) if size},
+            "tables": {
+                f"{type(process).__name__}.{name}": size
+                for process in processes
+                for name, size in _tables(process)
+                if size
+            },
         }
 
 
 def _entries(credit: Any) -> int:
-    return sum(len(table) for table in (credit._credit_from, credit._credit_to, credit._deferred, credit._relations, credit.credit_blocked))
+    return sum(
+        len(table)
+        for table in (
+            credit._credit_from,
+            credit._credit_to,
+            credit._deferred,
+            credit._relations,
+            credit.credit_blocked,
+        )
+    )
 
 
 def _tables(process: Any) -> list[tuple[str, int]]:
     """The sizes of what a process keeps in dicts, lists and sets of its own; a table that grows is a leak."""
-    return [(name, len(value)) for name, value in vars(process).items() if isinstance(value, (dict, list, set)) and not name.startswith("_")]
+    return [
+        (name, len(value))
+        for name, value in vars(process).items()
+        if isinstance(value, (dict, list, set)) and not name.startswith("_")
+    ]
 
 
 def resident_kib() -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
-from warren.actors.restarts import MAX_RESTARTS
+from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.amqp.fields import table_from
 from warren.amqp.methods import (
     BasicAck,
@@ -106,7 +106,10 @@ def test_a_queue_that_crashes_too_often_stays_down(anatomy, connect, name):
     anatomy.crash(lambda: anatomy.queue(name))
     anatomy.eventually(lambda: anatomy.node().routing.queue("/", name).state == "crashed")
     close = wire.call(1, QueueDeclare(queue=name), ChannelClose)
-    assert (close.reply_code, close.reply_text) == (404, f"NOT_FOUND - queue '{name}' in vhost '/' has crashed and failed to restart")
+    assert (close.reply_code, close.reply_text) == (
+        404,
+        f"NOT_FOUND - queue '{name}' in vhost '/' has crashed and failed to restart",
+    )
     wire.send_method(1, ChannelCloseOk())
     wire.open_channel(1)
     wire.call(1, QueueDelete(queue=name), QueueDeleteOk)
@@ -172,7 +175,11 @@ def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect,
 def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
     """A crash between two calls of the embedding program is not seen by the second."""
     broker.declare_queue(name)
-    anatomy.crash(lambda: next(channel for channel in anatomy.processes(Channel) if channel.connection_id == anatomy.direct().connection_id))
+    anatomy.crash(
+        lambda: next(
+            channel for channel in anatomy.processes(Channel) if channel.connection_id == anatomy.direct().connection_id
+        )
+    )
     broker.wait_idle()
     assert broker.publish(b"x", name)
     assert broker.get(name).body == b"x"

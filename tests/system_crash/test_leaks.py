@@ -54,13 +54,29 @@ def said(channel, *methods):
 def conversation(number: int) -> bytes:
     """Everything a client says, all at once; the last method has an answer."""
     own = f"own {number}"
-    octets = HELLO + said(1, ChannelOpen(), QueueDeclare(queue=own, exclusive=True), QueueBind(queue=own, exchange="amq.fanout"))
-    octets += said(1, BasicConsume(queue=own, consumer_tag="mine"), BasicQos(0, 3, number % 2 == 0), BasicConsume(queue=SHARED, consumer_tag="ours"))
+    octets = HELLO + said(
+        1, ChannelOpen(), QueueDeclare(queue=own, exclusive=True), QueueBind(queue=own, exchange="amq.fanout")
+    )
+    octets += said(
+        1,
+        BasicConsume(queue=own, consumer_tag="mine"),
+        BasicQos(0, 3, number % 2 == 0),
+        BasicConsume(queue=SHARED, consumer_tag="ours"),
+    )
     octets += publish_frames(1, b"x" * 50, own) * 10 + publish_frames(1, b"y", SHARED) * 5
     octets += said(2, ChannelOpen(), ConfirmSelect()) + publish_frames(2, b"z", SHARED) * 3
     octets += said(2, QueueDeclare(queue=f"auto {number}", auto_delete=True), BasicConsume(queue=f"auto {number}"))
-    octets += said(3, ChannelOpen(), TxSelect()) + publish_frames(3, b"never committed", SHARED) + said(3, BasicGet(queue=SHARED))
-    octets += said(4, ChannelOpen(), BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True), QueueDeclare(queue=f"temporary {number}"))
+    octets += (
+        said(3, ChannelOpen(), TxSelect())
+        + publish_frames(3, b"never committed", SHARED)
+        + said(3, BasicGet(queue=SHARED))
+    )
+    octets += said(
+        4,
+        ChannelOpen(),
+        BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True),
+        QueueDeclare(queue=f"temporary {number}"),
+    )
     octets += said(4, QueueDelete(queue=f"temporary {number}"), ChannelClose(200, "", 0, 0))
     octets += said(5, ChannelOpen(), BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
     return octets
@@ -135,7 +151,7 @@ def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
         after = census()
         grown = after.pop("memory") - warm.pop("memory")
         assert_no_more(after, warm)
-        assert after["descriptors"] <= before["descriptors"]       # what earlier tests left may have gone meanwhile
+        assert after["descriptors"] <= before["descriptors"]  # what earlier tests left may have gone meanwhile
         assert {key: after[key] for key in ("processes", "living", "watches", "queues", "reply channels")} == {
             key: before[key] for key in ("processes", "living", "watches", "queues", "reply channels")
         }
@@ -150,15 +166,25 @@ def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatom
         def work(rounds):
             for number in range(rounds):
                 queue = f"passing {number}"
-                wire.send(said(1, QueueDeclare(queue=queue), BasicConsume(queue=queue, consumer_tag="c", no_ack=number % 2 == 0)))
+                wire.send(
+                    said(
+                        1,
+                        QueueDeclare(queue=queue),
+                        BasicConsume(queue=queue, consumer_tag="c", no_ack=number % 2 == 0),
+                    )
+                )
                 wire.send(publish_frames(1, b"x", queue) * 3, said(1, QueueDelete(queue=queue)))
                 wire.send(said(2, ChannelOpen(), QueueDeclare(queue=SHARED), BasicConsume(queue=SHARED, no_ack=True)))
                 wire.send(publish_frames(2, b"x", SHARED) * 3, said(2, ChannelClose(200, "", 0, 0)))
-                while (frame := wire.on(2)).kind != FRAME_METHOD or not isinstance(decode_method(frame.payload), ChannelCloseOk):
+                while (frame := wire.on(2)).kind != FRAME_METHOD or not isinstance(
+                    decode_method(frame.payload), ChannelCloseOk
+                ):
                     pass
                 wire.waiting.clear()
             broker.wait_idle()
-            output = anatomy.call(lambda: max(len(each.output._written) for each in anatomy.processes() if hasattr(each, "output")))
+            output = anatomy.call(
+                lambda: max(len(each.output._written) for each in anatomy.processes() if hasattr(each, "output"))
+            )
             return anatomy.census(), output
 
         work(300)

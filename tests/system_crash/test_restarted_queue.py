@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.metadata import Metadata
-from warren.actors.queue_supervisor import QueueSupervisor
-from warren.actors.restarts import MAX_RESTARTS
+from warren.actors.node.queue_supervisor import QueueSupervisor
+from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.amqp.fields import table_from
 from warren.amqp.methods import (
     BasicAck,
@@ -144,7 +144,10 @@ def test_a_queue_that_stays_down_is_404(anatomy, connect, queue):
         wire.send_method(1, BasicGet(queue=queue))
         anatomy.eventually(held.waiting)
     close = wire.method(1, ChannelClose)
-    assert (close.reply_code, close.reply_text) == (404, f"NOT_FOUND - queue '{queue}' in vhost '/' has crashed and failed to restart")
+    assert (close.reply_code, close.reply_text) == (
+        404,
+        f"NOT_FOUND - queue '{queue}' in vhost '/' has crashed and failed to restart",
+    )
 
 
 def test_a_queue_deleted_meanwhile_is_404(anatomy, connect, queue):
@@ -163,7 +166,9 @@ def test_consumers_go_on_without_being_told(anatomy, connect, queue):
     """AB-126: the same tags, their own prefetch and priority; the client sees nothing but the next messages."""
     wire, publisher = connect(), connect()
     wire.call(1, BasicQos(0, 1, False), BasicQosOk)
-    wire.call(1, BasicConsume(queue=queue, consumer_tag="first", arguments=table_from({"x-priority": 5})), BasicConsumeOk)
+    wire.call(
+        1, BasicConsume(queue=queue, consumer_tag="first", arguments=table_from({"x-priority": 5})), BasicConsumeOk
+    )
     wire.call(1, BasicQos(0, 0, False), BasicQosOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="second"), BasicConsumeOk)
     anatomy.crash(lambda: anatomy.queue(queue))
@@ -203,7 +208,12 @@ def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
         def strike_the_next():
             """The new process finds a message that it does not know in front of the consumer's return."""
             held.release()
-            address = next(each.row.address for supervisor in anatomy.processes(QueueSupervisor) for each in supervisor.queues.values() if each.row.name == queue)
+            address = next(
+                each.row.address
+                for supervisor in anatomy.processes(QueueSupervisor)
+                for each in supervisor.queues.values()
+                if each.row.name == queue
+            )
             anatomy.base.enqueue(address, address, ("no such message",))
 
         anatomy.call(strike_the_next)
@@ -309,7 +319,10 @@ def test_a_queue_killed_in_good_order_cancels_at_once(connect, queue):
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="u", arguments=WANTS_TO_KNOW), BasicConsumeOk)
     other.call(1, QueueDelete(queue=queue), QueueDeleteOk)
-    assert [wire.method(1, BasicCancel), wire.method(1, BasicCancel)] == [BasicCancel("t", True), BasicCancel("u", True)]
+    assert [wire.method(1, BasicCancel), wire.method(1, BasicCancel)] == [
+        BasicCancel("t", True),
+        BasicCancel("u", True),
+    ]
     assert not wire.call(1, QueueDeclare(queue=queue), QueueDeclareOk).consumer_count
 
 

@@ -42,7 +42,7 @@ class TorturedBroker:
         self.log = log
         self._command = [sys.executable, "-c", _PROGRAM, str(data_dir), *map(str, limits), fault]
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = b""        # and not read as a line yet; a file object's own buffer would hide it from `select`
+        self._said = b""  # and not read as a line yet; a file object's own buffer would hide it from `select`
 
     @property
     def process(self) -> subprocess.Popen[bytes]:

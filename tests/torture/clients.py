@@ -19,8 +19,8 @@ from .messages import Key
 from .model import HELD_BACK, Death, Entry, Found, Model, QueueModel, Violation
 
 FANOUT = "torture.fanout"
-QUIET = 0.02            # s to wait for what may not come
-WINDOW = 300            # messages of a publisher that wait for their confirms
+QUIET = 0.02  # s to wait for what may not come
+WINDOW = 300  # messages of a publisher that wait for their confirms
 PRIORITIES = 5
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -36,14 +36,32 @@ QUEUES: dict[str, dict[str, Any]] = {
     "scratch": {},
 }
 IN_FANOUT = ("plain", "lazy", "priority")
-PUBLISHED = ("plain", "plain", "lazy", "lazy", "priority", "priority", "ttl", "work", "work", "lazy work", "expiring", FANOUT)
+PUBLISHED = (
+    "plain",
+    "plain",
+    "lazy",
+    "lazy",
+    "priority",
+    "priority",
+    "ttl",
+    "work",
+    "work",
+    "lazy work",
+    "expiring",
+    FANOUT,
+)
 CONSUMED = ("plain", "lazy", "priority", "ttl", "work", "lazy work", "dead")
 
 
 def new_model() -> Model:
     """Its last queue is the one that dead letters go to."""
     dead = QueueModel("dead", keeps_order=False)
-    queues = {name: QueueModel(name, heirs=dead if "x-dead-letter-exchange" in arguments else None, expires=name == "expiring") for name, arguments in QUEUES.items()}
+    queues = {
+        name: QueueModel(
+            name, heirs=dead if "x-dead-letter-exchange" in arguments else None, expires=name == "expiring"
+        )
+        for name, arguments in QUEUES.items()
+    }
     return Model([*(queue for name, queue in queues.items() if name != "dead"), dead])
 
 
@@ -60,7 +78,9 @@ def found(queue: str, event: Event) -> Found:
     assert event.body is not None and event.properties is not None
     key = messages.read(event.body)
     if key is None:
-        raise Violation(f"{queue}: a body of {len(event.body)} octets that nobody published: {event.body[:64]!r}; correlation id {event.properties.correlation_id}")
+        raise Violation(
+            f"{queue}: a body of {len(event.body)} octets that nobody published: {event.body[:64]!r}; correlation id {event.properties.correlation_id}"
+        )
     if event.properties.correlation_id != f"{key.publisher}.{key.number}":
         raise Violation(f"{queue}: {key} has the properties of another message: {event.properties}")
     return Found(key, event.method.redelivered, _death(event))
@@ -71,13 +91,22 @@ def _death(event: Event) -> Death | None:
     if entry is None:
         return None
     values = {name: value for name, _, value in entry[1][0][1]}
-    return Death(values["reason"], values["queue"], values["count"], values["exchange"], tuple(key for _, key in values["routing-keys"]), values["time"])
+    return Death(
+        values["reason"],
+        values["queue"],
+        values["count"],
+        values["exchange"],
+        tuple(key for _, key in values["routing-keys"]),
+        values["time"],
+    )
 
 
 class Worker(threading.Thread):
     """`failed` is called with what is wrong, in the worker's thread."""
 
-    def __init__(self, name: str, url: str, model: Model, chooser: random.Random, failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, name: str, url: str, model: Model, chooser: random.Random, failed: Callable[[BaseException], None]
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self.url = url
         self.model = model
@@ -114,7 +143,12 @@ class Worker(threading.Thread):
         self._number += 1
         key = Key(self.publisher, self._number)
         headers = table_from({"number": self._number}) if self.chooser.random() < 0.1 else None
-        properties = Properties(headers=headers, delivery_mode=2 if persistent else 1, priority=priority, correlation_id=f"{key.publisher}.{key.number}")
+        properties = Properties(
+            headers=headers,
+            delivery_mode=2 if persistent else 1,
+            priority=priority,
+            correlation_id=f"{key.publisher}.{key.number}",
+        )
         return key, messages.body(key, messages.size(self.chooser)), encode_properties(properties)
 
 
@@ -124,8 +158,8 @@ class Publisher(Worker):
     def work(self, client: Client) -> None:
         channel = client.channel()
         channel.confirm()
-        waiting: deque[list[Entry]] = deque()   # by delivery tag
-        first = 1                               # tag of the first that waits
+        waiting: deque[list[Entry]] = deque()  # by delivery tag
+        first = 1  # tag of the first that waits
         while not self.model.is_over:
             with client.in_one_piece():
                 for _ in range(self.chooser.choice((1, 1, 5, 30))):
@@ -196,10 +230,10 @@ class Line:
         self.queue = queue
         self.model = worker.model
         self.chooser = worker.chooser
-        self.held: dict[int, Entry] = {}            # by delivery tag: not settled
-        self.settled: list[Entry] = []              # since the last round trip
-        self.all_settled: list[Entry] = []          # on this channel since the last probe
-        self.probes: dict[int, Entry] = {}          # by confirm tag
+        self.held: dict[int, Entry] = {}  # by delivery tag: not settled
+        self.settled: list[Entry] = []  # since the last round trip
+        self.all_settled: list[Entry] = []  # on this channel since the last probe
+        self.probes: dict[int, Entry] = {}  # by confirm tag
         self.published = 0
         self.highest: dict[tuple[int, int], int] = {}
         self.channel = client.channel()
@@ -237,7 +271,9 @@ class Line:
                 if not one.redelivered and self.model.queues[self.queue].keeps_order:
                     line = one.key.publisher, entry.priority
                     if self.highest.get(line, 0) > one.key.number:
-                        raise Violation(f"{self.queue}: {one.key} was delivered for the first time, after number {self.highest[line]} of the same publisher")
+                        raise Violation(
+                            f"{self.queue}: {one.key} was delivered for the first time, after number {self.highest[line]} of the same publisher"
+                        )
                     self.highest[line] = one.key.number
         with self.client.in_one_piece():
             self.settle()
@@ -246,7 +282,7 @@ class Line:
         tags = list(self.held)
         chance = self.chooser.random()
         if chance < 0.05:
-            return      # all of it stays for now
+            return  # all of it stays for now
         if chance < 0.3 and tags:
             self.forget(tags)
             self.channel.ack(tags[-1], multiple=True)
@@ -287,7 +323,7 @@ class Line:
             return
         key, body, properties = self.worker.new_message()
         with self.model.lock:
-            entry, = self.model.publish(key, (self.queue,), 0, True)
+            (entry,) = self.model.publish(key, (self.queue,), 0, True)
             entry.probe, self.all_settled = self.all_settled, []
         self.published += 1
         self.probes[self.published] = entry
@@ -308,7 +344,10 @@ class Getter(Worker):
     def work(self, client: Client) -> None:
         channel = client.channel()
         while not self.model.is_over:
-            queue, no_ack = self.chooser.choice(("plain", "lazy", "priority", "ttl", "work")), self.chooser.random() < 0.3
+            queue, no_ack = (
+                self.chooser.choice(("plain", "lazy", "priority", "ttl", "work")),
+                self.chooser.random() < 0.3,
+            )
             model = self.model.queues[queue]
             with self.model.lock:
                 model.was_consumed = True

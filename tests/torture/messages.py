@@ -1,6 +1,6 @@
 """The bodies that are published: each says which it is, and shows whether it is whole.
 
-    >H publisher   >I number   >I CRC-32 of both, the length and the rest   the rest: some of a block of random octets
+>H publisher   >I number   >I CRC-32 of both, the length and the rest   the rest: some of a block of random octets
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def size(chooser: random.Random) -> int:
 
 def body(key: Key, octets: int) -> bytes:
     start = key.number & 4095
-    head, rest = HEAD.pack(*key), _FILLING[start:start + octets - LEAST]
+    head, rest = HEAD.pack(*key), _FILLING[start : start + octets - LEAST]
     return head + CHECK.pack(_checksum(head, rest)) + rest
 
 
@@ -44,7 +44,7 @@ def read(octets: bytes) -> Key | None:
     """Which message it is; None if these octets are none that `body` made."""
     if len(octets) < LEAST:
         return None
-    head, rest = octets[:HEAD.size], octets[LEAST:]
+    head, rest = octets[: HEAD.size], octets[LEAST:]
     if CHECK.unpack_from(octets, HEAD.size)[0] != _checksum(head, rest):
         return None
     return Key(*HEAD.unpack(head))

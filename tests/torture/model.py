@@ -57,13 +57,13 @@ class Entry:
     persistent: bool
     state: str
     settled: str = NOT_SETTLED
-    delivered: bool = False         # to somebody who has seen it
-    maybe_delivered: bool = False   # or the broker may think so
-    died: bool = False              # here as a dead letter
-    death: Death | None = None      # as it was first seen
+    delivered: bool = False  # to somebody who has seen it
+    maybe_delivered: bool = False  # or the broker may think so
+    died: bool = False  # here as a dead letter
+    death: Death | None = None  # as it was first seen
     probe: list[Entry] | None = None  # what was settled on its channel before it was published
-    heir: Entry | None = None       # what became of it behind a dead-letter exchange
-    copies: int = 1                 # so often it may be there: it may die anew when it died shortly before an unclean end
+    heir: Entry | None = None  # what became of it behind a dead-letter exchange
+    copies: int = 1  # so often it may be there: it may die anew when it died shortly before an unclean end
 
 
 class Found(NamedTuple):
@@ -79,13 +79,13 @@ class QueueModel:
     """One queue. `reason` is why what leaves it becomes a dead letter in `heirs`, if it does."""
 
     name: str
-    keeps_order: bool = True        # what one publisher sent comes in that order
-    expires: bool = False           # what is in it soon becomes a dead letter by itself
+    keeps_order: bool = True  # what one publisher sent comes in that order
+    expires: bool = False  # what is in it soon becomes a dead letter by itself
     heirs: QueueModel | None = None
     entries: dict[Key, Entry] = field(default_factory=dict)
-    order: list[Key] = field(default_factory=list)      # of what was there at the last check
-    lost_gets: int = 0              # got without ack, the answer not heard: whichever these were
-    was_consumed: bool = False      # in this life
+    order: list[Key] = field(default_factory=list)  # of what was there at the last check
+    lost_gets: int = 0  # got without ack, the answer not heard: whichever these were
+    was_consumed: bool = False  # in this life
 
     def settle(self, entry: Entry, is_reject: bool) -> None:
         entry.settled = SETTLED
@@ -104,11 +104,13 @@ class Model:
     def __init__(self, queues: Iterable[QueueModel]) -> None:
         self.queues = {queue.name: queue for queue in queues}
         self.lock = threading.RLock()
-        self.is_over = False        # the clients' lives are
-        self.is_stopping = False    # the broker was told to stop: it hears nothing of what clients whose connections it closes still say
+        self.is_over = False  # the clients' lives are
+        self.is_stopping = (
+            False  # the broker was told to stop: it hears nothing of what clients whose connections it closes still say
+        )
         self.life = 0
         self.confirmed = self.settled = self.delivered = self.found = 0
-        self._either: list[tuple[QueueModel, Entry]] = []   # it, or its heir
+        self._either: list[tuple[QueueModel, Entry]] = []  # it, or its heir
         self._publishers = 0
         self._published: dict[int, int] = defaultdict(int)  # publisher -> its highest number
 
@@ -119,7 +121,9 @@ class Model:
             self._publishers += 1
             return self._publishers
 
-    def publish(self, key: Key, queues: Iterable[str], priority: int, persistent: bool, state: str = SENT) -> list[Entry]:
+    def publish(
+        self, key: Key, queues: Iterable[str], priority: int, persistent: bool, state: str = SENT
+    ) -> list[Entry]:
         """Before it is sent. What they hold back goes with `commit` or `roll_back`."""
         self._published[key.publisher] = key.number
         entries = []
@@ -209,7 +213,12 @@ class Model:
                     entry.state, entry.settled = SENT, NOT_SETTLED
                 if queue.was_consumed:
                     entry.maybe_delivered = True
-                is_heir_open = entry.heir is not None and queue.heirs is not None and queue.heirs.entries.get(entry.key) is entry.heir and entry.heir.settled == NOT_SETTLED
+                is_heir_open = (
+                    entry.heir is not None
+                    and queue.heirs is not None
+                    and queue.heirs.entries.get(entry.key) is entry.heir
+                    and entry.heir.settled == NOT_SETTLED
+                )
                 if is_heir_open and entry.persistent and was_kept:
                     self._either.append((queue, entry))
                 entry.probe = None
@@ -237,18 +246,36 @@ class Model:
             if seen[one.key] > 1:
                 surplus.append(at)
             if entry.settled == FORGOTTEN and entry.copies == 1:
-                why = "is not persistent" if not entry.persistent else "was held back by a transaction" if entry.state == HELD_BACK else "was settled, durably"
+                why = (
+                    "is not persistent"
+                    if not entry.persistent
+                    else "was held back by a transaction"
+                    if entry.state == HELD_BACK
+                    else "was settled, durably"
+                )
                 raise Violation(f"{name}: {one.key} is there, although it {why}")
             self._check_flag(name, entry, one)
             self._check_death(name, entry, one)
-        missing = [] if queue.expires else [entry for entry in queue.entries.values() if entry.key not in seen and entry.state == KEPT and entry.settled == NOT_SETTLED]
+        missing = (
+            []
+            if queue.expires
+            else [
+                entry
+                for entry in queue.entries.values()
+                if entry.key not in seen and entry.state == KEPT and entry.settled == NOT_SETTLED
+            ]
+        )
         if len(missing) > queue.lost_gets:
             first = [tuple(entry.key) for entry in missing[:10]]
-            raise Violation(f"{name}: {len(missing)} messages are missing that had been confirmed or there, and not settled ({queue.lost_gets} may have been "
-                            f"got without ack): {first}; {len(found)} are there")
+            raise Violation(
+                f"{name}: {len(missing)} messages are missing that had been confirmed or there, and not settled ({queue.lost_gets} may have been "
+                f"got without ack): {first}; {len(found)} are there"
+            )
         for before, entry in self._either:
             if before.heirs is queue and entry.key not in before.entries and entry.key not in seen:
-                raise Violation(f"{before.name}: {entry.key} died, and is neither there nor in '{name}', although the broker ended cleanly")
+                raise Violation(
+                    f"{before.name}: {entry.key} died, and is neither there nor in '{name}', although the broker ended cleanly"
+                )
         self._check_order(queue, list(seen))
         queue.lost_gets = 0
         queue.order = list(seen)
@@ -262,7 +289,11 @@ class Model:
     def _known(self, queue: str, found: Found) -> Entry:
         entry = self.queues[queue].entries.get(found.key)
         if entry is None:
-            was = "was settled or gone before" if found.key.number <= self._published[found.key.publisher] else "was never published"
+            was = (
+                "was settled or gone before"
+                if found.key.number <= self._published[found.key.publisher]
+                else "was never published"
+            )
             raise Violation(f"{queue}: {found.key} is there, but it {was}, at least in this queue")
         return entry
 
@@ -275,7 +306,9 @@ class Model:
 
     def _check_death(self, queue: str, entry: Entry, found: Found) -> None:
         if entry.died != (found.death is not None):
-            raise Violation(f"{queue}: {found.key} is {'a' if entry.died else 'no'} dead letter; its x-death: {found.death}")
+            raise Violation(
+                f"{queue}: {found.key} is {'a' if entry.died else 'no'} dead letter; its x-death: {found.death}"
+            )
         if entry.death is not None and entry.death != found.death and entry.copies == 1:
             raise Violation(f"{queue}: the x-death of {found.key} was {entry.death} and is {found.death}")
         entry.death = found.death
@@ -295,11 +328,15 @@ class Model:
                 at = place.get(key)
                 if at is not None:
                     if newest:
-                        raise Violation(f"{queue.name}: {key} was there before the life that published {next(iter(newest.items()))}, and comes after it")
+                        raise Violation(
+                            f"{queue.name}: {key} was there before the life that published {next(iter(newest.items()))}, and comes after it"
+                        )
                     if at < last:
                         raise Violation(f"{queue.name}: {key} comes after {queue.order[last]}, and came before it")
                     last = at
                 elif queue.keeps_order and newest.get(key.publisher, -1) > key.number:
-                    raise Violation(f"{queue.name}: {key} comes after number {newest[key.publisher]} of the same publisher")
+                    raise Violation(
+                        f"{queue.name}: {key} comes after number {newest[key.publisher]} of the same publisher"
+                    )
                 else:
                     newest[key.publisher] = key.number

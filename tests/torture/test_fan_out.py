@@ -7,8 +7,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from warren.actors import durable_rows
-from warren.store import verify as engine
+from warren.actors.metadata import row_encoding as durable_rows
+from warren.store.verify import verify as engine
 from warren.tests.behaviour.wire import Client
 from warren.tests.torture.broker import AS_IT_IS, SMALL, TorturedBroker
 
@@ -99,7 +99,7 @@ def test_fan_out_is_stored_once(broker, tmp_path):
     report = verified(tmp_path)
     assert report.is_fine
     live = sum(file["live"] for vhost in report.as_dict()["vhosts"] for file in vhost["files"])
-    assert COUNT * SIZE <= live < 1.1 * COUNT * SIZE    # what the dead letters' queues share, and nothing of the others
+    assert COUNT * SIZE <= live < 1.1 * COUNT * SIZE  # what the dead letters' queues share, and nothing of the others
 
     client = started(broker)
     channel = client.channel()

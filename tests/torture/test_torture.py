@@ -21,7 +21,9 @@ def test_nothing_confirmed_is_lost_and_nothing_invented(tmp_path, files, kills):
     """The account, the log and the data directory before the last start stay in the temporary directory of a test that failed."""
     torture = Torture(tmp_path, SEED, files, tell=print)
     torture.run(kills)
-    assert torture.kills >= kills and torture.model.confirmed > 100 * kills and torture.model.found > 100 * kills, "the clients hardly got to do anything"
+    assert torture.kills >= kills and torture.model.confirmed > 100 * kills and torture.model.found > 100 * kills, (
+        "the clients hardly got to do anything"
+    )
 
 
 FAULTS = {

@@ -32,7 +32,14 @@ PATIENCE = 30.0
 class Torture:
     """`tell` is called with the account's lines as they are written."""
 
-    def __init__(self, directory: Path, seed: int, files: tuple[int, int, int] = AS_IT_IS, fault: str = "", tell: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        files: tuple[int, int, int] = AS_IT_IS,
+        fault: str = "",
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.directory = directory
         self.seed = seed
         self.chooser = random.Random(seed)
@@ -158,7 +165,9 @@ class Torture:
 
     def _ended(self, is_clean: bool, told: str) -> None:
         model = self.model
-        self.note(f"{told}; so far {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled; {self.kills + (not is_clean)} kills")
+        self.note(
+            f"{told}; so far {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled; {self.kills + (not is_clean)} kills"
+        )
         if is_clean:
             self.stops += 1
             model.stopped()
@@ -174,7 +183,10 @@ class Torture:
         try:
             declare(client.channel())
             client.channel().expect_ready("expiring", 0)
-            sizes = [f"{name} {self._check(client, name, self.chooser.choice((0, 20, 200, 600)) if keep_most is None else keep_most)}" for name in self.model.queues]
+            sizes = [
+                f"{name} {self._check(client, name, self.chooser.choice((0, 20, 200, 600)) if keep_most is None else keep_most)}"
+                for name in self.model.queues
+            ]
             client.close()
         finally:
             client.abort()
@@ -214,7 +226,7 @@ class Torture:
             return places[:count]
         if way == 1:
             return self.chooser.sample(places, count)
-        return places[:count // 2] + places[len(places) - (count - count // 2):]
+        return places[: count // 2] + places[len(places) - (count - count // 2) :]
 
     def _flush(self, channel: Channel) -> None:
         channel.qos(0)

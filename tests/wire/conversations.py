@@ -98,7 +98,9 @@ def conversation(rng: Random, length: int) -> tuple[bytes, list[Event]]:
     """About `length` steps on a few channels, interleaved frame by frame (AB-45), and the events they mean."""
     channels = rng.sample((0, 1, 2, 3, 300, 0xCE), rng.randint(1, 4))
     threads = [list(_steps(rng, channel, length // len(channels) + 1)) for channel in channels]
-    queues = [[(piece, last) for frames, events in thread for piece, last in _marked(frames, events)] for thread in threads]
+    queues = [
+        [(piece, last) for frames, events in thread for piece, last in _marked(frames, events)] for thread in threads
+    ]
     octets: list[bytes] = []
     expected: list[Event] = []
     alternate = rng.random()

@@ -26,12 +26,22 @@ def test_it_is_one_more_header_and_nothing_else(given_properties, body, number):
 
 
 def test_a_header_of_that_name_is_replaced():
-    props = encode_properties(Properties(headers=Table([("a", "S", b"1"), ("x-added", "S", b"old"), ("b", "t", True), ("x-added", "I", 7)]), app_id="x"))
+    props = encode_properties(
+        Properties(
+            headers=Table([("a", "S", b"1"), ("x-added", "S", b"old"), ("b", "t", True), ("x-added", "I", 7)]),
+            app_id="x",
+        )
+    )
     added = AddedHeader(props, "x-added").add(build_content(1, props, b"body", 100), 8)
-    assert decode_properties(content_properties(added)).headers == Table([("a", "S", b"1"), ("b", "t", True), ("x-added", "l", 8)])
+    assert decode_properties(content_properties(added)).headers == Table(
+        [("a", "S", b"1"), ("b", "t", True), ("x-added", "l", 8)]
+    )
 
 
-@pytest.mark.parametrize("props", [b"\x80\x00", b"\x80\x00\x05abc", b"\x20\x00\x00", b"\x20\x00" + encode_table(Table([("a", "t", True)]))[:-1]])
+@pytest.mark.parametrize(
+    "props",
+    [b"\x80\x00", b"\x80\x00\x05abc", b"\x20\x00\x00", b"\x20\x00" + encode_table(Table([("a", "t", True)]))[:-1]],
+)
 def test_properties_that_are_cut_off_are_refused(props):
     with pytest.raises(FieldError):
         AddedHeader(props, "x-added")

@@ -46,7 +46,9 @@ def test_no_limit_is_one_frame() -> None:
 
 @steady
 @given(st.binary(max_size=200), st.integers(9, 100), properties, st.integers(1, 65535))
-def test_a_content_gives_back_what_it_was_built_of(body: bytes, frame_max: int, props: Properties, channel: int) -> None:
+def test_a_content_gives_back_what_it_was_built_of(
+    body: bytes, frame_max: int, props: Properties, channel: int
+) -> None:
     """AB-43: properties, size and body of a content in any number of frames."""
     octets = encode_properties(props)
     content = frames.build_content(channel, octets, body, frame_max)

@@ -192,7 +192,15 @@ _FOR_PAMQP: dict[str, st.SearchStrategy[Any]] = {
     "T": plain_tables.map(table_from),
 }
 # Fields that pamqp lets have one value only.
-_FIXED = {"ticket": 0, "insist": False, "capabilities": "", "out_of_band": "0", "known_hosts": "", "cluster_id": "", "channel_id": b"0"}
+_FIXED = {
+    "ticket": 0,
+    "insist": False,
+    "capabilities": "",
+    "out_of_band": "0",
+    "known_hosts": "",
+    "cluster_id": "",
+    "channel_id": b"0",
+}
 _FIXED_IN = {(10, 10): {"version_major": 0, "version_minor": 9}, (20, 10): {"out_of_band": "0"}}
 
 

@@ -145,7 +145,9 @@ def test_other_channels_come_between_the_frames_of_a_content(fast: bool) -> None
     reader = a_reader(fast=fast)
     first = [method_frame(1, BasicPublish(routing_key="q")), *_frames(1, b"abcdef", 3)]
     second = [method_frame(2, BasicPublish(routing_key="q")), *_frames(2, b"uvwxyz", 2)]
-    reader.feed(b"".join(a + b for a, b in zip(first, second + [b""] * 9, strict=False)) + b"".join(second[len(first) :]))
+    reader.feed(
+        b"".join(a + b for a, b in zip(first, second + [b""] * 9, strict=False)) + b"".join(second[len(first) :])
+    )
     assert events_of(reader) == [
         (RUN, 1, PAYLOAD, PROPS, [b"".join(first[1:])], 6),
         (RUN, 2, PAYLOAD, PROPS, [b"".join(second[1:])], 6),

@@ -42,7 +42,13 @@ def body(octets: bytes = b"abc", channel: int = 1) -> bytes:
 GOOD = PUBLISH + header() + body()
 
 FAULTS = [
-    ("unknown type", frame(4, 1, b"hello"), 501, 'FRAME_ERROR - type 4, all octets = <<"hello">>: unknown_frame', (0, 0)),
+    (
+        "unknown type",
+        frame(4, 1, b"hello"),
+        501,
+        'FRAME_ERROR - type 4, all octets = <<"hello">>: unknown_frame',
+        (0, 0),
+    ),
     (
         "long unknown type",
         frame(4, 1, b"hello there, this is long"),
@@ -50,7 +56,13 @@ FAULTS = [
         'FRAME_ERROR - type 4, first 16 octets = <<"hello there, thi">>: unknown_frame',
         (0, 0),
     ),
-    ("unknown type, channel 0", frame(4, 0, b""), 501, "FRAME_ERROR - type 4, all octets = <<>>: unknown_frame", (0, 0)),
+    (
+        "unknown type, channel 0",
+        frame(4, 0, b""),
+        501,
+        "FRAME_ERROR - type 4, all octets = <<>>: unknown_frame",
+        (0, 0),
+    ),
     ("short method", frame(1, 1, b"\0\x3c"), 501, "FRAME_ERROR - type 1, all octets = <<0,60>>: unknown_frame", (0, 0)),
     (
         "short header",

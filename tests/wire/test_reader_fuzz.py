@@ -37,7 +37,9 @@ def mangle(rng: Random, octets: bytes, other: bytes) -> bytes:
         elif what == 2:
             del data[start:]
         elif what == 3:
-            data[start:start] = rng.choice((rng.randbytes(rng.choice((1, 2, 8, 30))), b"\xff\xce", b"\xff\xce" * 20, b"\xce"))
+            data[start:start] = rng.choice(
+                (rng.randbytes(rng.choice((1, 2, 8, 30))), b"\xff\xce", b"\xff\xce" * 20, b"\xce")
+            )
         elif what == 4:
             data[start:start] = data[start:stop]
         elif what == 5:

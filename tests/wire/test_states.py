@@ -103,10 +103,9 @@ def test_a_channel_is_opened_once() -> None:
     assert refusal("running", m.ChannelOpen()) == "CHANNEL_ERROR - second 'channel.open' seen"
 
 
-FROM_BROKERS_ONLY = (
-    [method for method in ALL if method.NAME.endswith(("-ok", "-empty", "-drained")) or method.CLASS_ID == 10]
-    + [m.BasicReturn(), m.BasicDeliver(), m.BasicCredit()]
-)
+FROM_BROKERS_ONLY = [
+    method for method in ALL if method.NAME.endswith(("-ok", "-empty", "-drained")) or method.CLASS_ID == 10
+] + [m.BasicReturn(), m.BasicDeliver(), m.BasicCredit()]
 
 
 @pytest.mark.parametrize("method", FROM_BROKERS_ONLY, ids=lambda method: method.NAME)

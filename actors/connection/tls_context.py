@@ -1,0 +1,165 @@
+"""What a node needs to speak TLS, from its settings, and what a client's certificate says about who it is (AB-13).
+
+    server_context(settings)                 the `ssl.SSLContext` of a listener; TlsError for files that cannot be used
+    user_name(certificate, login_from)       the user a certificate stands for, or None
+
+Versions below TLS 1.2 are refused, and so are renegotiation (a client could make the broker negotiate for ever) and session tickets: connections to a broker live long, and without
+tickets each of them shows its certificate anew.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from ...runtime.errors import ProcessError
+
+VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+# RFC 4514 section 3 and the abbreviations RabbitMQ has beyond it; other attributes keep the name OpenSSL gives them.
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "dnQualifier": "dnQualifier",
+    "givenName": "GN",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "serialNumber": "SERIALNUMBER",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "surname": "SN",
+    "userId": "UID",
+}
+
+
+class TlsError(ProcessError):
+    """A certificate, key or authority file that cannot be used; the text names the setting, its value, the reason and the way out."""
+
+
+class _KeyIsEncrypted(Exception):
+    """OpenSSL asked for a password."""
+
+
+def server_context(settings: Any) -> ssl.SSLContext:
+    """The TLS side of a listener, from the settings `tls_*`. Reads the files, so it belongs into `run_blocking`. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0  # TLS 1.3 has tickets of its own
+    _load_certificate(context, settings.tls_cert_file, settings.tls_key_file)
+    if settings.tls_ca_file is not None:
+        _check_readable("tls_ca_file", settings.tls_ca_file)
+        try:
+            context.load_verify_locations(settings.tls_ca_file)
+        except ssl.SSLError as error:
+            raise _wrong(
+                "tls_ca_file",
+                settings.tls_ca_file,
+                f"holds no certificates ({_reason(error)}); give the authorities' in PEM format",
+            ) from None
+    context.verify_mode = VERIFY_MODES[settings.tls_verify]
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str | None) -> None:
+    _check_readable("tls_cert_file", cert_file)
+    if key_file is not None:
+        _check_readable("tls_key_file", key_file)
+    key = ("tls_cert_file", cert_file) if key_file is None else ("tls_key_file", key_file)
+    try:
+        context.load_cert_chain(cert_file, key_file, password=_refuse_password)
+    except _KeyIsEncrypted:
+        raise _wrong(
+            *key,
+            "holds an encrypted key, which the broker cannot open; `openssl pkey -in ... -out ...` writes it without a password",
+        ) from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise _wrong(
+                *key,
+                f"is not the key of the certificate in tls_cert_file {cert_file!r}; give the two that were made together",
+            ) from None
+        # OpenSSL does not say which of the two files it means.
+        if not _holds(cert_file, b"-----BEGIN CERTIFICATE-----"):
+            raise _wrong(
+                "tls_cert_file",
+                cert_file,
+                "holds no certificate; give one in PEM format, followed by those of intermediate authorities",
+            ) from None
+        if not _holds(key[1], b"PRIVATE KEY-----"):
+            way_out = "set tls_key_file" if key_file is None else "give one in PEM format"
+            raise _wrong(*key, f"holds no private key; {way_out}") from None
+        raise _wrong(
+            "tls_cert_file",
+            cert_file,
+            f"cannot be used with its key ({_reason(error)}); are both whole and in PEM format?",
+        ) from None
+
+
+def _check_readable(key: str, path: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise _wrong(
+            key, path, f"cannot be read: {error.strerror}; give a file that the broker's user may read"
+        ) from None
+
+
+def _holds(path: str, mark: bytes) -> bool:
+    with open(path, "rb") as file:
+        return mark in file.read()
+
+
+def _refuse_password() -> bytes:
+    # Without this OpenSSL would ask on the terminal, and the node would wait for ever.
+    raise _KeyIsEncrypted
+
+
+def _wrong(key: str, path: str, text: str) -> TlsError:
+    return TlsError(f"setting '{key}' is {path!r}: it {text}")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ")
+
+
+# -- names in certificates -----------------------------------------------------------------------------------------------------------------------
+
+
+def user_name(certificate: Mapping[str, Any], login_from: str) -> str | None:
+    """The user that a client's certificate stands for, None if it has no such name.
+
+    `certificate` is what `ssl.SSLObject.getpeercert()` gives; `login_from` is the setting `ssl_cert_login_from`. Several common names are joined by commas, and of the alternative
+    names the first DNS name counts, both as in RabbitMQ.
+    """
+    if login_from == "common_name":
+        return (
+            ",".join(value for rdn in certificate.get("subject", ()) for name, value in rdn if name == "commonName")
+            or None
+        )
+    if login_from == "subject_alternative_name":
+        return next((value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS" and value), None)
+    return distinguished_name(certificate) or None
+
+
+def distinguished_name(certificate: Mapping[str, Any]) -> str:
+    """The subject as RFC 4514 writes it, the most particular part first: `CN=guest,O=Team A,C=CH`."""
+    parts = (
+        "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in rdn)
+        for rdn in certificate.get("subject", ())
+    )
+    return ",".join(reversed(list(parts)))
+
+
+def _escaped(value: str) -> str:
+    """RFC 4514 section 2.4."""
+    text = "".join("\\" + char if char in '"+,;<>\\' else "\\00" if char == "\0" else char for char in value)
+    if text.startswith(("#", " ")):
+        text = "\\" + text
+    if value.endswith(" ") and len(value) > 1:
+        text = text[:-1] + "\\ "
+    return text

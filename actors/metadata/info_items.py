@@ -1,0 +1,49 @@
+"""Rows of the routing table as listings show them: keyed by rabbitmqctl's info items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...routing.exchange_types import Binding
+from ...routing.rows import ExchangeRow, QueueRow
+
+
+def exchange_items(row: ExchangeRow) -> dict[str, Any]:
+    return {
+        "vhost": row.vhost,
+        "name": row.name,
+        "type": row.type,
+        "durable": row.durable,
+        "auto_delete": row.auto_delete,
+        "internal": row.internal,
+        "arguments": row.arguments,
+        "policy": "",
+    }
+
+
+def binding_items(vhost: str, binding: Binding) -> dict[str, Any]:
+    return {
+        "vhost": vhost,
+        "source_name": binding.source,
+        "source_kind": "exchange",
+        "destination_name": binding.destination,
+        "destination_kind": binding.kind,
+        "routing_key": binding.routing_key,
+        "arguments": binding.arguments,
+    }
+
+
+def queue_items(row: QueueRow) -> dict[str, Any]:
+    """What is known of a queue without asking it: all there is to say of one that does not run."""
+    return {
+        "vhost": row.vhost,
+        "name": row.name,
+        "durable": row.durable,
+        "auto_delete": row.auto_delete,
+        "exclusive": row.exclusive_owner is not None,
+        "arguments": row.arguments,
+        "type": row.type,
+        "queue_mode": None,
+        "policy": "",
+        "state": row.state,
+    }

@@ -1,0 +1,215 @@
+"""The way in for threads that are not actors.
+
+A `Port` is a mailbox whose owner is outside: it has an address, so actors can send to it, and threads wait on it.
+`OutsideClient` is a port for asking processes, from any number of threads and asyncio loops at once; `PrivateBase` is
+what Thespian's `ActorSystem.private()` gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import ActorAddress, ActorSystem
+from thespian.system import isInternalActorSystemMessage
+
+from ..address import LoopAddress
+from ..errors import ProcessDown, ProcessTimeout
+
+if TYPE_CHECKING:
+    from .loop_base import LoopBase
+
+_CLOSED = object()
+
+
+class Port:
+    """A mailbox read by outside threads: `tell` and `listen` may be called from any of them."""
+
+    idle = False  # see address.py: it is never put on a run queue
+
+    def __init__(self, base: LoopBase, kind: str) -> None:
+        self.base = base
+        self.ready = base.ready
+        self.queue = self
+        self.address = LoopAddress(f"{base.name}/{kind}-{next(base.port_numbers)}")
+        self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.address._cell = self  # type: ignore[assignment]
+        base.cells[self.address._aaddr] = self
+
+    def append(self, envelope: tuple[ActorAddress, Any]) -> None:
+        """Called on the loop with what an actor sent."""
+        if not isInternalActorSystemMessage(envelope[1]):
+            self._arrived.put(envelope[1])
+
+    def tell(self, target: ActorAddress, message: Any) -> None:
+        self.base.post(self.base.enqueue, self.address, target, message)
+
+    def listen(self, timeout: timedelta | float | None) -> Any:
+        """The next message, or None after `timeout` (seconds or timedelta; None waits for ever) or shutdown."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if seconds is not None:
+            seconds = max(0.0, seconds)
+        base = self.base
+        if base.is_running_here():
+            raise RuntimeError("an actor cannot wait for its own system; use `await self.ask(...)`")
+        if not base.is_running() and self._arrived.empty():
+            base.run_until(lambda: not self._arrived.empty(), seconds)
+            seconds = 0
+        try:
+            message = self._arrived.get(timeout=seconds) if seconds != 0 else self._arrived.get_nowait()
+        except queue.Empty:
+            return None
+        if message is _CLOSED:
+            self._arrived.put(_CLOSED)  # for the next thread that waits here
+            return None
+        return message
+
+    def fail(self, reason: str) -> None:
+        """The system has ended: nobody needs to wait any longer."""
+        self._arrived.put(_CLOSED)
+
+    def close(self) -> None:
+        """Take no more messages; what actors still send here is a dead letter."""
+        self.base.post(self._unregister)
+
+    def _unregister(self) -> None:
+        if self.base.cells.pop(self.address._aaddr, None) is not None:
+            del self.address._cell
+
+
+class PrivateBase:
+    """What Thespian's ExternalContext needs: a port of its own, the system shared."""
+
+    def __init__(self, base: LoopBase) -> None:
+        self._base = base
+        self._port = Port(base, "private")
+
+    def tell(self, address: ActorAddress, message: Any) -> None:
+        self._port.tell(address, message)
+
+    def ask(self, address: ActorAddress, message: Any, timeout: timedelta | float | None) -> Any:
+        self._port.tell(address, message)
+        return self._port.listen(timeout)
+
+    def listen(self, timeout: timedelta | float | None) -> Any:
+        return self._port.listen(timeout)
+
+    def newPrimaryActor(self, *args: Any) -> ActorAddress:
+        return self._base.newPrimaryActor(*args)
+
+    def exit_context(self) -> None:
+        self._port.close()
+
+
+Finish = Callable[[bool, Any], None]
+
+
+class OutsideClient(Port):
+    """Asks processes from outside. Any thread may use one client at any time; `close` it, or use `with`."""
+
+    def __init__(self, system: ActorSystem) -> None:
+        super().__init__(system._systemBase, "client")
+        self._waiting: dict[int, Finish] = {}
+        self._refs = itertools.count(1)
+
+    def ask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Any:
+        """The answer to `message`. Raises the error it was answered with, ProcessDown if the process ends or the
+        system is shut down, ProcessTimeout after `timeout` seconds."""
+        base = self.base
+        if base.is_running_here():
+            raise RuntimeError("an actor cannot wait for its own system; use `await self.ask(...)`")
+        outcome: list[tuple[bool, Any]] = []
+        arrived = threading.Lock()
+        arrived.acquire()
+
+        def finish(ok: bool, value: Any) -> None:
+            outcome.append((ok, value))
+            arrived.release()
+
+        ref = self._send(address, message, finish)
+        if base.is_running():
+            arrived.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        else:
+            base.run_until(lambda: bool(outcome), timeout)
+        if not outcome:
+            if self._give_up(ref, address):
+                raise ProcessTimeout(f"{address} did not answer within {timeout} s")
+            arrived.acquire()  # the answer is being handed over at this very moment
+        ok, value = outcome[0]
+        if ok:
+            return value
+        raise value
+
+    async def aask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Any:
+        """`ask` for asyncio: no thread waits. Cancelling it forgets the ask."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[bool, Any]] = loop.create_future()
+
+        def settle(ok: bool, value: Any) -> None:
+            if not future.done():
+                future.set_result((ok, value))
+
+        def finish(ok: bool, value: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, ok, value)
+            except RuntimeError:
+                pass  # the asyncio loop was closed; nobody waits there any more
+
+        ref = self._send(address, message, finish)
+        try:
+            ok, value = await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise ProcessTimeout(f"{address} did not answer within {timeout} s") from None
+        finally:
+            self._give_up(ref, address)
+        if ok:
+            return value
+        raise value
+
+    def _send(self, address: ActorAddress, message: Any, finish: Finish) -> int:
+        ref = next(self._refs)
+        self._waiting[ref] = finish
+        if self.base._closed:
+            self._finish(ref, False, ProcessDown("shutdown"))
+        else:
+            self.base.post(self.base.enqueue, self.address, address, ("ask", ref, message))
+        return ref
+
+    def _give_up(self, ref: int, address: ActorAddress) -> bool:
+        """True if the ask was still open: then no answer will be taken, and the process told so."""
+        if self._waiting.pop(ref, None) is None:
+            return False
+        self.base.post(self.base.enqueue, self.address, address, ("$forget", ref))
+        return True
+
+    def _finish(self, ref: int, ok: bool, value: Any) -> None:
+        finish = self._waiting.pop(ref, None)
+        if finish is not None:
+            finish(ok, value)
+
+    def append(self, envelope: tuple[ActorAddress, Any]) -> None:
+        message = envelope[1]
+        if type(message) is tuple and message[:1] == ("$answer",):
+            self._finish(*message[1:])
+        else:
+            super().append(envelope)
+
+    def fail(self, reason: str) -> None:
+        super().fail(reason)
+        for ref in list(self._waiting):
+            self._finish(ref, False, ProcessDown(reason))
+
+    def close(self) -> None:
+        super().close()
+        self.fail("closed")
+
+    def __enter__(self) -> OutsideClient:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

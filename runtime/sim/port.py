@@ -1,0 +1,115 @@
+"""The way in for a scenario: `outside.OutsideClient`, without threads. Waiting is running the world."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import ActorAddress
+from thespian.system import isInternalActorSystemMessage
+
+from ..address import LoopAddress
+from ..errors import ProcessDown, ProcessTimeout
+
+if TYPE_CHECKING:
+    from .sim_base import SimBase
+
+WAIT = 60.0  # virtual seconds
+
+
+class SimAnswer:
+    """What was asked for, once `is_here`."""
+
+    __slots__ = ("_ok", "_value", "is_here")
+
+    def __init__(self) -> None:
+        self.is_here = False
+        self._ok = False
+        self._value: Any = None
+
+    def settle(self, ok: bool, value: Any) -> None:
+        if not self.is_here:
+            self.is_here, self._ok, self._value = True, ok, value
+
+    def value(self) -> Any:
+        """The answer; raises the error it was answered with, ProcessTimeout if it is not here."""
+        if not self.is_here:
+            raise ProcessTimeout("no answer yet")
+        if self._ok:
+            return self._value
+        raise self._value
+
+
+class SimPort:
+    """A mailbox outside of the system of actors, and for Thespian's `ActorSystem.private()` a base."""
+
+    idle = False  # see address.py: it is never put on a run queue
+
+    def __init__(self, base: SimBase, kind: str = "port") -> None:
+        self.base = base
+        self.ready = base.ready
+        self.queue = self
+        base.ports += 1
+        self.address = LoopAddress(f"{base.name}/{kind}-{base.ports}")
+        self.address._cell = self  # type: ignore[assignment]
+        base.cells[self.address._aaddr] = self
+        self._arrived: deque[Any] = deque()
+        self._answers: dict[int, SimAnswer] = {}
+        self._last_ref = 0
+
+    def append(self, envelope: tuple[ActorAddress, Any]) -> None:
+        """Called with what an actor sent."""
+        message = envelope[1]
+        if type(message) is tuple and message[:1] == ("$answer",):
+            answer = self._answers.pop(message[1], None)
+            if answer is not None:
+                answer.settle(*message[2:])
+        elif not isInternalActorSystemMessage(message):
+            self._arrived.append(message)
+
+    def tell(self, address: ActorAddress, message: Any) -> None:
+        self.base.enqueue(self.address, address, message)
+
+    def begin(self, address: ActorAddress, message: Any) -> SimAnswer:
+        """Ask and do not wait."""
+        self._last_ref += 1
+        answer = SimAnswer()
+        if self.base.is_alive:
+            self._answers[self._last_ref] = answer
+            self.tell(address, ("ask", self._last_ref, message))
+        else:
+            answer.settle(False, ProcessDown("the machine crashed"))
+        return answer
+
+    def request(self, address: ActorAddress, message: Any, timeout: float = WAIT) -> Any:
+        """The answer to `message`, after as many steps of the world as it takes. Raises the error it was answered with, ProcessDown if the process or its machine
+        ends, ProcessTimeout after `timeout` virtual seconds or if nothing is left that could happen."""
+        answer = self.begin(address, message)
+        self.base.world.run_until(lambda: answer.is_here, timeout)
+        return answer.value()
+
+    def listen(self, timeout: timedelta | float | None = WAIT) -> Any:
+        """The next message that is no answer, or None after `timeout`, or if nothing is left that could happen."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        self.base.world.run_until(lambda: bool(self._arrived), seconds)
+        return self._arrived.popleft() if self._arrived else None
+
+    def fail(self, reason: str) -> None:
+        """The system has ended."""
+        for answer in self._answers.values():
+            answer.settle(False, ProcessDown(reason))
+        self._answers.clear()
+
+    # -- as a base, for ActorSystem.private() ------------------------------------------------------
+
+    def ask(self, address: ActorAddress, message: Any, timeout: timedelta | float | None) -> Any:
+        self.tell(address, message)
+        return self.listen(timeout)
+
+    def newPrimaryActor(self, *args: Any) -> ActorAddress:
+        return self.base.newPrimaryActor(*args)
+
+    def exit_context(self) -> None:
+        if self.base.cells.pop(self.address._aaddr, None) is not None:
+            del self.address._cell

@@ -1,0 +1,79 @@
+"""What a simulation did, step by step, as tuples (virtual time, what, ...):
+
+    turn     actor, sender, message        the actor handled it; the message as the world's `describe` puts it
+    serve    actor, descriptor, readiness  the actor served a descriptor
+    recv     socket, octets                an actor read
+    send     socket, octets                an actor or client wrote; what the socket took
+    heard    socket, octets                a client read
+    client   client, event                 `connected`, or the reason for which its connection was lost
+    job      actor, function, ok           a blocking call was made
+    end      actor, reason                 an actor ended
+    lost     sender, target, message       a message between machines, on a link or on its arrival
+    machine  machine, event                `boot-1`, `crash`, `power cut`, `pause`, `resume`
+
+A scenario run twice with the same seed must give the same trace; `digest` is a trace in 64 letters, the same in every process of the operating system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from thespian.actors import ActorAddress
+
+Entry = tuple[Any, ...]
+Describe = Callable[[Any], Any]
+
+_PLAIN = frozenset({bool, bytes, float, int, range, str, type(None)})
+
+
+def message_name(message: Any) -> Any:
+    """The name of a message, its class if it is no tuple, and for an ask the name of what is asked: 0.2 us."""
+    if type(message) is tuple and message:
+        name = message[0]
+        if name == "ask" and len(message) == 3:
+            return ("ask", message_name(message[2]))
+        return name
+    return type(message).__name__
+
+
+def whole_message(message: Any) -> Any:
+    """All that a message says, as plain values that compare: for traces that prove something. Live objects show as the names of their classes."""
+    kind = type(message)
+    if kind in _PLAIN:
+        return message
+    if isinstance(message, ActorAddress):
+        return message.addressDetails
+    if isinstance(message, (tuple, list)):
+        return tuple(map(whole_message, message))
+    if isinstance(message, dict):
+        return tuple((whole_message(key), whole_message(value)) for key, value in message.items())
+    if isinstance(message, (set, frozenset)):
+        return tuple(sorted(map(whole_message, message), key=repr))
+    if isinstance(message, (bytearray, memoryview)):
+        return bytes(message)
+    if isinstance(message, BaseException):
+        return (kind.__name__, str(message))
+    if is_dataclass(message):
+        return (kind.__name__, *(whole_message(getattr(message, field.name)) for field in fields(message)))
+    return kind.__name__
+
+
+def digest(trace: Iterable[Entry]) -> str:
+    """SHA-256 of the trace, in hexadecimal."""
+    total = hashlib.sha256()
+    for entry in trace:
+        total.update(repr(entry).encode("utf-8", "backslashreplace"))
+    return total.hexdigest()
+
+
+def story(trace: Iterable[Entry], octets: int = 60) -> Iterator[str]:
+    """The trace for a person, a line an entry; of strings of octets the first `octets`."""
+    for time, what, *details in trace:
+        shown = (
+            f"{len(detail)} octets {detail[:octets]!r}" if isinstance(detail, bytes) else str(detail)
+            for detail in details
+        )
+        yield f"{time:12.6f} {what:8} {'  '.join(shown)}"

@@ -1,0 +1,318 @@
+"""How a message store starts: what of its index may be believed, and how the rest is found again (section 11.4).
+
+The file `state` beside the data files says how the store was left, in a frame (see `records`) of msgpack `[is clean, generation,
+boot id, clients]`. It is replaced by rename: by a clean one as the last thing of a stop, by an unclean one before anything else
+at a start. The generation is also in the index, so that an index which is not the one that the state speaks of (deleted, restored
+from elsewhere, half mended) is noticed (QS-42).
+
+| found | locations | reference counts |
+|---|---|---|
+| clean, the clients are those of the queues, no `.rdt`, no intent | believed | believed |
+| clean but for that, or the machine has not been started since | believed; files of intents, files without a row and what lies behind the checkpoint are scanned | recounted |
+| anything else; or a file is shorter than its row says, or the index is damaged | all files are scanned | recounted |
+
+A recount takes one reference for each time that a queue index names a message. Only then is anything deleted (QS-43): messages
+without references, files without messages, and the tail of the last file behind the last message, which is where the store goes
+on appending (C-19). A crash meanwhile leaves an index without generation: the next start scans.
+
+A scan finds every whole record, whatever is damaged between them (`walk_records`); that is garbage, and the messages that were in it are missing. The index is looked at
+page by page before LMDB opens it (`lmdb_check`): at a damaged file LMDB would end the process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+import msgpack  # type: ignore[import-untyped]
+
+from ..disk.damage_log import VERIFY, log, say_damaged, say_foreign
+from ..disk.disk import Disk
+from ..disk.lmdb_check import check_file
+from ..disk.progress import NO_PROGRESS, Progress
+from ..messages.records import Damaged, frame, read_frame
+from .location_index import COMMIT_LEAST, Checkpoint, LocationIndex, Saved
+from .rdq_file import ASIDE_SUFFIX, SUFFIX, FoundRecord, aside_number, file_name, file_number
+from .walk_records import DamagedBytes, walk_records
+
+STATE = "state"
+_STATE_FRAME = 0x53
+_Item = TypeVar("_Item")
+_NOTHING_SAVED = Saved(None, Checkpoint(0, 0), [], {})
+_ANEW = f"It is made anew from the data files, and nothing is lost by it. {VERIFY}"
+References = Callable[[], Iterable[Sequence[bytes]]]
+"""Gives, in any portions, the ids of all messages that queue indexes say are in the store, as often as they say it."""
+
+
+class _WrongIndex(Exception):
+    """The index says what cannot be."""
+
+
+class State(NamedTuple):
+    """How a store was left."""
+
+    is_clean: bool
+    generation: int
+    boot_id: str
+    clients: list[str]
+
+
+class RecoveredStore(NamedTuple):
+    """`rows` are (valid total size, file size) by file number."""
+
+    locations: LocationIndex
+    rows: dict[int, tuple[int, int]]
+    generation: int
+    is_trusted: bool
+    """Everything was as it was left, counts included."""
+
+
+def this_boot() -> str:
+    """An id of this run of the operating system."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def read_state(disk: Disk, directory: str) -> State | None:
+    """None if there is none, or it is damaged."""
+    try:
+        file = disk.open(f"{directory}/{STATE}")
+    except FileNotFoundError:
+        return None
+    try:
+        kind, payload, _ = read_frame(file, 0)
+    except Damaged:
+        return None
+    finally:
+        file.close()
+    return State(*msgpack.unpackb(payload)) if kind == _STATE_FRAME else None
+
+
+def write_state(disk: Disk, directory: str, state: State) -> None:
+    """Durable when it returns."""
+    payload = msgpack.packb(tuple(state))
+    new = f"{directory}/{STATE}.new"
+    file = disk.open(new, create=True)
+    file.truncate(0)
+    file.append([frame(_STATE_FRAME, payload), payload])
+    file.sync()
+    file.close()
+    disk.sync_dir(directory)
+    disk.rename(new, f"{directory}/{STATE}")
+    disk.sync_dir(directory)
+
+
+def erase(disk: Disk, directory: str, index_path: str) -> None:
+    """Nothing of the store is left; for a store whose content does not outlive the node."""
+    for name in disk.list(directory):
+        if file_number(name) is not None or aside_number(name) is not None or name in (STATE, f"{STATE}.new"):
+            disk.delete(f"{directory}/{name}")
+    shutil.rmtree(index_path, ignore_errors=True)
+
+
+def recover(
+    disk: Disk,
+    directory: str,
+    index_path: str,
+    boot_id: str,
+    clients: Collection[str] | None,
+    references: References,
+    progress: Progress = NO_PROGRESS,
+) -> RecoveredStore:
+    """See the module. `clients` are those that the queues' own recovery terms name, None if any of them has none. `progress` hears of files that are scanned."""
+    names = disk.list(directory)
+    sizes = {number: _size(disk, f"{directory}/{name}") for name in names if (number := file_number(name)) is not None}
+    asides = [name for name in names if aside_number(name) is not None]
+    say_foreign(
+        disk,
+        directory,
+        (
+            name
+            for name in names
+            if name.endswith((SUFFIX, ASIDE_SUFFIX)) and file_number(name) is None and aside_number(name) is None
+        ),
+        "a file of a message store",
+    )
+    state = read_state(disk, directory)
+    generation = state.generation + 1 if state else 1
+    index, saved = _believable(state, boot_id, index_path, sizes)
+    is_trusted = (
+        index is not None
+        and state is not None
+        and state.is_clean
+        and clients is not None
+        and set(clients) == set(state.clients)
+        and not asides
+        and not saved.intents
+        and sizes.keys() <= saved.rows.keys()
+    )
+    try:
+        # From here on a crash is an unclean end.
+        write_state(disk, directory, State(False, generation, boot_id, []))
+        if is_trusted and index is not None:
+            index.set_generation(generation)
+            return RecoveredStore(index, saved.rows, generation, True)
+        for name in asides:
+            disk.delete(f"{directory}/{name}")
+        if index is not None:
+            try:
+                rows = _mend(disk, directory, index, saved, sizes, references, progress)
+            except _WrongIndex as error:
+                log.warning("%s is damaged: %s. %s", index_path, error, _ANEW)
+                index.close()
+                index = None
+        if index is None:
+            shutil.rmtree(index_path, ignore_errors=True)
+            index = _opened(index_path)
+            rows = _mend(disk, directory, index, _NOTHING_SAVED, sizes, references, progress)
+        index.set_generation(generation)
+        return RecoveredStore(index, rows, generation, False)
+    except BaseException:
+        # Whoever starts the store again, in this process, must be able to open it.
+        if index is not None:
+            index.close()
+        raise
+
+
+def _mend(
+    disk: Disk,
+    directory: str,
+    index: LocationIndex,
+    saved: Saved,
+    sizes: dict[int, int],
+    references: References,
+    progress: Progress,
+) -> dict[int, tuple[int, int]]:
+    """Locate what `saved` does not speak for, recount, and give back what nobody refers to; returns the rows of the files that stay."""
+    index.set_generation(None)
+    interrupted = {number for files in saved.intents for number in files}
+    for number in interrupted:
+        index.drop_located_in(number)
+    wanted = {}  # file: from where on
+    for number, size in sorted(sizes.items()):
+        if number in interrupted or number not in saved.rows or number > saved.checkpoint.file:
+            wanted[number] = 0
+        elif number == saved.checkpoint.file and size > saved.checkpoint.offset:
+            wanted[number] = saved.checkpoint.offset
+    progress.begin("message store", sum(sizes[number] - offset for number, offset in wanted.items()))
+    for number, offset in wanted.items():
+        _locate(disk, directory, number, offset, index)
+        progress.advance(sizes[number] - offset)
+    disk.sync_dir(directory)
+    rows = _recount(disk, directory, index, references, sizes)
+    last = max(rows, default=0)
+    index.put_rows(rows, Checkpoint(last, rows[last][1] if rows else 0))
+    return rows
+
+
+def _believable(
+    state: State | None, boot_id: str, index_path: str, sizes: dict[int, int]
+) -> tuple[LocationIndex | None, Saved]:
+    """The index, if it is as its last commit left it and speaks of the files that are there."""
+    # A commit that was not synced may be damaged after the machine stopped, and LMDB would not notice: do not even open it.
+    if state is None or not (state.is_clean or state.boot_id == boot_id):
+        return None, _NOTHING_SAVED
+    index = None
+    try:
+        if os.path.exists(f"{index_path}/data.mdb"):
+            check_file(f"{index_path}/data.mdb")
+        index = _opened(index_path)
+        saved = index.saved()
+    except Exception as error:
+        # The check's and LMDB's own errors, and whatever msgpack and struct say of what is not their own.
+        log.warning("%s cannot be used: %s. %s", index_path, error, _ANEW)
+        if index is not None:
+            index.close()
+        return None, _NOTHING_SAVED
+    interrupted = {number for files in saved.intents for number in files}
+    if saved.generation == state.generation and all(
+        number in interrupted or size <= sizes.get(number, 0) for number, (_, size) in saved.rows.items()
+    ):
+        return index, saved
+    index.close()
+    return None, _NOTHING_SAVED
+
+
+def _opened(index_path: str) -> LocationIndex:
+    os.makedirs(index_path, exist_ok=True)
+    return LocationIndex(index_path)
+
+
+def _size(disk: Disk, path: str) -> int:
+    file = disk.open(path)
+    size = file.size()
+    file.close()
+    return size
+
+
+def _locate(disk: Disk, directory: str, number: int, offset: int, index: LocationIndex) -> None:
+    """Fill in what a file has from an offset on."""
+    path = f"{directory}/{file_name(number)}"
+    parts: list[DamagedBytes] = []
+    behind = 0
+    file = disk.open(path)
+
+    def whole() -> Iterator[FoundRecord]:
+        nonlocal behind
+        for part in walk_records(file, offset):
+            if isinstance(part, FoundRecord):
+                behind += bool(parts)
+                yield part
+            elif not (part.is_tail and part.is_torn):
+                parts.append(part)
+
+    try:
+        # A process that was killed leaves bytes that nobody synced; queues are about to rely on them.
+        file.sync()
+        for portion in _portions(whole()):
+            index.fill(number, portion)
+    finally:
+        file.close()
+    if parts:
+        say_damaged(
+            disk,
+            path,
+            parts,
+            f"{behind:,} whole records, which are kept" if behind else "nothing whole",
+            "Messages that were in the damaged bytes are gone, confirmed ones too, if queues still refer to them",
+        )
+
+
+def _portions(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    iterator = iter(items)
+    while portion := list(islice(iterator, COMMIT_LEAST)):
+        yield portion
+
+
+def _recount(
+    disk: Disk, directory: str, index: LocationIndex, references: References, sizes: dict[int, int]
+) -> dict[int, tuple[int, int]]:
+    """Count references, then give back what nobody refers to; returns the rows of the files that stay."""
+    index.forget_references()
+    for portion in _portions(message_id for ids in references() for message_id in ids):
+        index.add_references(portion)
+    valid = dict.fromkeys(sizes, 0)
+    ends = dict.fromkeys(sizes, 0)
+    for message_id, entry in index.settle():
+        if entry.offset + entry.total_size > sizes.get(entry.file, 0):
+            raise _WrongIndex(f"message {message_id.hex()} is said to be where no file is")
+        valid[entry.file] += entry.total_size
+        ends[entry.file] = max(ends[entry.file], entry.offset + entry.total_size)
+    last = max(sizes, default=0)
+    rows = {}
+    for number in sorted(sizes):
+        if valid[number] or number == last:
+            rows[number] = valid[number], sizes[number]
+        else:
+            disk.delete(f"{directory}/{file_name(number)}")
+    if rows:
+        file = disk.open(f"{directory}/{file_name(last)}")
+        file.truncate(ends[last])
+        file.sync()
+        file.close()
+        rows[last] = valid[last], ends[last]
+    disk.sync_dir(directory)
+    return rows

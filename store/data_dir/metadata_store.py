@@ -1,0 +1,252 @@
+"""What survives a restart of vhosts, exchanges, queues and bindings: an LMDB environment, the only truth about which queues exist (section 11.3).
+
+    meta                                        'format'          ->  u32 big-endian
+    vhosts, exchanges, queues, bindings         digest of key 16  ->  u8 row version | u32 CRC-32 of what follows | msgpack [key, fields]
+
+A row is a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of what else is known of it. What stands in them is the caller's matter. The key is
+hashed because LMDB takes 511 octets at most, and one binding's names alone are more. LMDB has no checksums of its own, so each row has one. A field may be added
+without a new row version: older rows lack it.
+
+Durability: every commit is synced, data and meta page; `apply` returns when its changes are on the disk, all of them or, after an error, all or none of them. One
+commit costs a dozen page writes and two syncs whether it has one change or hundreds, so callers gather what comes while the previous one runs.
+
+The environment is made beside its place and renamed: a directory at `path` is whole, or damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from struct import Struct
+from typing import Any, NamedTuple
+
+import lmdb
+import msgpack  # type: ignore[import-untyped]
+
+from ..disk.disk import RealDisk
+from ..disk.lmdb_check import DamagedFile, check_file
+
+FORMAT = 1
+ROW_VERSION = 1
+TABLES = ("vhosts", "exchanges", "queues", "bindings")
+MAP_SIZE = 256 << 20
+"""Bytes of address space to begin with; it doubles when it is full. Two kilobytes a queue with two bindings is a generous estimate."""
+_TABLES_MOST = 16
+_FORMAT_KEY = b"format"
+_FORMAT = Struct(">I")
+_ROW_HEAD = Struct(">BI")
+_OPTIONS: dict[str, Any] = {"max_dbs": _TABLES_MOST, "readahead": False, "mode": 0o640}
+
+
+class MetadataError(Exception):
+    """The metadata cannot be read or is damaged; the text says what, where and the way out."""
+
+
+class MetadataWriteError(Exception):
+    """A batch could not be written; the text is the reason. Whether it is on the disk nobody knows, but it is so as a whole; another `apply` may be tried."""
+
+
+class Row(NamedTuple):
+    key: tuple[Any, ...]
+    fields: dict[str, Any]
+
+
+class Change(NamedTuple):
+    """Put a row, or delete it: `fields` is None. Deleting a row that is not there is no error."""
+
+    table: str
+    key: tuple[Any, ...]
+    fields: dict[str, Any] | None
+
+
+class MetadataStore:
+    """See the module. `path` is a directory of the operating system, this environment's alone. Raises MetadataError.
+
+    `load` and `apply` are called one at a time, from any thread; `close` at any time, from any thread, and does not wait.
+
+    is_read_only    nothing is locked, made or written; the environment exists, and nobody else has it open
+    """
+
+    def __init__(self, path: str, map_size: int = MAP_SIZE, is_read_only: bool = False) -> None:
+        self._path = path
+        self._map_size = map_size
+        self._is_read_only = is_read_only
+        self._is_in_doubt = False
+        self._closing = threading.Lock()  # guards the two flags
+        self._is_busy = False
+        self._is_closed = False
+        try:
+            if not is_read_only and not os.path.isdir(path):
+                _create(path)
+            check_file(f"{path}/data.mdb")
+            self._open()
+        except FileNotFoundError as error:
+            raise _damaged(path, f"{os.path.basename(error.filename)} is missing") from error
+        except DamagedFile as error:
+            raise _damaged(path, str(error)) from error
+        except (lmdb.Error, OSError) as error:
+            raise _unreadable(path, error) from error
+        with self._env.begin() as transaction:
+            found = transaction.get(_FORMAT_KEY, db=self._meta)
+        if found is None or len(found) != _FORMAT.size:
+            self._env.close()
+            raise _damaged(path, "it has no format number")
+        (number,) = _FORMAT.unpack(found)
+        if number > FORMAT:
+            self._env.close()
+            raise MetadataError(
+                f"the metadata in '{path}' was written by a newer warren: it has format {number}, and this one reads up to {FORMAT}. Run that version"
+            )
+
+    def _open(self) -> None:
+        options = {**_OPTIONS, "readonly": True, "lock": False} if self._is_read_only else _OPTIONS
+        self._env = lmdb.open(self._path, map_size=self._map_size, create=False, **options)
+        try:
+            self._map_size = self._env.info()["map_size"]
+            self._meta = self._env.open_db(b"meta", create=not self._is_read_only)
+            self._tables = {name: self._env.open_db(name.encode(), create=not self._is_read_only) for name in TABLES}
+        except BaseException:
+            self._env.close()
+            raise
+
+    def load(self) -> dict[str, list[Row]]:
+        """Every row of every table. Raises MetadataError if one is damaged."""
+        found: dict[str, list[Row]] = {}
+        try:
+            with self._env.begin() as transaction:
+                for name, table in self._tables.items():
+                    rows = found[name] = []
+                    last = b""
+                    for digest, value in transaction.cursor(table):
+                        if digest <= last:
+                            raise _damaged(self._path, f"row {digest.hex()} of {name} is out of order")
+                        rows.append(self._row(name, digest, value))
+                        last = digest
+        except lmdb.Error as error:
+            raise _unreadable(self._path, error) from error
+        return found
+
+    def read(self, table: str) -> Iterator[Row | MetadataError]:
+        """Each row of a table, or why it is none."""
+        with self._env.begin() as transaction:
+            for digest, value in transaction.cursor(self._tables[table]):
+                try:
+                    yield self._row(table, digest, value)
+                except MetadataError as error:
+                    yield error
+                except Exception as error:
+                    # msgpack has half a dozen ways to say that bytes are not its own.
+                    yield MetadataError(f"row {digest.hex()} of {table} cannot be decoded: {error}")
+
+    def _row(self, table: str, digest: bytes, value: bytes) -> Row:
+        if len(value) < _ROW_HEAD.size:
+            raise _damaged(self._path, f"row {digest.hex()} of {table} is cut off")
+        version, checksum = _ROW_HEAD.unpack_from(value)
+        packed = value[_ROW_HEAD.size :]
+        if zlib.crc32(packed) != checksum:
+            raise _damaged(self._path, f"row {digest.hex()} of {table} has a wrong checksum")
+        if version > ROW_VERSION:
+            raise MetadataError(
+                f"the metadata in '{self._path}' was written by a newer warren: {table} has rows of version {version}. Run that version"
+            )
+        key, fields = msgpack.unpackb(packed, use_list=False, unicode_errors="surrogateescape")
+        if _digest(key) != digest:
+            raise _damaged(self._path, f"row {digest.hex()} of {table} is another one")
+        return Row(key, fields)
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Write all of them, in order, in one transaction; durable when it returns. Raises MetadataWriteError."""
+        rows = [
+            (change.table, _digest(change.key), None if change.fields is None else _packed(change))
+            for change in changes
+        ]
+        with self._closing:
+            if self._is_closed:
+                raise MetadataWriteError("the metadata store is closed")
+            assert not self._is_busy, "one commit at a time"
+            self._is_busy = True
+        try:
+            self._commit(rows)
+        except (lmdb.Error, OSError, MemoryError) as error:
+            self._is_in_doubt = True
+            raise MetadataWriteError(_reason(error)) from error
+        finally:
+            with self._closing:
+                self._is_busy = False
+                if self._is_closed:
+                    self._env.close()
+
+    def _commit(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+        if self._is_in_doubt:
+            # A failed commit may have left the environment unusable ("update of meta page failed"); what is on the disk counts.
+            self._env.close()
+            self._open()
+            self._is_in_doubt = False
+        while True:
+            try:
+                with self._env.begin(write=True) as transaction:
+                    for table, digest, value in rows:
+                        if value is None:
+                            transaction.delete(digest, db=self._tables[table])
+                        else:
+                            transaction.put(digest, value, db=self._tables[table])
+                return
+            except lmdb.MapFullError:
+                self._map_size *= 2
+                self._env.set_mapsize(self._map_size)
+
+    def close(self) -> None:
+        """Let go of the files, after the commit that is under way if one is. Idempotent."""
+        with self._closing:
+            if not self._is_closed and not self._is_busy:
+                self._env.close()
+            self._is_closed = True
+
+
+def _create(path: str) -> None:
+    disk = RealDisk(os.path.dirname(path))
+    name = os.path.basename(path)
+    making = f"{name}.new"
+    if disk.exists(making):  # of a start that did not get further
+        disk.remove_dir(making)
+    disk.make_dir(making)
+    with lmdb.open(f"{path}.new", **_OPTIONS) as environment:
+        meta = environment.open_db(b"meta")
+        for table in TABLES:
+            environment.open_db(table.encode())
+        with environment.begin(meta, write=True) as transaction:
+            transaction.put(_FORMAT_KEY, _FORMAT.pack(FORMAT))
+    disk.sync_dir(making)
+    disk.rename(making, name)
+    disk.sync_dir("")
+
+
+def _digest(key: tuple[Any, ...]) -> bytes:
+    return blake2b(msgpack.packb(key, unicode_errors="surrogateescape"), digest_size=16).digest()
+
+
+def _packed(change: Change) -> bytes:
+    packed: bytes = msgpack.packb([change.key, change.fields], unicode_errors="surrogateescape")
+    return _ROW_HEAD.pack(ROW_VERSION, zlib.crc32(packed)) + packed
+
+
+def _reason(error: BaseException) -> str:
+    # LMDB says `path: reason` or `function: reason`, and the reason is what helps.
+    return str(getattr(error, "strerror", None) or error).rpartition(": ")[2] or type(error).__name__
+
+
+def _damaged(path: str, what: str) -> MetadataError:
+    return MetadataError(
+        f"the metadata in '{path}' is damaged: {what}. Restore that directory from a backup, or begin anew with another data_dir"
+    )
+
+
+def _unreadable(path: str, error: Exception) -> MetadataError:
+    if isinstance(error, OSError) or isinstance(error, (lmdb.DiskError, lmdb.ReadonlyError)):
+        return MetadataError(
+            f"the metadata in '{path}' cannot be opened: {_reason(error)}. Free space and permissions of that directory are the first things to look at"
+        )
+    return _damaged(path, _reason(error))

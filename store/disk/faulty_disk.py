@@ -1,0 +1,246 @@
+"""A disk in memory that keeps `disk.Disk`'s promises and not one more: for tests and the simulation.
+
+`crash(random)` is a power cut. Of everything that was not synced, each piece fares by itself, as `random` decides:
+
+- an append survives, is lost, is torn (a prefix is there), or left zeros (the size reached the disk, the data did not);
+  a later append may survive where an earlier one was lost, with zeros in its place;
+- a change of a directory (create, rename, delete) is kept or undone.
+
+`kill()` is the end of the process alone: everything that was written stays. Both leave open files unusable.
+
+`fail_after(operations, error)`: that many operations from now one raises, and so does every later one of the same kind of error
+that lasts (`EROFS`); `Crash` as the error stops the program there, as a power cut would. `limit` bounds the bytes held (ENOSPC).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from random import Random
+
+from .disk import Disk, File
+
+
+class Crash(BaseException):
+    """The machine stops here. Not an Exception: no engine may catch it."""
+
+
+class _Content:
+    """What an inode holds: `data` as the process sees it, `durable` as of the last sync, `tail` the appends since then."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytes(data)
+        self.tail: list[bytes] = []
+        self.was_cut = False
+
+    def after_crash(self, random: Random) -> bytes:
+        if self.was_cut and random.random() < 0.5:
+            return bytes(self.data)  # the cut and all that followed reached the disk
+        kept = bytearray(self.durable)
+        for piece in self.tail if not self.was_cut else ():
+            fate = random.choice(("kept", "kept", "lost", "torn", "zeros"))
+            if fate == "kept":
+                kept += piece
+            elif fate == "torn":
+                kept += piece[: random.randint(0, len(piece))]
+                break
+            elif fate == "zeros":
+                kept += bytes(len(piece))
+            else:
+                break
+        return bytes(kept)
+
+
+class _OpenFile(File):
+    def __init__(self, disk: FaultyDisk, content: _Content) -> None:
+        self._disk = disk
+        self._content = content
+        self._life = disk.life
+
+    def _use(self) -> _Content:
+        assert self._life == self._disk.life, "a file of a process that is gone"
+        return self._content
+
+    def append(self, buffers: Sequence[bytes]) -> None:
+        content = self._use()
+        data = b"".join(buffers)
+        room = self._disk.free_space()
+        try:
+            self._disk.step("append")
+        except OSError:
+            room = min(room, len(data) // 2)  # an append that fails has written something
+            content.data += data[:room]
+            content.tail.append(data[:room])
+            raise
+        content.data += data[:room]
+        content.tail.append(data[:room])
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self._use().data[offset : offset + size])
+
+    def size(self) -> int:
+        return len(self._use().data)
+
+    def truncate(self, size: int) -> None:
+        content = self._use()
+        self._disk.step("truncate")
+        if size != len(content.data):
+            del content.data[size:]
+            content.data += bytes(size - len(content.data))
+            content.was_cut = True
+
+    def sync(self) -> None:
+        content = self._use()
+        self._disk.step("sync")
+        content.durable = bytes(content.data)
+        content.tail = []
+        content.was_cut = False
+        self._disk.syncs += 1
+
+    def close(self) -> None:
+        self._use()
+
+
+class FaultyDisk(Disk):
+    """See the module. `syncs` counts file syncs, `operations` everything that can fail."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.life = 0
+        self.operations = 0
+        self.syncs = 0
+        self.limit = limit
+        self._names: dict[str, _Content] = {}
+        self._durable_names: dict[str, _Content] = {}
+        self._changes: list[tuple[str, str, Callable[[dict[str, _Content]], None]]] = []
+        self._dirs: set[str] = {""}
+        self._fail_at: int | None = None
+        self._error: BaseException | None = None
+
+    # -- faults
+
+    def fail_after(self, operations: int, error: BaseException) -> None:
+        self._fail_at = self.operations + operations
+        self._error = error
+
+    def heal(self) -> None:
+        self._fail_at = self._error = None
+
+    def step(self, kind: str) -> None:
+        self.operations += 1
+        if self._fail_at is None or self.operations < self._fail_at or self._error is None:
+            return
+        if not (isinstance(self._error, OSError) and self._error.errno == errno.EROFS):
+            self._fail_at = None
+        raise self._error
+
+    def kill(self) -> None:
+        self.life += 1
+        self.heal()
+
+    def crash(self, random: Random) -> None:
+        self.kill()
+        names = dict(self._durable_names)
+        for _, _, change in self._changes:
+            if random.random() < 0.6:
+                change(names)
+        survivors: dict[int, _Content] = {}
+        for content in names.values():
+            if id(content) not in survivors:
+                survivors[id(content)] = _Content(content.after_crash(random))
+        self._names = {name: survivors[id(content)] for name, content in names.items()}
+        self._durable_names = dict(self._names)
+        self._changes = []
+        self._dirs.update(name[:at] for name in names for at, letter in enumerate(name) if letter == "/")
+
+    # -- the interface
+
+    def open(self, path: str, create: bool = False) -> File:
+        content = self._names.get(path)
+        if content is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self._check_dir(path)
+            self.step("create")
+            content = _Content()
+            made = content
+            self._change(os.path.dirname(path), "", lambda names: names.__setitem__(path, made))
+        return _OpenFile(self, content)
+
+    def _check_dir(self, path: str) -> None:
+        if os.path.dirname(path) not in self._dirs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def _change(self, directory: str, other: str, change: Callable[[dict[str, _Content]], None]) -> None:
+        change(self._names)
+        self._changes.append((directory, other, change))
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._dirs
+
+    def rename(self, old: str, new: str) -> None:
+        if not self.exists(old):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        self.step("rename")
+        is_dir = old in self._dirs
+        if is_dir:
+            moved = {name for name in self._dirs if name == old or name.startswith(old + "/")}
+            self._dirs |= {new + name[len(old) :] for name in moved}
+
+        def change(names: dict[str, _Content]) -> None:
+            for name in [n for n in names if n == old or is_dir and n.startswith(old + "/")]:
+                names[new + name[len(old) :]] = names.pop(name)
+
+        self._change(os.path.dirname(old), os.path.dirname(new), change)
+        if is_dir:
+            # Directories are remembered by being made; an empty one of the old name does no harm after a crash.
+            self._dirs -= moved
+
+    def delete(self, path: str) -> None:
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.step("delete")
+
+        def change(names: dict[str, _Content]) -> None:
+            names.pop(path, None)
+
+        self._change(os.path.dirname(path), "", change)
+
+    def list(self, path: str) -> list[str]:
+        prefix = path + "/" if path else ""
+        found = [*self._names, *self._dirs]
+        return sorted(
+            {name[len(prefix) :].split("/")[0] for name in found if name.startswith(prefix) and name != path} - {""}
+        )
+
+    def make_dir(self, path: str) -> None:
+        parts = path.split("/")
+        self._dirs.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+    def remove_dir(self, path: str) -> None:
+        for name in [name for name in self._names if name.startswith(path + "/")]:
+            self.delete(name)
+        self._dirs = {name for name in self._dirs if name != path and not name.startswith(path + "/")}
+
+    def sync_dir(self, path: str) -> None:
+        self.step("sync_dir")
+        left = []
+        for entry in self._changes:
+            if path in entry[:2]:
+                entry[2](self._durable_names)
+            else:
+                left.append(entry)
+        self._changes = left
+
+    def free_space(self) -> int:
+        if self.limit is None:
+            return 1 << 62
+        return max(0, self.limit - self.held)
+
+    @property
+    def held(self) -> int:
+        """Bytes in all files."""
+        return sum(len(content.data) for content in self._names.values())

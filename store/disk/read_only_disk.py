@@ -1,0 +1,70 @@
+"""A disk that is only looked at: for whoever must not change what is there, not even by accident."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .disk import Disk, File, RealDisk, RealFile
+
+
+class ReadOnlyFile(RealFile):
+    """Opened for reading, so that the kernel refuses all else too, and a file or file system that may not be written can be read."""
+
+    def __init__(self, path: str) -> None:
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def append(self, buffers: Sequence[bytes]) -> None:
+        _refuse("append")
+
+    def append_synced(self, buffers: Sequence[bytes]) -> None:
+        _refuse("append")
+
+    def truncate(self, size: int) -> None:
+        _refuse("truncate")
+
+    def sync(self) -> None:
+        _refuse("sync")
+
+
+class ReadOnlyDisk(RealDisk):
+    """The directory `root`, which exists, and what is beneath. Whatever would change something raises OSError (EROFS)."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def open(self, path: str, create: bool = False) -> File:
+        if create:
+            _refuse(path)
+        return ReadOnlyFile(self._path(path))
+
+    def rename(self, old: str, new: str) -> None:
+        _refuse(old)
+
+    def delete(self, path: str) -> None:
+        _refuse(path)
+
+    def make_dir(self, path: str) -> None:
+        _refuse(path)
+
+    def remove_dir(self, path: str) -> None:
+        _refuse(path)
+
+    def sync_dir(self, path: str) -> None:
+        _refuse(path)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise OSError(errno.EROFS, "only looked at, never changed", what)
+
+
+def file_size(disk: Disk, path: str) -> int:
+    file = disk.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()

@@ -1,0 +1,373 @@
+"""A backing queue in memory alone: for a node without a data directory, and the model other engines are tested against.
+
+Everything that asks for a confirm has it at once. Nothing survives `terminate`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..index.segment_jobs import SegmentReadJob
+from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.run import PendingRuns, Run, RunQueue
+from .backing_queue import (
+    INFINITE,
+    SWEEP_LIMIT,
+    BackingQueue,
+    Dropped,
+    Duplicate,
+    Predicate,
+    Recover,
+    Swept,
+    T,
+    Timeout,
+)
+from .range_read import (
+    RANGE_BATCH_BYTES,
+    RANGE_BATCH_MESSAGES,
+    RangeBatch,
+    SupportsRangeRead,
+    count_to,
+    from_number,
+    take_range_batch,
+)
+from .rates import Rates
+
+
+class MemoryQueue(BackingQueue, SupportsRangeRead):
+    """`RunQueue` for what is ready, `PendingRuns` for what is not acknowledged; `clock` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ready = RunQueue()
+        self._pending = PendingRuns()
+        self._next = 0
+        self._confirmed: list[tuple[int, int]] = []
+        self._mode = "default"
+        self._rates = Rates(clock)
+
+    def init(self, recover: Recover | dict[str, Any]) -> None:
+        """Nothing was kept, so every start is a new one; the numbers go on from those of the terms."""
+        if isinstance(recover, dict):
+            self._next = recover.get("next_seq_id", 0)
+
+    def terminate(self) -> dict[str, Any]:
+        self.delete_and_terminate()
+        return {"next_seq_id": self._next}
+
+    def delete_and_terminate(self) -> None:
+        self._ready.clear()
+        self._pending.clear()
+
+    # -- in
+
+    def publish(
+        self,
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        redelivered: bool = False,
+        shared: int = 0,
+    ) -> range:
+        numbers = self._number(len(contents), confirm)
+        self._ready.append(numbers.start, contents, origin, expiry, redelivered, body_bytes)
+        return numbers
+
+    def publish_delivered(
+        self,
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        shared: int = 0,
+    ) -> range:
+        assert not self._ready.count, "publish_delivered on a queue that is not empty"
+        numbers = self._number(len(contents), confirm)
+        self._pending.add(Run(numbers.start, list(contents), origin, expiry, False, body_bytes))
+        self._rates.out += len(contents)
+        self._rates.acks_into += len(contents)
+        return numbers
+
+    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+        return self._number(len(contents), confirm)
+
+    def _number(self, count: int, confirm: bool) -> range:
+        first = self._next
+        self._next = end = first + count
+        self._rates.into += count
+        if confirm:
+            confirmed = self._confirmed
+            if confirmed and confirmed[-1][1] == first - 1:
+                confirmed[-1] = (confirmed[-1][0], end - 1)
+            else:
+                confirmed.append((first, end - 1))
+        return range(first, end)
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        confirmed = self._confirmed
+        if confirmed:
+            self._confirmed = []
+        return confirmed
+
+    def is_duplicate(self, number: int) -> Duplicate:
+        return Duplicate.FRESH
+
+    # -- out
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        runs = self._ready.take(count)
+        if not ack_required:
+            self._rates.out += sum(len(run.contents) for run in runs)
+            return _joined(runs)
+        deliveries = _joined(runs)
+        self._make_pending(runs)
+        return deliveries
+
+    def _make_pending(self, runs: list[Run]) -> None:
+        rates = self._rates
+        for run in runs:
+            count = len(run.contents)
+            rates.out += count
+            rates.acks_into += count
+            self._pending.add(run)
+
+    def drop(self, count: int, ack_required: bool) -> Dropped:
+        runs = self._ready.take(count)
+        dropped = Dropped(
+            sum(len(run.contents) for run in runs),
+            sum(run.body_bytes for run in runs),
+            [tag for run in runs for tag in range(run.first, run.end)] if ack_required else [],
+        )
+        if ack_required:
+            self._make_pending(runs)
+        else:
+            self._rates.out += dropped.count
+        return dropped
+
+    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
+        count, swept = self._sweep(pred, limit)
+        self._ready.take(count)
+        self._rates.out += count
+        return swept
+
+    def fetchwhile(
+        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
+    ) -> tuple[Swept, T]:
+        count, swept = self._sweep(pred, limit)
+        runs = self._ready.take(count)
+        messages = [message for run in runs for message in run.messages()]
+        self._make_pending(runs)
+        for message in messages:
+            acc = fun(message, acc)
+        return swept, acc
+
+    def _sweep(self, pred: Predicate, limit: int) -> tuple[int, Swept]:
+        """How many messages at the head `pred` holds for, and what `Swept` says once they are gone."""
+        count = swept_bytes = 0
+        for run in self._ready.runs:
+            for index in range(len(run.contents)):
+                if count == limit:
+                    return count, Swept(count, swept_bytes, run.expiry, False, True)
+                size = run.size_at(index)
+                if not pred(run.expiry, size):
+                    return count, Swept(count, swept_bytes, run.expiry, False, False)
+                count += 1
+                swept_bytes += size
+        return count, Swept(count, swept_bytes, None, True, False)
+
+    def ack(self, tags: Sequence[int]) -> int:
+        known = self._pending.discard(tags)
+        self._rates.acks_out += known
+        return known
+
+    def requeue(self, tags: Sequence[int]) -> int:
+        runs = self._pending.take(tags)
+        if not runs:
+            return 0
+        self._ready.insert(runs)
+        known = sum(len(run.contents) for run in runs)
+        self._rates.into += known
+        self._rates.acks_out += known
+        return known
+
+    def purge(self) -> int:
+        count = self._ready.count
+        self._ready.clear()
+        return count
+
+    def purge_acks(self) -> None:
+        self._pending.clear()
+
+    def available(self, limit: int) -> int:
+        return min(self._ready.count, limit)
+
+    def prepare(self) -> None:
+        """Everything is in memory."""
+
+    def prepare_pending(self, tags: Sequence[int]) -> None:
+        """See `prepare`."""
+
+    # -- looking
+
+    def __len__(self) -> int:
+        return self._ready.count
+
+    def depth(self) -> int:
+        return self._ready.count + self._pending.count
+
+    def is_empty(self) -> bool:
+        return not self._ready.count
+
+    @property
+    def ready_bytes(self) -> int:
+        return self._ready.body_bytes
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self._pending.body_bytes
+
+    def head(self) -> QueuedMessage | None:
+        runs = self._ready.runs
+        return runs[0].message(0) if runs else None
+
+    def head_expiry(self) -> int | None:
+        runs = self._ready.runs
+        return runs[0].expiry if runs else None
+
+    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
+        for message in [run.message(index) for run, index in self._pending.find(tags)]:
+            acc = fun(message, acc)
+        return acc
+
+    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
+        for message, is_pending in self._ordered(0, self._next - 1):
+            acc, go_on = fun(message, is_pending, acc)
+            if not go_on:
+                break
+        return acc
+
+    def read(self, first: int, last: int) -> list[QueuedMessage]:
+        return [message for message, _ in self._ordered(first, last)]
+
+    def _ordered(self, first: int, last: int) -> Iterator[tuple[QueuedMessage, bool]]:
+        """Ready and pending messages by number. Pending runs may have holes that ready ones fill, so merging is by message."""
+        found = [
+            (message, pending)
+            for pending, runs in ((False, self._ready.runs), (True, self._pending.runs))
+            for run in runs
+            if run.first <= last and run.end > first
+            for message in run.messages(first, last)
+        ]
+        found.sort(key=lambda pair: pair[0].tag)
+        return iter(found)
+
+    # -- by number
+
+    def numbers(self) -> range:
+        ready, pending = self._ready.runs, self._pending.lowest
+        lowest = self._next if pending is None else pending
+        return range(min(lowest, ready[0].first) if ready else lowest, self._next)
+
+    gap = range(0)
+
+    def kept_numbers(self) -> range:
+        return self.numbers()
+
+    def prepare_range(self, first: int, last: int) -> None:
+        """See `prepare`."""
+
+    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> None:
+        """See `prepare`."""
+
+    def take_range(
+        self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
+    ) -> RangeBatch:
+        return take_range_batch(
+            from_number(self._ready.runs, first), self._pending.runs, first, last + 1, 0, most, most_bytes
+        )
+
+    def drop_to(self, last: int, limit: int) -> int:
+        return self.drop(count_to(self._ready.runs, last, limit), False).count
+
+    def info(self, key: str) -> Any:
+        if key in ("messages_ram", "messages_ready_ram", "messages_unacknowledged_ram"):
+            return {
+                "messages_ram": self.depth(),
+                "messages_ready_ram": len(self),
+                "messages_unacknowledged_ram": self._pending.count,
+            }[key]
+        if key in ("message_bytes", "message_bytes_ram"):
+            return self.ready_bytes + self.unacked_bytes
+        if key == "message_bytes_ready":
+            return self.ready_bytes
+        if key == "message_bytes_unacknowledged":
+            return self.unacked_bytes
+        if key in (
+            "messages_persistent",
+            "message_bytes_persistent",
+            "disk_reads",
+            "disk_writes",
+            "messages_paged_out",
+            "message_bytes_paged_out",
+        ):
+            return 0
+        if key == "backing_queue_status":
+            return {"mode": self._mode, "len": len(self), "next_seq_id": self._next}
+        return ""
+
+    def msg_rates(self) -> tuple[float, float]:
+        self._rates.update()
+        return self._rates.rates[:2]
+
+    # -- memory, sync, mode: nothing to page, nothing to sync
+
+    def set_queue_mode(self, mode: str) -> None:
+        self._mode = mode
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        pass
+
+    def ram_duration(self) -> float:
+        """INFINITE: messages that cannot leave memory take no part in sharing it out."""
+        self._rates.update()
+        return INFINITE
+
+    def needs_timeout(self) -> Timeout:
+        return Timeout.NO
+
+    def timeout(self) -> None:
+        pass
+
+    def handle_pre_hibernate(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def handle_info(self, event: Any) -> None:
+        pass
+
+    def invoke(self, owner: Any, event: Any) -> None:
+        pass
+
+
+def _joined(runs: list[Run]) -> list[Delivery]:
+    """Deliveries of runs; neighbours that differ in expiry alone become one."""
+    deliveries: list[Delivery] = []
+    for run in runs:
+        last = deliveries[-1] if deliveries else None
+        if (
+            last is not None
+            and last.origin == run.origin
+            and last.redelivered == run.redelivered
+            and last.tags[-1] + 1 == run.first
+        ):
+            last.contents.extend(run.contents)
+            deliveries[-1] = last._replace(tags=range(last.tags[0], run.end))
+        else:
+            deliveries.append(run.delivery())
+    return deliveries

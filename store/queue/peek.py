@@ -1,0 +1,123 @@
+"""Looking at the messages of a variable queue where they are, without taking any: the head, those with some tags, those of a range of numbers.
+
+Bodies that are not in memory are read one at a time and not kept; one that is gone is passed over. `watermark`: the messages below were at the head before (D-5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from itertools import chain
+
+from ..index.segment_jobs import SegmentReadJob
+from ..messages.message import QueuedMessage
+from ..messages.run import PendingRuns, Run
+from .backing_queue import T
+from .placement import ABSENT, IN_STORE, INDEXED, Placement
+from .range_read import RANGE_BATCH_MESSAGES, RangeBatch, take_range_batch
+from .sub_queues import DELTA_READ, SubQueues
+
+
+class Peek:
+    """See the module."""
+
+    __slots__ = ("_index", "_pending", "_place", "_sub_queues")
+
+    def __init__(self, sub_queues: SubQueues, pending: PendingRuns, place: Placement) -> None:
+        self._sub_queues = sub_queues
+        self._pending = pending
+        self._place = place
+        self._index = place.index
+
+    def head(self, watermark: int) -> QueuedMessage | None:
+        """With an empty content if the body is on disk and the owner reads ahead."""
+        run = self._sub_queues.head()
+        if run is None:
+            return None
+        first = run.part(0, 1)
+        content = self._place.read(first)[0] if not self._sub_queues.reads_ahead or self._place.readable(first) else b""
+        return QueuedMessage(
+            run.first, content or b"", run.origin, run.expiry, run.redelivered or run.first < watermark
+        )
+
+    def visit_pending(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
+        for run, index in list(self._pending.find(tags)):
+            content = self._content(run, index)
+            if content is not None:
+                acc = fun(QueuedMessage(run.first + index, content, run.origin, run.expiry, run.redelivered), acc)
+        return acc
+
+    def in_order(self, first: int, last: int, watermark: int) -> Iterator[tuple[QueuedMessage, bool]]:
+        """Ready and pending messages by number, and whether each is pending."""
+        ready = (
+            (run.first + index, run, index, False)
+            for run in self._sub_queues.in_order(first, last)
+            for index in _indices(run, first, last)
+        )
+        pending = (
+            (run.first + index, run, index, True)
+            for run in list(self._pending.runs)
+            for index in _indices(run, first, last)
+            if run.contents[index] is not None
+        )
+        for number, run, index, is_pending in merge(ready, pending, key=lambda entry: entry[0]):
+            content = self._content(run, index)
+            if content is not None:
+                seen = is_pending or run.redelivered or number < watermark
+                yield QueuedMessage(number, content, run.origin, run.expiry, seen), is_pending
+
+    def _content(self, run: Run, index: int) -> bytes | None:
+        if run.kind & ABSENT:
+            return self._place.read(run.slot(index))[0]
+        content: bytes = run.contents[index]
+        return content
+
+    # -- a range without waiting for the disk (see `range_read`)
+
+    def lowest(self, otherwise: int) -> int:
+        """The lowest number, ready or pending; the one given if there is none."""
+        held = [number for number in (self._sub_queues.lowest, self._pending.lowest) if number is not None]
+        return min(held, default=otherwise)
+
+    def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
+        """Reads more than one portion wants: what follows is found in memory, unless somebody else reads meanwhile."""
+        sub, index = self._sub_queues, self._index
+        part = sub.on_disk(first, last, RANGE_BATCH_MESSAGES)
+        if not part or index.take_read(part.start, part.stop) is None:
+            return None
+        whole = sub.on_disk(first, last, DELTA_READ)
+        return index.take_read(whole.start, whole.stop)
+
+    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
+        self._index.loaded(read)
+        return self.prepare_range(first, last)
+
+    def take_range(self, first: int, last: int, watermark: int, most: int, most_bytes: int) -> RangeBatch:
+        ready, stop = self._sub_queues.ready_from(first, last, RANGE_BATCH_MESSAGES)
+        return take_range_batch(ready, self._pending.runs, first, stop, watermark, most, most_bytes)
+
+    # -- for whoever checks
+
+    def references(self, stop: int) -> Iterator[tuple[bool, bytes]]:
+        """Whether it is persistent, and the id, of each body that messages below `stop` refer to. Reads all of delta."""
+        runs = chain(self._sub_queues.in_order(0, stop), self._pending.runs)
+        return (
+            (run.origin.persistent, message_id)
+            for run in runs
+            if run.kind & IN_STORE
+            for message_id in self._place.ids(run)
+        )
+
+    def check(self) -> None:
+        """QS-1 to QS-10 and QS-12, for tests."""
+        self._sub_queues.check()
+        assert not any(self._pending.known(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()), (
+            "QS-12"
+        )
+        for run in self._pending.runs:
+            assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
+            assert not run.origin.persistent or run.kind & INDEXED, "QS-10"
+
+
+def _indices(run: Run, first: int, last: int) -> range:
+    return range(max(0, first - run.first), min(len(run.contents), last + 1 - run.first))

@@ -1,0 +1,391 @@
+"""A backing queue per priority level (section 9, AB-104).
+
+The effective priority is `min(origin.priority, max_priority)`. Delivery and drop-head take from the highest level that has
+messages; a requeued message goes back to its own level. Expiry looks at levels from the top and stops at the first whose
+head has not expired: expired messages of a low level wait behind a live one of a high level.
+
+Numbers and tags: `(priority << 56) | number in the level`. Priority 0 adds nothing, so a level's numbers stay readable.
+Inner queues are made when their level is first used; a queue that could have 256 levels mostly has two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.run import spans
+from .backing_queue import (
+    INFINITE,
+    SWEEP_LIMIT,
+    BackingQueue,
+    Dropped,
+    Duplicate,
+    Predicate,
+    Recover,
+    Swept,
+    T,
+    Timeout,
+)
+
+LEVEL_SHIFT = 56
+NUMBER_MASK = (1 << LEVEL_SHIFT) - 1
+
+Value = TypeVar("Value")
+
+
+class PriorityQueue(BackingQueue):
+    """`make_level(priority)` gives the inner queue of a level, not yet `init`ialised."""
+
+    def __init__(self, max_priority: int, make_level: Callable[[int], BackingQueue]) -> None:
+        assert 0 <= max_priority <= 255
+        self._max = max_priority
+        self._make_level = make_level
+        self._levels: list[tuple[int, BackingQueue]] = []  # QS-36: strictly descending
+        self._by_priority: dict[int, BackingQueue] = {}
+        self._mode = "default"
+        self._target = INFINITE
+
+    def init(self, recover: Recover | dict[str, Any]) -> None:
+        """Terms are `{'levels': {priority: terms}}`; without them every level is recovered as `recover` says."""
+        if isinstance(recover, dict):
+            for priority, terms in recover["levels"].items():
+                self._open(int(priority), terms)
+        elif recover is Recover.NON_CLEAN:
+            for priority in range(self._max + 1):
+                self._open(priority, recover)
+
+    def adopt(self, levels: dict[int, BackingQueue]) -> None:
+        """Instead of `init`: levels that `make_level` has made, and that are initialised."""
+        self._by_priority = levels
+        self._levels = sorted(levels.items(), reverse=True)
+
+    def _open(self, priority: int, recover: Recover | dict[str, Any]) -> BackingQueue:
+        level = self._make_level(priority)
+        level.init(recover)
+        level.set_queue_mode(self._mode)
+        level.set_ram_duration_target(self._target)
+        self._by_priority[priority] = level
+        self._levels = sorted(self._by_priority.items(), reverse=True)
+        return level
+
+    def _level(self, origin: Origin) -> tuple[int, BackingQueue]:
+        priority = min(origin.priority, self._max)
+        level = self._by_priority.get(priority)
+        return priority, level if level is not None else self._open(priority, Recover.NEW)
+
+    def terminate(self) -> dict[str, Any]:
+        return {"levels": {priority: level.terminate() for priority, level in self._levels}}
+
+    def delete_and_terminate(self) -> None:
+        for _, level in self._levels:
+            level.delete_and_terminate()
+
+    # -- in
+
+    def publish(
+        self,
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        redelivered: bool = False,
+        shared: int = 0,
+    ) -> range:
+        priority, level = self._level(origin)
+        return _outer(priority, level.publish(origin, contents, body_bytes, expiry, confirm, redelivered, shared))
+
+    def publish_delivered(
+        self,
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        shared: int = 0,
+    ) -> range:
+        assert self.is_empty(), "publish_delivered on a queue that is not empty"
+        priority, level = self._level(origin)
+        return _outer(priority, level.publish_delivered(origin, contents, body_bytes, expiry, confirm, shared))
+
+    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+        priority, level = self._level(origin)
+        return _outer(priority, level.discard(origin, contents, body_bytes, confirm))
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        confirmed = []
+        for priority, level in self._levels:
+            base = priority << LEVEL_SHIFT
+            confirmed += [(base + first, base + last) for first, last in level.drain_confirmed()]
+        return confirmed
+
+    def is_duplicate(self, number: int) -> Duplicate:
+        level = self._by_priority.get(number >> LEVEL_SHIFT)
+        return Duplicate.FRESH if level is None else level.is_duplicate(number & NUMBER_MASK)
+
+    # -- out
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for priority, level in self._levels:
+            if count <= 0:
+                break
+            for delivery in level.fetch(count, ack_required):
+                count -= len(delivery.contents)
+                deliveries.append(
+                    delivery._replace(tags=_outer_tags(priority, delivery.tags)) if priority else delivery
+                )
+            if not level.is_empty():
+                break  # what is left of it comes before anything lower, even if it must be read first
+        return deliveries
+
+    def drop(self, count: int, ack_required: bool) -> Dropped:
+        dropped = dropped_bytes = 0
+        tags: list[int] = []
+        for priority, level in self._levels:
+            if dropped == count:
+                break
+            part = level.drop(count - dropped, ack_required)
+            dropped += part.count
+            dropped_bytes += part.body_bytes
+            tags += _outer_tags(priority, part.tags)
+            if not level.is_empty():
+                break
+        return Dropped(dropped, dropped_bytes, tags)
+
+    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
+        return self._sweep(limit, lambda priority, level, left: level.dropwhile(pred, left))
+
+    def fetchwhile(
+        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
+    ) -> tuple[Swept, T]:
+        def sweep(priority: int, level: BackingQueue, left: int) -> Swept:
+            nonlocal acc
+            swept, acc = level.fetchwhile(pred, _with_outer_tag(priority, fun), acc, left)
+            return swept
+
+        return self._sweep(limit, sweep), acc
+
+    def _sweep(self, limit: int, sweep: Callable[[int, BackingQueue, int], Swept]) -> Swept:
+        count = swept_bytes = 0
+        for priority, level in self._levels:
+            swept = sweep(priority, level, limit - count)
+            count += swept.count
+            swept_bytes += swept.body_bytes
+            if not swept.is_exhausted:
+                return replace(swept, count=count, body_bytes=swept_bytes)
+        return Swept(count, swept_bytes, None, True, False)
+
+    def ack(self, tags: Sequence[int]) -> int:
+        return sum(level.ack(inner) for _, level, inner in self._partition(tags))
+
+    def requeue(self, tags: Sequence[int]) -> int:
+        return sum(level.requeue(inner) for _, level, inner in self._partition(tags))
+
+    def _partition(self, tags: Sequence[int]) -> list[tuple[int, BackingQueue, Sequence[int]]]:
+        """Tags per level, without the prefix, highest level first (a multiple reject dead-letters in that order)."""
+        if not tags:
+            return []
+        low, high = min(tags[0], tags[-1]) >> LEVEL_SHIFT, max(tags[0], tags[-1]) >> LEVEL_SHIFT
+        if isinstance(tags, range) and low == high:
+            base = low << LEVEL_SHIFT
+            level = self._by_priority.get(low)
+            return [(low, level, range(tags.start - base, tags.stop - base, tags.step))] if level is not None else []
+        parts: dict[int, list[int]] = {}
+        if isinstance(tags, range):
+            # Acknowledging everything up to a number may span levels; no list of all the numbers between is made.
+            return [
+                (priority, level, part)
+                for priority, level in self._levels
+                for span in spans(tags)
+                if (part := _within(span, priority))
+            ]
+        for tag in tags:
+            parts.setdefault(tag >> LEVEL_SHIFT, []).append(tag & NUMBER_MASK)
+        return [(priority, level, parts[priority]) for priority, level in self._levels if priority in parts]
+
+    def purge(self) -> int:
+        return sum(level.purge() for _, level in self._levels)
+
+    def purge_acks(self) -> None:
+        for _, level in self._levels:
+            level.purge_acks()
+
+    def available(self, limit: int) -> int:
+        count = 0
+        for _, level in self._levels:
+            wanted = min(len(level), limit - count)
+            here = level.available(wanted)
+            count += here
+            if here < wanted or count == limit:
+                break
+        return count
+
+    def prepare(self) -> Any:
+        for _, level in self._levels:
+            load = level.prepare()
+            if load is not None:
+                return load
+        return None
+
+    def prepare_pending(self, tags: Sequence[int]) -> Any:
+        """Of the first level that needs one: call it again after that was done."""
+        for _, level, inner in self._partition(tags):
+            load = level.prepare_pending(inner)
+            if load is not None:
+                return load
+        return None
+
+    # -- looking
+
+    def __len__(self) -> int:
+        return sum(len(level) for _, level in self._levels)
+
+    def depth(self) -> int:
+        return sum(level.depth() for _, level in self._levels)
+
+    def is_empty(self) -> bool:
+        return all(level.is_empty() for _, level in self._levels)
+
+    @property
+    def ready_bytes(self) -> int:
+        return sum(level.ready_bytes for _, level in self._levels)
+
+    @property
+    def unacked_bytes(self) -> int:
+        return sum(level.unacked_bytes for _, level in self._levels)
+
+    def head(self) -> QueuedMessage | None:
+        for priority, level in self._levels:
+            message = level.head()
+            if message is not None:
+                return _outer_message(priority, message)
+        return None
+
+    def head_expiry(self) -> int | None:
+        for _, level in self._levels:
+            if not level.is_empty():
+                return level.head_expiry()
+        return None
+
+    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
+        for priority, level, inner in self._partition(tags):
+            acc = level.ackfold(_with_outer_tag(priority, fun), acc, inner)
+        return acc
+
+    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
+        """Level by level from the highest, by number within one."""
+        go_on = True
+        for priority, level in self._levels:
+
+            def visit(message: QueuedMessage, is_pending: bool, inner: T, priority: int = priority) -> tuple[T, bool]:
+                nonlocal go_on
+                inner, go_on = fun(_outer_message(priority, message), is_pending, inner)
+                return inner, go_on
+
+            acc = level.fold(visit, acc)
+            if not go_on:
+                break
+        return acc
+
+    def read(self, first: int, last: int) -> list[QueuedMessage]:
+        """Numbers carry their level, so a range across levels gives the lowest level first."""
+        found = []
+        for priority, level in reversed(self._levels):
+            part = _within(range(first, last + 1), priority)
+            if part:
+                found += [_outer_message(priority, message) for message in level.read(part[0], part[-1])]
+        return found
+
+    def info(self, key: str) -> Any:
+        if key == "backing_queue_status":
+            return {
+                "mode": self._mode,
+                "len": len(self),
+                "priority_lengths": {priority: len(level) for priority, level in self._levels},
+            }
+        if key == "head_message_timestamp":
+            # Of the highest level that has messages at all, even if that one has no timestamp (section 9).
+            return next((level.info(key) for _, level in self._levels if level.depth()), "")
+        values = [level.info(key) for _, level in self._levels]
+        return sum(values) if values and all(isinstance(value, (int, float)) for value in values) else ""
+
+    def msg_rates(self) -> tuple[float, float]:
+        rates = [level.msg_rates() for _, level in self._levels]
+        return sum(into for into, _ in rates), sum(out for _, out in rates)
+
+    # -- memory, sync, mode
+
+    def set_queue_mode(self, mode: str) -> None:
+        self._mode = mode
+        for _, level in self._levels:
+            level.set_queue_mode(mode)
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        self._target = seconds
+        for _, level in self._levels:
+            level.set_ram_duration_target(seconds)
+
+    def ram_duration(self) -> float:
+        return min((level.ram_duration() for _, level in self._levels), default=INFINITE)
+
+    def needs_timeout(self) -> Timeout:
+        return max(
+            (level.needs_timeout() for _, level in self._levels), key=lambda timeout: timeout.value, default=Timeout.NO
+        )
+
+    def timeout(self) -> None:
+        for _, level in self._levels:
+            level.timeout()
+
+    def handle_pre_hibernate(self) -> None:
+        for _, level in self._levels:
+            level.handle_pre_hibernate()
+
+    def resume(self) -> None:
+        for _, level in self._levels:
+            level.resume()
+
+    def handle_info(self, event: Any) -> None:
+        """Events are not addressed to a level; each looks whether it has work to continue."""
+        for _, level in self._levels:
+            level.handle_info(event)
+
+    def invoke(self, owner: Any, event: Any) -> None:
+        """`owner` is `(priority, inner owner)`; anything else goes to the highest level, which ignores what is not its own."""
+        if isinstance(owner, tuple) and len(owner) == 2 and owner[0] in self._by_priority:
+            self._by_priority[owner[0]].invoke(owner[1], event)
+        elif self._levels:
+            self._levels[0][1].invoke(owner, event)
+
+
+def _outer(priority: int, numbers: range) -> range:
+    base = priority << LEVEL_SHIFT
+    return range(base + numbers.start, base + numbers.stop, numbers.step)
+
+
+def _outer_tags(priority: int, tags: Sequence[int]) -> Sequence[int]:
+    if isinstance(tags, range):
+        return _outer(priority, tags)
+    base = priority << LEVEL_SHIFT
+    return [base + tag for tag in tags] if base else tags
+
+
+def _outer_message(priority: int, message: QueuedMessage) -> QueuedMessage:
+    return message._replace(tag=(priority << LEVEL_SHIFT) + message.tag) if priority else message
+
+
+def _with_outer_tag(
+    priority: int, fun: Callable[[QueuedMessage, Value], Value]
+) -> Callable[[QueuedMessage, Value], Value]:
+    return (lambda message, acc: fun(_outer_message(priority, message), acc)) if priority else fun
+
+
+def _within(span: range, priority: int) -> range:
+    """The part of an ascending range that lies in a level, without the prefix."""
+    base = priority << LEVEL_SHIFT
+    low = max(span.start, base)
+    low += (span.start - low) % span.step
+    return range(low - base, min(span.stop, base + NUMBER_MASK + 1) - base, span.step)

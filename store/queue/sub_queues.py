@@ -1,0 +1,413 @@
+"""The five sub-queues of a variable queue (section 4): q4, q3, delta, q2, q1, from the head to the tail.
+
+    q1 --> q2 --> delta --> q3 --> q4 -->          mostly a message skips most of it
+    alpha  beta   disk      beta   alpha           (gamma where beta is said, if it has an index entry)
+
+- q1 and q4 hold messages whole. q2 and q3 hold them without bodies, as far as the bodies are in a message store. A requeued message whose body had been paged out
+  goes back to q4 without it, for reading it here would wait for the disk: the one exception from QS-2. Delta is a range of numbers: all else is on disk.
+- q4 and q3 both empty means the queue is empty (QS-6): the step that takes the last of q3 refills it from delta, with q2 behind, or makes q1 the new q4.
+- A lazy queue uses delta and q3 alone; q3 is filled when the head is wanted (QS-7).
+
+All in runs. `check` asserts QS-1 to QS-10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from ..messages.run import PendingRuns, Run, RunQueue
+from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
+from .range_read import from_number
+
+DELTA_READ = 2048
+"""Numbers that one load looks at."""
+
+
+class Delta:
+    """Messages that only the disk knows: `count` of the numbers `[start, end)`, the others are holes."""
+
+    __slots__ = ("start", "end", "count", "body_bytes", "transient", "transient_bytes")
+
+    def __init__(self, start: int = 0, end: int = 0, count: int = 0, body_bytes: int = 0) -> None:
+        self.start = start
+        self.end = end
+        self.count = count
+        self.body_bytes = body_bytes
+        self.transient = 0
+        self.transient_bytes = 0
+
+    @property
+    def is_blank(self) -> bool:
+        return self.start == self.end
+
+    def extend(self, run: Run) -> None:
+        if self.is_blank:
+            self.start, self.end = run.first, run.end
+        else:
+            self.start, self.end = min(self.start, run.first), max(self.end, run.end)
+        self._add(run, 1)
+
+    def loaded(self, run: Run) -> None:
+        self._add(run, -1)
+
+    def _add(self, run: Run, sign: int) -> None:
+        self.count += sign * len(run.contents)
+        self.body_bytes += sign * run.body_bytes
+        if not run.origin.persistent:
+            self.transient += sign * len(run.contents)
+            self.transient_bytes += sign * run.body_bytes
+
+
+class SubQueues:
+    """See the module. `pending` are the owner's unacknowledged messages: holes of delta."""
+
+    __slots__ = (
+        "_index",
+        "_pending",
+        "_place",
+        "delta",
+        "is_lazy",
+        "lost",
+        "q1",
+        "q2",
+        "q3",
+        "q4",
+        "reads_ahead",
+        "transient_threshold",
+    )
+
+    def __init__(self, place: Placement, pending: PendingRuns) -> None:
+        self._place = place
+        self._index = place.index
+        self._pending = pending
+        self.q1, self.q2, self.q3, self.q4 = RunQueue(), RunQueue(), RunQueue(), RunQueue()
+        self.delta = Delta()
+        self.is_lazy = False
+        self.transient_threshold = 0
+        """Transient messages below this number are left over from an earlier run, and gone."""
+        self.lost = 0
+        """Messages that could not be read back; whoever tells people of them begins anew with 0."""
+        self.reads_ahead = False
+        """The owner has the disk read in time (`slice_wanted`): nothing here waits for it."""
+
+    def __len__(self) -> int:
+        return self.q4.count + self.q3.count + self.delta.count + self.q2.count + self.q1.count
+
+    @property
+    def body_bytes(self) -> int:
+        return self.q4.body_bytes + self.q3.body_bytes + self.delta.body_bytes + self.q2.body_bytes + self.q1.body_bytes
+
+    def runs_in_memory(self) -> Iterator[Run]:
+        """All but those of delta, from the head."""
+        return chain(self.q4.runs, self.q3.runs, self.q2.runs, self.q1.runs)
+
+    @property
+    def ram_count(self) -> int:
+        """Messages whose bodies are in memory."""
+        return self.q1.count + sum(
+            len(run.contents) for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT
+        )
+
+    @property
+    def ram_bytes(self) -> int:
+        return self.q1.body_bytes + sum(
+            run.body_bytes for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT
+        )
+
+    # -- in and out
+
+    def push(self, run: Run) -> None:
+        """A run above all others; on a lazy queue its body and index entries are written."""
+        if self.is_lazy:
+            self.delta.extend(run)
+        elif self.q3.count:
+            self.q1.push(run)
+        else:
+            self.q4.push(run)  # everything behind q3 is empty as well
+
+    def head(self) -> Run | None:
+        """The run at the head, left there; None if there is none, or it is on disk and the owner reads ahead."""
+        if self.is_lazy and not self.q3.count and self.delta.count and not self.reads_ahead:
+            self.load_from_delta()
+        source = self.q4 if self.q4.count else self.q3
+        return source.runs[0] if source.count else None
+
+    def take(self, count: int) -> list[Run]:
+        """Up to `count` messages from the head, in the state they are in."""
+        taken: list[Run] = []
+        while count > 0 and self.head() is not None:
+            source = self.q4 if self.q4.count else self.q3
+            runs = source.take(count)
+            count -= sum(len(run.contents) for run in runs)
+            taken += runs
+            if source is self.q3 and not source.count and not self.is_lazy:
+                self._refill()
+        return taken
+
+    def _refill(self) -> None:
+        """q3 has become empty."""
+        if self.delta.count:
+            self.load_from_delta()
+        if not self.q3.count:
+            assert not self.q2.count and not self.q4.count
+            self.q4, self.q1 = self.q1, self.q4  # q1 becomes the fast path
+
+    def available(self, limit: int) -> int:
+        """How many messages at the head, up to `limit`, can be taken without reading the disk. The last of q3 stays there while delta has more (QS-5)."""
+        count = 0
+        for queue in (self.q4, self.q3):
+            for run in queue.runs:
+                readable = self._place.readable(run)
+                count += readable
+                if readable < len(run.contents) or count > limit:
+                    return min(count, limit)
+        return count - 1 if self.delta.count and self.q3.count and not self.is_lazy and count else count
+
+    def unread(self) -> Iterator[Run]:
+        """The runs at the head, as far as they are read before anything of delta."""
+        return iter([*self.q4.runs, *self.q3.runs])
+
+    def slice_wanted(self) -> range | None:
+        """The numbers of delta that should be read now; None if enough is in memory."""
+        delta = self.delta
+        if not delta.count or self.q4.count + self.q3.count >= DELTA_READ:
+            return None
+        return self._first_slice()
+
+    def drop_lost(self) -> None:
+        """Forget messages at the head whose bodies were looked for in vain (D-19), so that what `available` counts is there."""
+        for queue in (self.q4, self.q3):
+            lost = {id(run): found for run in queue.runs if (found := self._place.lost_in(run))}
+            if not lost:
+                continue
+            runs = list(queue.runs)
+            queue.clear()
+            for run in runs:
+                start = 0
+                for index in [*lost.get(id(run), ()), len(run.contents)]:
+                    if start < index:
+                        queue.push(run.part(start, index))
+                    if index < len(run.contents):
+                        self._place.forget([run.part(index, index + 1)])
+                        self.lost += 1
+                    start = index + 1
+        if not self.q3.count and not self.is_lazy and (self.delta.count or self.q1.count):
+            self._after_loss()
+
+    def _after_loss(self) -> None:
+        """QS-5 again, if it reads the disk for that: it is rare."""
+        if self.delta.count:
+            self.load_from_delta()
+        if not self.q3.count:
+            while self.q1.count:
+                self.q4.push(self.q1.take(len(self.q1.runs[0].contents))[0])
+
+    def _first_slice(self) -> range:
+        delta = self.delta
+        return range(delta.start, min(self._index.boundary_after(delta.start), delta.start + DELTA_READ, delta.end))
+
+    def load_from_delta(self, slices: int | None = None) -> None:
+        """Move the first messages of delta to q3; all of q2 behind them if that was the end of delta. Looks at no more than so many slices."""
+        delta = self.delta
+        while not delta.is_blank:
+            if slices == 0:
+                return
+            slices = None if slices is None else slices - 1
+            stop = self._first_slice().stop
+            kept = self._live(delta.start, stop)
+            delta.count += self._index.returned
+            self._index.returned = 0
+            delta.start = stop
+            for run in kept:
+                delta.loaded(run)
+                self.q3.push(run)
+            if not delta.count:
+                break
+            if kept:
+                return
+        # D-7: a delta that promised more than the disk has is lost, and must not be looked for for ever.
+        self.lost += delta.count
+        self.delta = Delta()
+        for run in self.q2.runs:
+            self.q3.push(run)
+        self.q2.clear()
+
+    def _live(self, start: int, stop: int) -> list[Run]:
+        """What the index has in a range within a segment, without pending messages and those of an earlier run."""
+        live = []
+        for run, is_stored in self._index.read(start, stop):
+            if run.first < self.transient_threshold and not run.origin.persistent:
+                self._index.ack(range(run.first, run.end), journaled=False)
+                continue
+            for piece in self._without_pending(run):
+                live.append(recovered(piece, is_stored))
+        return live
+
+    def _without_pending(self, run: Run) -> Iterable[Run]:
+        span = range(run.first, run.end)
+        if not self._pending.known(span):
+            return [run]
+        return (
+            [run.part(part.start - run.first, part.stop - run.first) for part in self._pending.missing(span)]
+            if self._pending.known(span) < len(span)
+            else []
+        )
+
+    def insert(self, runs: Iterable[Run]) -> None:
+        """Put runs back where their numbers belong (section 4.6)."""
+        whole: list[Run] = []
+        bare: list[Run] = []
+        limit = None if self.is_lazy else self.q3.runs[0].first if self.q3.count else float("inf")
+        for run in runs:
+            if limit is not None and run.first < limit:
+                whole.append(run)
+                continue
+            size = len(run.contents)
+            below = size if self.delta.is_blank else min(max(0, self.delta.start - run.first), size)
+            if 0 < below < size:
+                bare.append(run.take(below))
+                self.to_delta(run)
+            elif below:
+                bare.append(run)
+            else:
+                self.to_delta(run)
+        for run in bare:
+            self._place.trim(run)
+        if whole:
+            self.q4.insert(whole)
+        if bare:
+            self.q3.insert(bare)
+
+    def to_delta(self, run: Run) -> None:
+        """Forget all but the place of a run, which the disk has from now on."""
+        self._place.write_body(run)
+        self._place.write_index(run)
+        self.delta.extend(run)
+
+    # -- paging (section 4.7)
+
+    def alphas_to_betas(self, quota: int) -> int:
+        """Take up to `quota` bodies out of memory, those farthest from the head first; returns what is left of the quota."""
+        while quota > 0 and self.q1.count:
+            (run,) = self.q1.take(min(quota, len(self.q1.runs[0].contents)))
+            quota -= len(run.contents)
+            self._place.trim(run)
+            (self.q3 if self.delta.is_blank else self.q2).push(run)
+        while quota > 0 and self.q4.count:
+            (run,) = self.q4.take_last(min(quota, len(self.q4.runs[-1].contents)))
+            quota -= len(run.contents)
+            self._place.trim(run)
+            self.q3.insert([run])
+        return quota
+
+    def betas_to_deltas(self, quota: int) -> None:
+        """Take up to `quota` positions out of memory: of q3 from its rear, but for the segment at its head (QS-5), then
+        of q2 from its front. A lazy queue keeps nothing.
+        """
+        kept_below = self._index.boundary_after(self.q3.runs[0].first) if self.q3.count and not self.is_lazy else 0
+        while quota > 0 and self.q3.count and self.q3.runs[-1].end > kept_below:
+            last = self.q3.runs[-1]
+            (run,) = self.q3.take_last(min(quota, last.end - max(kept_below, last.first)))
+            quota -= len(run.contents)
+            self.to_delta(run)
+        while quota > 0 and self.q2.count:
+            (run,) = self.q2.take(min(quota, len(self.q2.runs[0].contents)))
+            quota -= len(run.contents)
+            self.to_delta(run)
+
+    def become_lazy(self, quota: int) -> bool:
+        """Move up to `quota` messages of each kind towards q3 and delta (section 7.2); True once the queue is lazy."""
+        self.alphas_to_betas(quota)
+        self.is_lazy = not self.q1.count and not self.q4.count and self.q2.count <= quota
+        if self.is_lazy:
+            while self.q2.count:
+                self.betas_to_deltas(self.q2.count + self.q3.count)
+        else:
+            self.betas_to_deltas(quota)
+        return self.is_lazy
+
+    def become_default(self) -> bool:
+        """True once the queue is of the default mode: something of delta must be in q3 (QS-5)."""
+        if not self.q3.count and self.delta.count:
+            if self.reads_ahead:
+                return False
+            self.load_from_delta()
+        self.is_lazy = False
+        return True
+
+    # -- looking
+
+    def in_order(self, first: int, last: int) -> Iterator[Run]:
+        """The ready runs that may have numbers in `[first, last]`, by number. What delta has is read, and not kept."""
+        yield from _within(self.q4, first, last)
+        yield from _within(self.q3, first, last)
+        start, end = max(first, self.delta.start), min(last + 1, self.delta.end)
+        while start < end:
+            stop = min(self._index.boundary_after(start), start + DELTA_READ, end)
+            yield from self._live(start, stop)
+            start = stop
+        yield from _within(self.q2, first, last)
+        yield from _within(self.q1, first, last)
+
+    @property
+    def lowest(self) -> int | None:
+        """The number of the head; if that is in delta it may be higher."""
+        source = self.q4 if self.q4.count else self.q3
+        return source.runs[0].first if source.count else self.delta.start if self.delta.count else None
+
+    def on_disk(self, first: int, last: int, most: int) -> range:
+        """The numbers at the beginning of `[first, last]`, up to `most`, that are looked for in a segment; empty if the first is not."""
+        delta = self.delta
+        if not delta.count or not delta.start <= first < delta.end:
+            return range(first, first)
+        return range(first, min(self._index.boundary_after(first), first + most, delta.end, last + 1))
+
+    def ready_from(self, first: int, last: int, most: int) -> tuple[Iterable[Run], int]:
+        """Ready runs, of which those with numbers in `[first, stop)` are complete, and `stop`. What `on_disk` says should have been read."""
+        on_disk = self.on_disk(first, last, most)
+        if on_disk:
+            return self._live(on_disk.start, on_disk.stop), on_disk.stop
+        stop = min(last + 1, self.delta.start) if self.delta.count and first < self.delta.start else last + 1
+        return chain.from_iterable(
+            from_number(queue.runs, first) for queue in (self.q4, self.q3, self.q2, self.q1)
+        ), stop
+
+    def clear(self) -> None:
+        for queue in (self.q1, self.q2, self.q3, self.q4):
+            queue.clear()
+        self.delta = Delta()
+
+    def check(self) -> None:
+        """QS-1 to QS-10."""
+        q1, q2, q3, q4, delta = self.q1, self.q2, self.q3, self.q4, self.delta
+        at = -1
+        for part in (q4, q3, delta, q2, q1):
+            if isinstance(part, Delta):
+                assert part.is_blank or part.start >= at, "QS-1"
+                at = at if part.is_blank else part.end
+                assert part.is_blank or part.start + part.count <= part.end, "QS-9"
+                assert not part.is_blank or not part.count, "QS-9"
+                assert min(part.count, part.body_bytes, part.transient, part.transient_bytes) >= 0, "QS-8"
+                continue
+            assert part.count == sum(len(run.contents) for run in part.runs)
+            assert part.body_bytes == sum(run.body_bytes for run in part.runs), "QS-8"
+            for run in part.runs:
+                assert run.first >= at, "QS-1"
+                at = run.end
+                assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
+                assert not run.origin.persistent or run.kind & INDEXED, "QS-10"
+                assert not run.kind & ABSENT or part is not q1, "QS-2"
+                assert not run.kind & TO_STORE or run.kind & ABSENT or part is q1 or part is q4, "QS-2"
+        if self.is_lazy:
+            assert not q1.count and not q2.count and not q4.count, "QS-7"
+        else:
+            assert not q1.count or q3.count, "QS-3"
+            assert not q2.count or delta.count, "QS-4"
+            assert not delta.count or q3.count, "QS-5"
+            assert bool(len(self)) == bool(q3.count or q4.count), "QS-6"
+        assert self.ram_count <= len(self) and self.ram_bytes <= self.body_bytes, "QS-8"
+
+
+def _within(queue: RunQueue, first: int, last: int) -> Iterator[Run]:
+    return (run for run in list(queue.runs) if run.first <= last and run.end > first)

@@ -1,0 +1,582 @@
+"""The variable queue: a backing queue whose backlog costs disk, and whose confirms mean that the message is there after any crash.
+
+How it works
+------------
+Messages stand in the five sub-queues of `sub_queues`; `placement` moves them between memory, queue index and message stores. A
+persistent message is written when it is published: its index entry to the journal, with the body in it if it is small, else the
+body to the message store. Everything else is written only to free memory.
+
+Durability comes back as positions: whoever writes the journal and the persistent store says `invoke('journal', position)` and
+`invoke('store', position)` when everything up to there is durable; `unconfirmed` tells what that makes safe.
+
+Paging happens in `set_ram_duration_target` and `handle_info` alone (QS-15).
+
+Here is how messages come and go. The rest is with parts: `queue_recovery` (what a start finds), `folding` (what is written to segments), `read_ahead` (reading them before
+they are needed), `paging` (what may stay in memory), `looking` (without taking anything) and `queue_figures`.
+
+Who waits for the disk
+----------------------
+Alone, a variable queue reads and writes segments when it has to. With `reads_ahead` it never does; its owner runs the jobs of `folding` and `read_ahead` in another thread
+instead. `available` tells what can be taken from the head as it is, and everything that takes from the head takes no more than that.
+
+What a lazy queue is sent in bulk will be in its segments anyway, so it goes there and nowhere else: it is confirmed by the next flush, which then is synced. Little at a
+time goes to the journal all the same, where one sync serves all queues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from ..disk.progress import NO_PROGRESS, Progress
+from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
+from ..index.segment_jobs import SegmentReadJob
+from ..journal.journal_engine import Replayed
+from ..journal.number_reserve import NumberReserve
+from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.message_ids import StoredSpan
+from ..messages.run import PendingRuns, Run, spans
+from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
+from .paging import IO_BATCH_SIZE, Paging
+from .peek import Peek
+from .placement import EMBED_BELOW, INDEXED, TO_STORE, Bodies, Placement
+from .queue_figures import QueueFigures
+from .queue_recovery import QueueRecovery, RecoveredQueue, terms
+from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead, count_to
+from .rates import Rates
+from .read_ahead import ReadAhead, ReadAheadJob
+from .segment_writer import SegmentWriter
+from .sub_queues import Delta, SubQueues
+from .sweep import sweep
+from .unconfirmed import Unconfirmed
+
+LAZY_UNFOLDED_BYTES = 512 << 10
+"""A lazy queue keeps no more than this in memory between two flushes (D-12)."""
+DIRECT_BYTES = 32 << 10
+"""A lazy queue's runs of at least so many body bytes go to its segments directly."""
+
+
+class VariableQueue(BackingQueue, SupportsRangeRead):
+    """See the module. `queue` is the number that the journal knows this queue by; `replayed` is what the journal recovered of it.
+
+    `sync` is called by `timeout`: it makes the journal and the stores durable, or sees to it that they will be. `clock` gives monotonic seconds.
+    """
+
+    __slots__ = (
+        "_figures",
+        "_index",
+        "_journal_position",
+        "_looking",
+        "_next",
+        "_pending",
+        "_persistent",
+        "_place",
+        "_rates",
+        "_read_ahead",
+        "_reads_ahead",
+        "_recovery",
+        "_reserve",
+        "_sync",
+        "_watermark",
+        "folding",
+        "gap",
+        "may_expire",
+        "paging",
+        "sub_queues",
+        "unconfirmed",
+    )
+
+    def __init__(
+        self,
+        queue: int,
+        index: QueueIndex,
+        persistent: Bodies,
+        transient: Bodies,
+        replayed: Replayed | None = None,
+        sync: Callable[[], None] = lambda: None,
+        embed_below: int = EMBED_BELOW,
+        io_batch_size: int = IO_BATCH_SIZE,
+        segment_entries: int = SEGMENT_ENTRIES,
+        clock: Callable[[], float] = time.monotonic,
+        reads_ahead: bool = False,
+        keeps_numbers: bool = True,
+    ) -> None:
+        self._index = index
+        self._persistent = persistent
+        self._sync = sync
+        self._recovery = QueueRecovery(index, replayed)
+        self._place = Placement(queue, index, persistent, transient, embed_below)
+        self._pending = PendingRuns()
+        self.sub_queues = SubQueues(self._place, self._pending)
+        self.sub_queues.reads_ahead = reads_ahead
+        self._reads_ahead = reads_ahead
+        self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
+        self._looking = Peek(self.sub_queues, self._pending, self._place)
+        self.may_expire = False
+        """Some message has an expiry, or had."""
+        self._next = 0
+        self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
+        self.gap = range(0)
+        self._watermark = 0  # everything below was at the head once (D-5)
+        self._rates = Rates(clock)
+        self.unconfirmed = Unconfirmed()
+        self._journal_position = 0
+        self.folding = SegmentWriter(self._place, self.unconfirmed, reads_ahead)
+        self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
+        """`paging.is_due`: the last round had more to do; call `handle_info`."""
+        self._figures = QueueFigures(self.sub_queues, self._pending, self._place, self.paging, self._rates)
+
+    # -- life
+
+    def scan(self, recover: Recover | dict[str, Any], progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+        """The first half of `init`, for an owner who must ask elsewhere which bodies there are: those that are wanted. Waits for the disk."""
+        return self._recovery.scan(recover, progress)
+
+    def init(self, recover: Recover | dict[str, Any]) -> None:
+        self.init_without(
+            recover,
+            [
+                number
+                for span in self.scan(recover)
+                for number, message_id in zip(span.numbers, span.ids())
+                if not self._persistent.contains(message_id)
+            ],
+        )
+
+    def init_without(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> None:
+        """The second half: all bodies are there but those of the numbers `missing`. Waits for the disk."""
+        if recover is Recover.NEW:
+            return
+        found = self._recovery.finish(recover, missing)
+        self.may_expire = found.may_expire
+        self._place.has_shared = found.has_shared
+        self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
+        if found.is_scanned:
+            self.folding.flush(True)
+        self._reserve.found(self._next)
+        self.sub_queues.transient_threshold = self._next
+        if found.messages:
+            self._place.has_bodies = True
+            self.sub_queues.delta = Delta(self._index.bounds()[0], self._next, found.messages, found.body_bytes)
+            self.sub_queues.load_from_delta()
+
+    def terminate(self) -> dict[str, Any]:
+        """Waits for the disk. Pending persistent messages are ready after the restart, and counted."""
+        count, body_bytes = self._figures.persistent()
+        return terms(
+            self._index,
+            RecoveredQueue(
+                count, body_bytes, self._next, self._watermark, self.may_expire, self._place.has_shared, self.gap, False
+            ),
+        )
+
+    @property
+    def has_lost_entries(self) -> bool:
+        """Damage was found in the index since the start. Bodies in the store may belong to nobody now, so the next start must look at everything: as after an unclean end."""
+        return self._index.has_lost_entries
+
+    def delete_and_terminate(self) -> None:
+        """With `reads_ahead` there is work left for `folding`: releases, and the removal of the files."""
+        if self._place.has_shared:
+            self._place.forget_shared(chain(self.sub_queues.runs_in_memory(), self._pending.runs))
+        self.folding.release(self.sub_queues.delta, self._pending)
+        self._place.forget_between(0, self._next)
+        self.folding.forget()
+        self.sub_queues.clear()
+        self._pending.clear()
+
+    # -- the disk
+
+    def available(self, limit: int) -> int:
+        return self.sub_queues.available(limit)
+
+    def prepare(self) -> ReadAheadJob | None:
+        return self._read_ahead.head(self.paging.mode == "default")
+
+    def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
+        return self._read_ahead.pending(tags)
+
+    # -- in
+
+    def publish(
+        self,
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        redelivered: bool = False,
+        shared: int = 0,
+    ) -> range:
+        first = self._next
+        self._next = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
+        self._rates.into += end - first
+        if expiry is not None:
+            self.may_expire = True
+        for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes), shared):
+            self._write(run, confirm)
+            self.sub_queues.push(run)
+        if self.sub_queues.is_lazy and self._index.unfolded_bytes > LAZY_UNFOLDED_BYTES:
+            self.folding.request()
+        return range(first, end)
+
+    def publish_delivered(
+        self,
+        origin: Origin,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        expiry: int | None,
+        confirm: bool,
+        shared: int = 0,
+    ) -> range:
+        assert self.is_empty(), "publish_delivered on a queue that is not empty"
+        first = self._next
+        self._next = self._watermark = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
+        self._rates.into += end - first
+        self._rates.out += end - first
+        self._rates.acks_into += end - first
+        if expiry is not None:
+            self.may_expire = True
+        for run in self._place.split(Run(first, list(contents), origin, expiry, False, body_bytes), shared):
+            self._write(run, confirm)
+            self._pending.add(run)
+        return range(first, end)
+
+    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+        first = self._next
+        self._next = end = first + len(contents)
+        if end > self._reserve.renew_from:
+            self._journal_position = self._reserve.renew(end)
+        self._rates.into += end - first
+        if confirm:
+            self.unconfirmed.is_safe(first, end - 1)
+        return range(first, end)
+
+    def _write(self, run: Run, confirm: bool) -> None:
+        is_direct = False
+        if run.origin.persistent or self.sub_queues.is_lazy:
+            self._place.write_body(run)
+            is_direct = self._goes_directly(run)
+            position = self._place.write_index(run, not is_direct)
+            if position:
+                self._journal_position = position
+        if is_direct:
+            self.folding.wants_flush = True
+            self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
+        elif confirm and run.origin.persistent:
+            self.unconfirmed.journaled(
+                run.first, run.end - 1, self._journal_position, self._place.store_position if run.kind & TO_STORE else 0
+            )
+        elif confirm:
+            self.unconfirmed.is_safe(run.first, run.end - 1)
+
+    def _goes_directly(self, run: Run) -> bool:
+        """Whether a run just published is made durable by its segment rather than by the journal."""
+        return (
+            self._reads_ahead
+            and self.sub_queues.is_lazy
+            and run.origin.persistent
+            and (run.body_bytes >= DIRECT_BYTES or self.unconfirmed.wants_sync or self.unconfirmed.is_flush_direct)
+            and not run.kind & TO_STORE
+        )
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        return self.unconfirmed.drain()
+
+    def is_duplicate(self, number: int) -> Duplicate:
+        return Duplicate.FRESH
+
+    # -- out
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        if self._reads_ahead:
+            count = self.available(count)
+        for run in self._take(count):
+            for whole, contents in self._readable(run):
+                last = deliveries[-1] if deliveries else None
+                if (
+                    last is not None
+                    and last.origin == whole.origin
+                    and last.redelivered == whole.redelivered
+                    and last.tags[-1] + 1 == whole.first
+                ):
+                    last.contents.extend(contents)
+                    deliveries[-1] = last._replace(tags=range(last.tags[0], whole.end))
+                else:
+                    deliveries.append(
+                        Delivery(whole.origin, whole.redelivered, range(whole.first, whole.end), contents[:])
+                    )
+                self._hand_out(whole, ack_required)
+        return deliveries
+
+    def _take(self, count: int) -> Iterator[Run]:
+        """From the head, each run with its redelivered flag as it will be seen."""
+        watermark = self._watermark
+        for run in self.sub_queues.take(count):
+            self._watermark = max(self._watermark, run.end)
+            if run.first < watermark < run.end and not run.redelivered:
+                seen = run.take(watermark - run.first)
+                seen.redelivered = True
+                yield seen
+            run.redelivered = run.redelivered or run.first < watermark
+            yield run
+
+    def _readable(self, run: Run) -> Iterator[tuple[Run, list[bytes]]]:
+        """The run with its contents; without messages whose bodies are lost, which are forgotten (D-19)."""
+        contents = self._place.read(run)
+        if None not in contents:
+            yield run, contents  # type: ignore[misc]
+            return
+        for index, content in enumerate(contents):
+            part = run.part(index, index + 1)
+            if content is None:
+                self.sub_queues.lost += 1
+                self._place.forget([part])
+            else:
+                yield part, [content]
+
+    def _hand_out(self, run: Run, ack_required: bool) -> None:
+        self._rates.out += len(run.contents)
+        if ack_required:
+            self._rates.acks_into += len(run.contents)
+            self._pending.add(run)
+        else:
+            self._place.forget([run])
+
+    def drop(self, count: int, ack_required: bool) -> Dropped:
+        dropped = dropped_bytes = 0
+        tags: list[int] = []
+        if self._reads_ahead:
+            count = self.available(count)
+        for run in self._take(count):
+            dropped += len(run.contents)
+            dropped_bytes += run.body_bytes
+            if ack_required:
+                tags += range(run.first, run.end)
+            self._hand_out(run, ack_required)
+        return Dropped(dropped, dropped_bytes, tags)
+
+    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
+        swept, runs = self._sweep(pred, limit)
+        for run in runs:
+            self._hand_out(run, False)
+        return swept
+
+    def fetchwhile(
+        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
+    ) -> tuple[Swept, T]:
+        swept, runs = self._sweep(pred, limit)
+        messages = []
+        for run in runs:
+            for whole, contents in self._readable(run):
+                messages += [
+                    QueuedMessage(whole.first + index, content, whole.origin, whole.expiry, whole.redelivered)
+                    for index, content in enumerate(contents)
+                ]
+                self._hand_out(whole, True)
+        for message in messages:
+            acc = fun(message, acc)
+        return swept, acc
+
+    def _sweep(self, pred: Predicate, limit: int) -> tuple[Swept, list[Run]]:
+        return sweep(self.sub_queues, self._take, pred, self.available(limit) if self._reads_ahead else limit)
+
+    def ack(self, tags: Sequence[int]) -> int:
+        pending = self._pending
+        known = 0
+        for span in spans(tags):
+            here, kinds = pending.survey(span)
+            if here == len(span) and kinds <= _INDEXED_ONLY:
+                # The common case in one piece: small persistent messages.
+                self._journal_position = self._index.ack(span)
+                known += pending.discard(span)
+            elif here == len(span) and kinds <= _MEMORY_ONLY:
+                known += pending.discard(span)
+            elif here:
+                runs = pending.take(span)
+                self._place.forget(runs)
+                known += sum(len(run.contents) for run in runs)
+        self._rates.acks_out += known
+        return known
+
+    def requeue(self, tags: Sequence[int]) -> int:
+        runs = self._pending.take(tags)
+        if not runs:
+            return 0
+        known = sum(len(run.contents) for run in runs)
+        self.sub_queues.insert(runs)
+        self._rates.into += known
+        self._rates.acks_out += known
+        return known
+
+    def purge(self) -> int:
+        """Delta is not read."""
+        sub = self.sub_queues
+        count = len(sub)
+        self._place.forget(sub.runs_in_memory())
+        if sub.delta.count:
+            self.folding.release(sub.delta, self._pending)
+            keep = [run.first + index for run, index in self._pending.slots()]
+            self._place.forget_between(sub.delta.start, sub.delta.end, keep)
+            self._index.ack_between(sub.delta.start, sub.delta.end, keep)
+        sub.clear()
+        return count
+
+    def purge_acks(self) -> None:
+        for run in self._pending.runs:
+            self._place.forget(run.without_holes())
+        self._pending.clear()
+
+    # -- looking
+
+    def __len__(self) -> int:
+        return len(self.sub_queues)
+
+    def depth(self) -> int:
+        return len(self.sub_queues) + self._pending.count
+
+    def is_empty(self) -> bool:
+        return not len(self.sub_queues)
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.sub_queues.body_bytes
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self._pending.body_bytes
+
+    def head(self) -> QueuedMessage | None:
+        return self._looking.head(self._watermark)
+
+    def head_expiry(self) -> int | None:
+        run = self.sub_queues.head()
+        return None if run is None else run.expiry
+
+    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
+        return self._looking.visit_pending(fun, acc, tags)
+
+    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
+        for message, is_pending in self._looking.in_order(0, self._next - 1, self._watermark):
+            acc, go_on = fun(message, is_pending, acc)
+            if not go_on:
+                break
+        return acc
+
+    def read(self, first: int, last: int) -> list[QueuedMessage]:
+        return [message for message, _ in self._looking.in_order(first, last, self._watermark)]
+
+    # -- by number
+
+    def numbers(self) -> range:
+        return range(self._looking.lowest(self._next), self._next)
+
+    def kept_numbers(self) -> range:
+        numbers = self.numbers()
+        return range(numbers.start, max(numbers.start, self._reserve.kept(numbers.stop)))
+
+    def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
+        return self._looking.prepare_range(first, last)
+
+    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
+        return self._looking.range_prepared(read, first, last)
+
+    def take_range(
+        self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
+    ) -> RangeBatch:
+        return self._looking.take_range(first, last, self._watermark, most, most_bytes)
+
+    def drop_to(self, last: int, limit: int) -> int:
+        sub = self.sub_queues
+        in_memory = sub.q4.count + sub.q3.count
+        if self._reads_ahead and sub.delta.count and not sub.is_lazy:
+            in_memory -= 1  # the last of q3 stays (QS-5)
+        count = 0
+        for run in self._take(count_to(chain(sub.q4.runs, sub.q3.runs), last, min(limit, in_memory))):
+            count += len(run.contents)
+            self._hand_out(run, False)
+        return count
+
+    def info(self, key: str) -> Any:
+        return (
+            self._figures.status(self._next, self._watermark)
+            if key == "backing_queue_status"
+            else self._figures.item(key)
+        )
+
+    def msg_rates(self) -> tuple[float, float]:
+        self._rates.update()
+        return self._rates.rates[:2]
+
+    # -- memory
+
+    def set_queue_mode(self, mode: str) -> None:
+        if self.paging.set_mode(mode):
+            self.folding.request()
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        self.paging.set_duration(seconds)
+        self._page()
+
+    def ram_duration(self) -> float:
+        return self.paging.duration()
+
+    def _page(self) -> None:
+        if self.paging.page():
+            self.folding.request()
+
+    # -- events
+
+    def needs_timeout(self) -> Timeout:
+        if self.unconfirmed:
+            return Timeout.TIMED
+        return Timeout.IDLE if self._journal_position > self.unconfirmed.journal_durable else Timeout.NO
+
+    def timeout(self) -> None:
+        self._sync()
+
+    def handle_pre_hibernate(self) -> None:
+        self.folding.request()
+
+    def resume(self) -> None:
+        self._page()
+
+    def handle_info(self, event: Any) -> None:
+        """Any event of one's own means that paging goes on."""
+        if self.paging.is_due:
+            self._page()
+
+    def invoke(self, owner: Any, event: Any) -> None:
+        """`('journal', position)` and `('store', position)`: durable up to there."""
+        if owner == "journal":
+            self.durable(event, 0)
+        elif owner == "store":
+            self.durable(0, event)
+
+    def durable(self, journal: int, store: int) -> None:
+        """Everything up to these positions is on disk."""
+        unconfirmed = self.unconfirmed
+        if journal > unconfirmed.journal_durable:
+            unconfirmed.journal_durable = journal
+            self._reserve.durable(journal)
+        if store > unconfirmed.store_durable:
+            unconfirmed.store_durable = store
+
+    def references(self) -> Iterator[tuple[bool, bytes]]:
+        """Whether it is persistent, and the id, of each body that this queue has a reference to; for whoever checks. Reads all of delta."""
+        return self._looking.references(self._next)
+
+    def check(self) -> None:
+        """QS-1 to QS-10 and QS-12, for tests."""
+        self._looking.check()
+
+
+_INDEXED_ONLY = frozenset({(True, INDEXED)})
+_MEMORY_ONLY = frozenset({(False, 0), (False, TO_STORE)})

@@ -1,0 +1,381 @@
+"""The message store, looked at offline: what is in its files, what of it the queues refer to, and whether its index says the same.
+
+What the next start does (`store_recovery`) depends on how the store was left. If it believes the index, a message is where the index says, and what the files have
+beside that is garbage. What the index does not speak for, or all if it is not believed, is found by a scan. In both cases a message that queues refer to
+and that is then not there is **missing**. Missing bodies are normal after an unclean end alone: an index entry may reach the disk before its body does, but
+nobody has been told then that the message is safe (C-3); or the acknowledgement did not reach the disk before the body was deleted (C-10).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import lmdb
+
+from ..bodies.location_index import Checkpoint, Entry, LocationIndex, Saved
+from ..bodies.rdq_file import FoundRecord, aside_number, file_name, file_number
+from ..bodies.store_recovery import STATE, State, read_state
+from ..bodies.walk_records import DamagedBytes, walk_records
+from ..disk.disk import Disk
+from ..disk.read_only_disk import file_size
+from .verify_environment import is_sound
+from .verify_references import References
+from .verify_report import DataFileReport, Findings
+
+_OTHERS = {STATE, "index", "index.lock"}
+NEVER = 1 << 62
+"""An offset that no scan starts at: the index speaks for the whole file."""
+
+
+@dataclass
+class StorePaths:
+    """`index_path` and `index_place` are the same directory: of the operating system, and below the virtual host's, as `directory` is. `index_shown`: to be deleted by people."""
+
+    directory: str
+    index_path: str
+    index_place: str
+    index_shown: str
+
+
+@dataclass
+class StoreFound:
+    """`is_clean`: it was closed cleanly; `is_whole`: nothing hints at lost files or damaged records, so that what is missing never was there."""
+
+    files: list[DataFileReport]
+    is_clean: bool
+    is_whole: bool = True
+
+
+def was_closed_cleanly(disk: Disk, directory: str) -> bool | None:
+    """None if there is no state, or none that can be read."""
+    state = read_state(disk, directory)
+    return None if state is None else state.is_clean
+
+
+def check_bodies(
+    disk: Disk,
+    paths: StorePaths,
+    boot_id: str,
+    is_clean: bool,
+    references: References,
+    findings: Findings,
+    advance: Callable[[int], None],
+) -> StoreFound:
+    """Walk through all files. `is_clean`: the queues were stopped cleanly; `references` has all that they refer to, and hears what is found."""
+    return _Check(disk, paths, boot_id, is_clean, references, findings, advance).run()
+
+
+class _Check:
+    def __init__(
+        self,
+        disk: Disk,
+        paths: StorePaths,
+        boot_id: str,
+        is_clean: bool,
+        references: References,
+        findings: Findings,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._disk = disk
+        self._paths = paths
+        self._boot_id = boot_id
+        self._is_clean = is_clean
+        self._references = references
+        self._findings = findings
+        self._advance = advance
+        self._sizes: dict[int, int] = {}
+        self._has_asides = False
+        self._index: LocationIndex | None = None
+        self._saved = Saved(None, Checkpoint(0, 0), [], {})
+        self._interrupted: set[int] = set()
+        self._is_trusted = False
+        self._located = 0  # entries seen file by file
+        self._valid: dict[int, int] = {}
+        self._found = StoreFound([], False)
+
+    def run(self) -> StoreFound:
+        self._list()
+        state = self._read_state()
+        self._found.is_clean = state is not None and state.is_clean
+        try:
+            if state is not None:
+                self._open_index(state)
+            for number in sorted(self._sizes):
+                self._check_file(number)
+            if self._index is not None:
+                self._check_index(self._index)
+        finally:
+            if self._index is not None:
+                self._index.close()
+        return self._found
+
+    # -- what is there
+
+    def _list(self) -> None:
+        for name in self._disk.list(self._paths.directory):
+            place = f"{self._paths.directory}/{name}"
+            number = file_number(name)
+            if number is not None:
+                self._sizes[number] = file_size(self._disk, place)
+            elif aside_number(name) is not None:
+                self._has_asides = True
+                self._findings.note(
+                    place,
+                    "two files being combined, which a crash interrupted",
+                    "it is deleted; the files that it was made from are still there",
+                )
+            elif name == f"{STATE}.new":
+                self._findings.note(place, "a crash came before it was renamed", "it is overwritten")
+            elif name not in _OTHERS:
+                self._findings.warn(place, "it is no file of a message store", "it is left alone")
+
+    def _read_state(self) -> State | None:
+        place = f"{self._paths.directory}/{STATE}"
+        state = read_state(self._disk, self._paths.directory)
+        if state is None and self._disk.exists(place):
+            self._findings.warn(
+                place, "it is damaged", "all files are scanned, and references counted anew; nothing is lost by it"
+            )
+        elif state is None and (self._sizes or self._references.referred):
+            self._findings.warn(
+                place, "it is missing", "all files are scanned, and references counted anew; nothing is lost by it"
+            )
+        return state
+
+    def _open_index(self, state: State) -> None:
+        """Open the index if the next start will believe it."""
+        place, path = self._paths.index_place, self._paths.index_path
+        anew = "all files are scanned and the index is made anew; nothing is lost by it"
+        if not os.path.isdir(path):
+            say = self._findings.warn if state.is_clean else self._findings.note
+            say(place, "it is missing", anew)
+            return
+        may_believe = state.is_clean or state.boot_id == self._boot_id
+        if not may_believe:
+            self._findings.note(
+                place,
+                "the machine was restarted after the store had ended uncleanly, so the index may be damaged",
+                anew,
+            )
+            return
+        if not is_sound(path, place, self._findings, anew):
+            return
+        try:
+            index = LocationIndex(path, is_read_only=True)
+            try:
+                saved = index.saved()
+            except BaseException:
+                index.close()
+                raise
+        except Exception as error:
+            # LMDB's errors, and whatever msgpack says of what is not its own.
+            self._findings.error(place, f"it cannot be read: {error}", anew)
+            return
+        if saved.generation != state.generation:
+            index.close()
+            say = self._findings.warn if state.is_clean else self._findings.note
+            say(place, "it is not the one that the store was left with", anew)
+            return
+        self._index, self._saved = index, saved
+        self._interrupted = {number for files in saved.intents for number in files}
+        self._check_rows()
+        is_interrupted = bool(saved.intents)
+        if is_interrupted:
+            files = ", ".join(file_name(number) for files in saved.intents for number in files)
+            self._findings.note(
+                place,
+                f"{files} were about to be combined or deleted",
+                "they are scanned, and what is in them is located anew",
+            )
+        self._is_trusted = (
+            self._index is not None
+            and state.is_clean
+            and self._is_clean
+            and not self._has_asides
+            and not is_interrupted
+            and self._sizes.keys() <= saved.rows.keys()
+        )
+
+    def _check_rows(self) -> None:
+        """A file that is missing or too short makes the next start scan all of them."""
+        for number, (_, size) in sorted(self._saved.rows.items()):
+            here = self._sizes.get(number, 0)
+            if number in self._interrupted or here >= size:
+                continue  # a file is made when the first record is written to it
+            what = f"it has {here:,} bytes" if number in self._sizes else "it is missing"
+            self._findings.error(
+                f"{self._paths.directory}/{file_name(number)}",
+                f"{what}, and the index of the store says that it has {size:,}",
+                "all files are scanned; messages that were in what is missing are dropped. Restore the file from a backup if there is one",
+            )
+            self._found.is_whole = False
+            if self._index is not None:
+                self._index.close()
+                self._index = None
+
+    # -- a file
+
+    def _scanned_from(self, number: int) -> int:
+        """From where on the next start scans the file for messages that have no location."""
+        checkpoint = self._saved.checkpoint
+        if (
+            self._index is None
+            or number in self._interrupted
+            or number not in self._saved.rows
+            or number > checkpoint.file
+        ):
+            return 0
+        if self._is_trusted or number < checkpoint.file:
+            return NEVER
+        return checkpoint.offset
+
+    def _check_file(self, number: int) -> None:
+        place = f"{self._paths.directory}/{file_name(number)}"
+        report = DataFileReport(file_name(number), self._sizes[number])
+        self._found.files.append(report)
+        located: dict[int, tuple[bytes, Entry]] = {}
+        if self._index is not None and number not in self._interrupted:
+            located = {entry.offset: (message_id, entry) for message_id, entry in self._index.located_in(number)}
+        self._located += len(located)
+        self._valid[number] = sum(entry.total_size for _, entry in located.values() if entry.ref_count)
+        scanned_from = self._scanned_from(number)
+        try:
+            file = self._disk.open(place)
+            try:
+                damages = []
+                for part in walk_records(file):
+                    if isinstance(part, DamagedBytes):
+                        self._advance(part.size)
+                        report.damaged += part.size
+                        damages.append(part)
+                        continue
+                    self._advance(part.total_size)
+                    is_located = self._is_located(located.pop(part.offset, None), part)
+                    if (is_located or part.offset >= scanned_from) and self._references.find(part.message_id):
+                        report.live += part.total_size
+            finally:
+                file.close()
+        except OSError as error:
+            self._findings.unreadable(place, error)
+            self._found.is_whole = False
+            return
+        for damage in damages:
+            self._say_damage(place, damage, located)
+        self._say_astray(place, located)
+
+    @staticmethod
+    def _is_located(located: tuple[bytes, Entry] | None, record: FoundRecord) -> bool:
+        return located is not None and located[0] == record.message_id and located[1].total_size == record.total_size
+
+    def _say_damage(self, place: str, damage: DamagedBytes, located: dict[int, tuple[bytes, Entry]]) -> None:
+        """`located` are the locations at which there is no whole record."""
+        within = [located.pop(offset)[0] for offset in sorted(located) if damage.offset <= offset < damage.end]
+        is_torn = damage.is_tail and damage.is_torn and not within and not self._is_trusted
+        wanted = (
+            []
+            if is_torn
+            else [message_id for message_id in {*within, damage.message_id} if self._references.count(message_id)]
+        )
+        if wanted:
+            shown = ", ".join(message_id.hex() for message_id in sorted(wanted)[:3]) + (
+                f" and {len(wanted) - 3} more" if len(wanted) > 3 else ""
+            )
+            self._findings.error(
+                place,
+                f"{damage.size:,} damaged bytes, and queues refer to what was in them: message {shown}",
+                "it is dropped"
+                + (" when it is to be delivered" if self._is_trusted else "")
+                + ". Restore the file from a backup if there is one",
+                damage.offset,
+            )
+            self._found.is_whole = False
+        elif is_torn:
+            self._findings.note(
+                place,
+                f"a torn tail of {damage.size:,} bytes",
+                "it is cut off or counts as garbage; nothing confirmed is in it",
+                damage.offset,
+            )
+        else:
+            self._findings.note(
+                place,
+                f"{damage.size:,} damaged bytes, which no queue refers to as far as can be told",
+                "they count as garbage",
+                damage.offset,
+            )
+            self._found.is_whole = False
+
+    def _say_astray(self, place: str, located: dict[int, tuple[bytes, Entry]]) -> None:
+        """Locations at which there is another record, or the middle of one."""
+        astray = [message_id for message_id, _ in located.values() if self._references.count(message_id)]
+        if astray:
+            self._findings.error(
+                place,
+                f"the index says that {len(astray):,} messages are where they are not, the first being {astray[0].hex()}",
+                f"they are dropped. Delete the directory {self._paths.index_shown}, and all files are scanned instead",
+            )
+            self._found.is_whole = False
+
+    # -- the index
+
+    def _check_index(self, index: LocationIndex) -> None:
+        place = self._paths.index_place
+        delete = f"Delete the directory {self._paths.index_shown}, and it is made anew from the files"
+        entries = elsewhere = too_many = too_few = 0
+        try:
+            for message_id, entry in index.all_located():
+                if entry.file in self._interrupted:
+                    continue
+                entries += 1
+                elsewhere += entry.file not in self._sizes
+                wanted = self._references.count(message_id)
+                too_many += entry.ref_count > wanted
+                too_few += entry.ref_count < wanted
+        except lmdb.Error as error:
+            self._findings.error(
+                place, f"it cannot be read: {error}", f"it is made anew from the files if that is noticed. {delete}"
+            )
+            return
+        if elsewhere:
+            self._findings.error(
+                place,
+                f"{elsewhere:,} messages are said to be in files that are not there",
+                f"warren fails when it looks for them. {delete}"
+                if self._is_trusted
+                else "it is made anew from the files; nothing is lost by it",
+            )
+        elif entries != self._located:
+            self._findings.error(
+                place,
+                f"it has {entries:,} messages, and in the order of the files {self._located:,}",
+                f"some of them are lost when files are combined. {delete}",
+            )
+        if not self._is_trusted:
+            return  # counted anew
+        if too_few:
+            self._findings.error(
+                place,
+                f"{too_few:,} messages have fewer references than queues refer to them",
+                f"they may be deleted too early. {delete}",
+            )
+        if too_many:
+            self._findings.warn(
+                place,
+                f"{too_many:,} messages have more references than queues refer to them",
+                f"their space is never given back. {delete}",
+            )
+        wrong = [
+            number
+            for number in sorted(self._sizes)
+            if self._saved.rows[number] != (self._valid[number], self._sizes[number])
+        ]
+        if wrong:
+            valid, size = self._saved.rows[wrong[0]]
+            self._findings.warn(
+                place,
+                f"of {len(wrong):,} files it has wrong sizes; of {file_name(wrong[0])} {valid:,} live bytes of {size:,}, where there are "
+                f"{self._valid[wrong[0]]:,} of {self._sizes[wrong[0]]:,}",
+                f"garbage is collected too early or too late. {delete}",
+            )

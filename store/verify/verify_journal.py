@@ -1,0 +1,237 @@
+"""The journal of a virtual host, looked at offline: every frame of every file, and what recovery will have replayed from it.
+
+What recovery does (`journal`): of each file it takes the whole frames, and passes over what is damaged; files below the last RETIRE do not
+count. A torn tail is normal at the end of the last file alone: every other was synced before the next one was begun, and a torn tail is cut
+before the next file is begun. The numbers of the files that count have no gaps, and begin where the last RETIRE says, or with 1.
+
+Of each message only the size of its body is kept, or the stub if that is in the message store, so the memory that this needs is less than recovery will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ..disk.disk import Disk
+from ..disk.read_only_disk import file_size
+from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
+from ..journal.journal_engine import Replayed, file_name, file_number
+from ..messages.records import STUB_SIZE, Kind, Record, Type, decode_runs, decode_spans, make_stub, records
+from ..messages.run import Run
+from .verify_report import Findings
+
+CANNOT_START = "warren cannot start this virtual host with it"
+
+
+@dataclass
+class JournalFound:
+    """`replayed` is by queue number; `is_whole`: recovery misses nothing of what was written."""
+
+    replayed: dict[int, Replayed] = field(default_factory=dict)
+    files: int = 0
+    total_size: int = 0
+    is_whole: bool = True
+
+
+@dataclass
+class _Behind:
+    """What is in the whole frames behind damage: no less was at stake."""
+
+    frames: int = 0
+    published: int = 0
+    acked: int = 0
+
+
+def check_journal(
+    disk: Disk, directory: str, is_clean: bool, findings: Findings, advance: Callable[[int], None]
+) -> JournalFound:
+    """Walk through all files of the journal in `directory`. `is_clean`: after a clean stop, when not even a torn tail is normal."""
+    found = JournalFound()
+    sizes: dict[int, int] = {}
+    for name in disk.list(directory):
+        number = file_number(name)
+        if number is None:
+            findings.warn(f"{directory}/{name}", "it is no file of the journal", "it is left alone")
+            continue
+        sizes[number] = file_size(disk, f"{directory}/{name}")
+    found.files, found.total_size = len(sizes), sum(sizes.values())
+    if not sizes:
+        return found
+    reader = _Reader(disk, directory, max(sizes), is_clean, advance)
+    for number in sorted(sizes):
+        reader.read(number)
+    stale = [number for number in sizes if number < reader.retired]
+    counting = sorted(number for number in sizes if number >= reader.retired)
+    if stale:
+        # As recovery does: what the retired files say must count for nothing.
+        findings.note(
+            f"{directory}/{file_name(min(stale))}",
+            f"{len(stale)} retired files, which a crash kept from being deleted",
+            "they are deleted unread",
+        )
+        again = _Reader(disk, directory, max(sizes), is_clean, lambda size: None)
+        for number in counting:
+            again.read(number)
+        reader = again
+    findings.include(reader.findings)
+    # If anything is damaged that may be the RETIRE of the files before the first.
+    first = max(1, reader.retired) if reader.is_whole else min(counting)
+    missing = [number for number in range(first, max(sizes)) if number not in sizes]
+    if missing:
+        findings.error(
+            f"{directory}/{file_name(missing[0])}",
+            f"{len(missing)} files of the journal are missing, up to {file_name(missing[-1])}",
+            "warren goes on without them: messages and acknowledgements in them are lost. Restore them from a backup if there is one",
+        )
+    found.replayed = reader.queues
+    found.is_whole = reader.is_whole and not missing
+    return found
+
+
+class _Reader:
+    """Replays files in ascending order. Keeps its findings to itself, for those of retired files do not matter."""
+
+    def __init__(self, disk: Disk, directory: str, last: int, is_clean: bool, advance: Callable[[int], None]) -> None:
+        self.queues: dict[int, Replayed] = {}
+        self.findings = Findings()
+        self.retired = 0
+        self.is_whole = True
+        self._disk = disk
+        self._directory = directory
+        self._last = last
+        self._is_clean = is_clean
+        self._advance = advance
+
+    def read(self, number: int) -> None:
+        place = f"{self._directory}/{file_name(number)}"
+        damage: DamagedPart | None = None
+        behind = _Behind()
+        others = 0
+        try:
+            file = self._disk.open(place)
+            try:
+                for part in walk_frames(file):
+                    self._advance(part.end - part.offset)
+                    if isinstance(part, DamagedPart):
+                        others += damage is not None
+                        damage = damage or part
+                    else:
+                        self._frame(place, part, behind)
+            finally:
+                file.close()
+        except OSError as error:
+            self.findings.unreadable(place, error)
+            self.is_whole = False
+        if damage is not None:
+            self._say_damage(place, number == self._last, damage, behind, others)
+
+    def _frame(self, place: str, part: WholeFrame, behind: _Behind) -> None:
+        try:
+            if part.kind != Kind.RECORDS:
+                raise ValueError(f"frames of kind {part.kind} do not belong here")
+            entries = list(records(part.payload))
+            for entry in entries:
+                self._replay(place, part.offset, entry)
+                if part.is_behind:
+                    _count(entry, behind)
+            behind.frames += part.is_behind
+        except Exception as error:
+            # Whatever a decoder says of bytes that warren never wrote.
+            self.findings.error(
+                place,
+                f"a whole frame that cannot be understood: {error}",
+                f"{CANNOT_START}. Restore the file from a backup",
+                part.offset,
+            )
+            self.is_whole = False
+
+    def _say_damage(self, place: str, is_last: bool, damage: DamagedPart, behind: _Behind, others: int) -> None:
+        self.is_whole = self.is_whole and is_last and damage.is_torn_tail and not self._is_clean
+        if is_last and damage.is_torn_tail and not self._is_clean:
+            what = "zeros" if damage.is_zero else "a frame that was not written to its end"
+            self.findings.note(
+                place,
+                f"a torn tail of {damage.size:,} bytes: {what}",
+                "it is cut off; nothing confirmed is in it",
+                damage.offset,
+            )
+        elif is_last and damage.is_tail and self._is_clean:
+            self.findings.warn(
+                place,
+                f"the last {damage.size:,} bytes are damaged, although all was stopped cleanly",
+                "they are passed over; nothing is lost, for after a clean stop all is in the segments",
+                damage.offset,
+            )
+        elif is_last and damage.is_tail:
+            self.findings.warn(
+                place,
+                f"the last {damage.size:,} bytes are a frame with a wrong checksum",
+                "they are passed over. Harmless if the power failed while they were written, for then nothing confirmed is in them; otherwise they have been damaged since, "
+                "and the messages and acknowledgements in them are lost",
+                damage.offset,
+            )
+        else:
+            more = f" and {others} further places" if others else ""
+            kept = (
+                f"; behind it {behind.frames:,} whole frames, with {behind.published:,} messages and {behind.acked:,} acknowledgements"
+                if behind.frames
+                else ""
+            )
+            self.findings.error(
+                place,
+                f"{damage.size:,} damaged bytes{more}{kept}",
+                "they are passed over, and all that is whole is replayed. Messages that were published there are lost unless a segment has them, and what was acknowledged there "
+                "may come back. Restore the file from a backup if there is one",
+                damage.offset,
+            )
+
+    def _replay(self, place: str, offset: int, entry: Record) -> None:
+        if entry.type is Type.RETIRE:
+            self.retired = max(self.retired, entry.queue)
+            return
+        if entry.type is Type.DELETE:
+            self.queues.pop(entry.queue, None)
+            return
+        queue = self.queues.setdefault(entry.queue, Replayed())
+        if entry.type is Type.PUBLISH:
+            for run, is_stored in decode_runs(entry.body):
+                span = range(run.first, run.end)
+                if queue.embedded.known(span) or queue.stored.known(span):
+                    self.findings.error(
+                        place,
+                        f"messages {run.first} to {run.end - 1} of queue {entry.queue:x} are published a second time",
+                        "they are counted twice. This is a fault of warren; please report it",
+                        offset,
+                    )
+                    continue
+                (queue.stored if is_stored else queue.embedded).add(lightened(run, is_stored))
+                queue.next_number = max(queue.next_number, run.end)
+        elif entry.type is Type.ACK:
+            queue.ack(decode_spans(entry.body))
+        # A STATE tells how far the numbering may have gone, not how far it has.
+
+
+def _count(entry: Record, behind: _Behind) -> None:
+    if entry.type is Type.PUBLISH:
+        behind.published += sum(len(run.contents) for run, _ in decode_runs(entry.body))
+    elif entry.type is Type.ACK:
+        behind.acked += sum(map(len, decode_spans(entry.body)))
+
+
+def lightened(run: Run, is_stored: bool) -> Run:
+    """The run with stubs for contents: equal ones for embedded messages of the same size. Raises ValueError for a stub that is none."""
+    if is_stored:
+        if any(len(stub) != STUB_SIZE for stub in run.contents):
+            raise ValueError("a body in the message store is named by something that is no stub")
+        return run
+    sizes = run.measured()
+    run.contents = (
+        [_placeholder(sizes)] * len(run.contents) if isinstance(sizes, int) else list(map(_placeholder, sizes))
+    )
+    return run
+
+
+@lru_cache(maxsize=1024)
+def _placeholder(body_size: int) -> bytes:
+    return make_stub(bytes(16), body_size)

@@ -1,0 +1,177 @@
+"""What an offline check says of a data directory: findings, and how much of what is there.
+
+A **finding** has a severity, a place, what was found there, and what warren will do about it at its next start:
+
+    note       nothing is lost by it: what a crash, or a stop at an unusual moment, leaves behind
+    warning    nothing confirmed is known to be lost, but it is not as warren leaves things
+    error      something that was kept is lost or unreadable, or warren cannot start with it
+
+A damaged file may have a million damaged places, so of each place (a file, mostly) only the first findings are kept, and the others counted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+KEPT_OF_A_PLACE = 20
+
+
+class Severity(enum.IntEnum):
+    """In rising order."""
+
+    NOTE = 0
+    WARNING = 1
+    ERROR = 2
+
+
+class Finding(NamedTuple):
+    """`place` is a path below the data directory; `offset` a byte in that file, if it is about one."""
+
+    severity: Severity
+    place: str
+    offset: int | None
+    found: str
+    outcome: str
+
+
+class Findings:
+    """Gathers findings, of each place the first ones. Their places are below `directory`, if there is one."""
+
+    def __init__(self, directory: str = "") -> None:
+        self._prefix = f"{directory}/" if directory else ""
+        self._kept: list[Finding] = []
+        self._by_place: Counter[tuple[str, Severity]] = Counter()
+
+    def note(self, place: str, found: str, outcome: str, offset: int | None = None) -> None:
+        self.add(Severity.NOTE, place, found, outcome, offset)
+
+    def warn(self, place: str, found: str, outcome: str, offset: int | None = None) -> None:
+        self.add(Severity.WARNING, place, found, outcome, offset)
+
+    def error(self, place: str, found: str, outcome: str, offset: int | None = None) -> None:
+        self.add(Severity.ERROR, place, found, outcome, offset)
+
+    def add(self, severity: Severity, place: str, found: str, outcome: str, offset: int | None = None) -> None:
+        place = self._prefix + place
+        self._by_place[place, severity] += 1
+        if self._by_place[place, severity] <= KEPT_OF_A_PLACE:
+            self._kept.append(Finding(severity, place, offset, found, outcome))
+
+    def include(self, others: Findings) -> None:
+        """Take over what others have gathered, below the same directory."""
+        self._kept += (finding._replace(place=self._prefix + finding.place) for finding in others._kept)
+        self._by_place += Counter(
+            {(self._prefix + place, severity): count for (place, severity), count in others._by_place.items()}
+        )
+
+    def unreadable(self, place: str, error: OSError) -> None:
+        """The operating system refused."""
+        self.error(
+            place,
+            f"it cannot be read: {error.strerror or error}",
+            "not known. Look at the permissions and at the disk, then verify again",
+        )
+
+    @property
+    def worst(self) -> Severity | None:
+        return max((severity for _, severity in self._by_place), default=None)
+
+    def __iter__(self) -> Iterator[Finding]:
+        """In the order in which they were found, what was not kept summed up at the end."""
+        yield from self._kept
+        for (place, severity), count in self._by_place.items():
+            if count > KEPT_OF_A_PLACE:
+                yield Finding(severity, place, None, f"{count - KEPT_OF_A_PLACE:,} more of the kind", "as for those")
+
+
+@dataclass
+class QueueReport:
+    """Messages are those that are ready after a restart; bytes those of their bodies (for priorities, of all levels together).
+
+    name              None: no durable queue has that number
+    missing_bodies    of the messages, those whose bodies are in no file of the message store
+    """
+
+    name: str | None
+    number: str
+    segment_messages: int = 0
+    segment_bytes: int = 0
+    journal_messages: int = 0
+    journal_bytes: int = 0
+    segments: int = 0
+    missing_bodies: int = 0
+
+    @property
+    def messages(self) -> int:
+        return self.segment_messages + self.journal_messages
+
+    @property
+    def message_bytes(self) -> int:
+        return self.segment_bytes + self.journal_bytes
+
+
+@dataclass
+class DataFileReport:
+    """A file of the message store. `live` are the bytes of records that a queue refers to; all else is garbage, `damaged` bytes included."""
+
+    name: str
+    size: int
+    live: int = 0
+    damaged: int = 0
+
+    @property
+    def garbage(self) -> int:
+        return self.size - self.live
+
+
+@dataclass
+class VhostReport:
+    """`stopped` is 'clean', 'unclean', or 'new': no message was ever in it."""
+
+    name: str | None
+    directory: str
+    stopped: str = "new"
+    journal_files: int = 0
+    journal_bytes: int = 0
+    queues: list[QueueReport] = field(default_factory=list)
+    files: list[DataFileReport] = field(default_factory=list)
+
+
+@dataclass
+class VerifyReport:
+    """Of a data directory."""
+
+    path: str
+    format: int
+    vhosts: list[VhostReport] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+
+    @property
+    def is_fine(self) -> bool:
+        """There is nothing but notes."""
+        return self.findings.worst in (None, Severity.NOTE)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON. Names that are not UTF-8 keep their octets as lone surrogates, which JSON writes as escapes."""
+        worst = self.findings.worst
+        return {
+            "path": self.path,
+            "format": self.format,
+            "result": "fine" if worst is None else worst.name.lower(),
+            "vhosts": [
+                {
+                    **{name: value for name, value in vars(vhost).items() if name not in ("queues", "files")},
+                    "queues": [
+                        {**asdict(queue), "messages": queue.messages, "message_bytes": queue.message_bytes}
+                        for queue in vhost.queues
+                    ],
+                    "files": [{**asdict(file), "garbage": file.garbage} for file in vhost.files],
+                }
+                for vhost in self.vhosts
+            ],
+            "findings": [{**finding._asdict(), "severity": finding.severity.name.lower()} for finding in self.findings],
+        }

@@ -1,0 +1,343 @@
+"""The index segments of a queue, looked at offline and united with what the journal says, as recovery does (section 5.5).
+
+What recovery does (`queue_index`): of each segment it takes the whole frames; a torn tail is cut off, and a file that is damaged elsewhere is written anew without that. What
+has not been synced the journal still has, and it is folded again, so a torn tail after a crash costs nothing; nor do zeros that a power cut left, if the journal has all that is
+behind them. After a clean stop nothing of this is normal.
+
+One segment is in memory at a time, and of its messages only sizes and stubs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..disk.disk import Disk
+from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
+from ..index.segment_file import BLOCK, cut, mark, segment_number
+from ..index.segment_salvage import KEPT_SUFFIX, NEW_SUFFIX
+from ..journal.journal_engine import Replayed
+from ..messages.message import Sizes
+from ..messages.records import STUB_SIZE, Kind, decode_runs, decode_spans, stub_id
+from ..messages.run import Run
+from .verify_report import Findings
+
+CANNOT_RECOVER = (
+    "warren cannot recover this queue with it. Restore the file from a backup, or move it away and lose what is in it"
+)
+_PERSISTENT, _STORED = 1, 2
+
+
+@dataclass
+class IndexFound:
+    """`segment_messages`, `journal_messages`: un-acked persistent ones, whether their bodies are there or not; the bytes are those of their bodies.
+
+    unacked         of each segment's file, entries that it does not say are acked, transient ones included: what clean recovery terms tell
+    next_number     after the highest number ever seen
+    """
+
+    segment_messages: int = 0
+    segment_bytes: int = 0
+    journal_messages: int = 0
+    journal_bytes: int = 0
+    next_number: int = 0
+    unacked: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class QueueIndexFiles:
+    """Where a queue's index is, and how it is to be read. `is_clean`: the queue was stopped cleanly, so not even a torn tail is normal."""
+
+    disk: Disk
+    directory: str
+    segment_entries: int
+    is_clean: bool
+
+
+def check_index(
+    files: QueueIndexFiles,
+    replayed: Replayed | None,
+    findings: Findings,
+    advance: Callable[[int], None],
+    on_stored: Callable[[bytes], None],
+) -> IndexFound:
+    """Walk through all segments of a queue. `on_stored` hears the id of each message that is ready and has its body in the message store.
+
+    What the segments have is taken out of `replayed`, as recovery does; a second check may be given the same.
+    """
+    replayed = replayed or Replayed()
+    found = IndexFound(next_number=replayed.next_number)
+    for number in _segment_numbers(files, findings):
+        segment = _Segment(files, number, replayed, findings)
+        try:
+            segment.read(advance)
+        except OSError as error:
+            findings.unreadable(segment.place, error)
+        segment.unite(found, on_stored)
+    found.journal_messages = replayed.embedded.count + replayed.stored.count
+    found.journal_bytes = replayed.embedded.body_bytes + replayed.stored.body_bytes
+    for run, index in replayed.stored.slots():
+        on_stored(stub_id(run.contents[index]))
+    return found
+
+
+def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> Iterator[int]:
+    numbers = []
+    for name in files.disk.list(files.directory):
+        number = segment_number(name)
+        if number is not None:
+            numbers.append(number)
+        elif name.endswith(NEW_SUFFIX):
+            findings.note(
+                f"{files.directory}/{name}",
+                "a damaged segment being written anew, which a crash interrupted",
+                "it is deleted at the next look through the queue",
+            )
+        elif name.endswith(KEPT_SUFFIX):
+            findings.note(
+                f"{files.directory}/{name}",
+                "a segment that was found damaged: what was whole in it was kept, and this is how it was",
+                "it is left alone. Delete it when you have looked at it",
+            )
+        else:
+            findings.warn(f"{files.directory}/{name}", "it is no index segment", "it is left alone")
+    return iter(sorted(numbers))
+
+
+class _Behind(NamedTuple):
+    """What a whole frame behind damage has; of messages the persistent ones, for no other outlives a restart."""
+
+    published: list[range]
+    acked: list[range]
+    runs: list[tuple[Run, bool]]
+
+
+class _Segment:
+    """One file on its way through memory. A number's state is a byte in each array, at number - base."""
+
+    def __init__(self, files: QueueIndexFiles, number: int, replayed: Replayed, findings: Findings) -> None:
+        self.place = f"{files.directory}/{number}.idx"
+        self._files = files
+        self._number = number
+        self._base = number * files.segment_entries
+        self._replayed = replayed
+        self._findings = findings
+        self._here = bytearray(files.segment_entries)
+        self._kinds = bytearray(files.segment_entries)
+        self._acked = bytearray(files.segment_entries)
+        self._sizes = [0] * files.segment_entries
+        self._stubs: dict[int, bytes] = {}
+        self._published: list[range] = []
+        self._behind: list[_Behind] = []
+        self._frames_behind = 0
+
+    # -- the file
+
+    def read(self, advance: Callable[[int], None]) -> None:
+        damages = []
+        file = self._files.disk.open(self.place)
+        try:
+            if not file.size():
+                self._findings.note(
+                    self.place,
+                    "it is empty: a crash came before its first block was written",
+                    "it is deleted. Nothing is missing: the journal has what it was made for",
+                )
+            for part in walk_frames(file):
+                advance(part.end - part.offset)
+                if isinstance(part, DamagedPart):
+                    damages.append(part)
+                else:
+                    self._frame(part)
+        finally:
+            file.close()
+        if damages:
+            self._say_damage(damages)
+            for behind in self._behind:
+                for run, is_stored in behind.runs:
+                    self._take_in(run, is_stored)
+                    self._published.append(range(run.first, run.end))
+                mark(self._acked, behind.acked, self._base)
+        else:
+            self._say_unknown_acks()
+
+    def _frame(self, part: WholeFrame) -> None:
+        try:
+            runs, acked = (self._entries(part), []) if part.kind == Kind.ENTRIES else ([], self._acks(part))
+        except Exception as error:
+            # Whatever a decoder says of bytes that warren never wrote.
+            self._findings.error(
+                self.place, f"a whole frame that cannot be understood: {error}", CANNOT_RECOVER, part.offset
+            )
+            return
+        if part.is_behind:
+            self._frames_behind += 1
+            self._behind.append(
+                _Behind([range(run.first, run.end) for run, _ in runs if run.origin.persistent], acked, runs)
+            )
+            return
+        for run, is_stored in runs:
+            self._take_in(run, is_stored)
+            self._published.append(range(run.first, run.end))
+        mark(self._acked, acked, self._base)
+
+    def _acks(self, part: WholeFrame) -> list[range]:
+        if part.kind != Kind.ACKS:
+            raise ValueError(f"frames of kind {part.kind} do not belong here")
+        return decode_spans(part.payload)
+
+    def _entries(self, part: WholeFrame) -> list[tuple[Run, bool]]:
+        first, last, count = BLOCK.unpack_from(part.payload)
+        runs = list(decode_runs(part.payload[BLOCK.size :]))
+        spans = [range(run.first, run.end) for run, _ in runs]
+        said = (min(span.start for span in spans), max(span[-1] for span in spans), sum(map(len, spans)))
+        if (first, last, count) != said:
+            self._findings.error(
+                self.place,
+                f"a block is said to have {count:,} messages, {first} to {last}, and has {said[2]:,}, {said[0]} to {said[1]}",
+                "reads of some of its messages do not find them. Restore the file from a backup",
+                part.offset,
+            )
+        limit = self._base + self._files.segment_entries
+        if said[0] < self._base or said[1] >= limit:
+            self._findings.error(
+                self.place,
+                f"messages {said[0]} to {said[1]} do not belong into this segment, which is for {self._base} to {limit - 1}",
+                CANNOT_RECOVER,
+                part.offset,
+            )
+        for run, is_stored in runs:
+            if is_stored and any(len(stub) != STUB_SIZE for stub in run.contents):
+                raise ValueError("a body in the message store is named by something that is no stub")
+        return runs
+
+    def _take_in(self, run: Run, is_stored: bool) -> None:
+        """Of a number that stands in two blocks, after a crash between a fold and the journal's retirement, the first counts (C-12)."""
+        inside = cut(range(run.first, run.end), self._base, self._base + self._files.segment_entries)
+        if not inside:
+            return
+        low, high = inside.start - self._base, inside.stop - self._base
+        shift = inside.start - run.first
+        sizes = run.measured()
+        kind = (_PERSISTENT if run.origin.persistent else 0) | (_STORED if is_stored else 0)
+        if not self._here.count(1, low, high):
+            self._sizes[low:high] = _spread(sizes, shift, len(inside))
+            self._kinds[low:high] = bytes([kind]) * len(inside)
+            fresh: Iterable[int] = range(low, high)
+        else:
+            fresh = [at for at in range(low, high) if not self._here[at]]
+            for at in fresh:
+                self._sizes[at] = sizes if isinstance(sizes, int) else sizes[at - low + shift]
+                self._kinds[at] = kind
+        if kind == _PERSISTENT | _STORED:
+            self._stubs.update((at, run.contents[at - low + shift]) for at in fresh)
+        self._here[low:high] = b"\1" * len(inside)
+
+    # -- together with the journal
+
+    def unite(self, found: IndexFound, on_stored: Callable[[bytes], None]) -> None:
+        found.unacked[self._number] = sum(here > acked for here, acked in zip(self._here, self._acked, strict=True))
+        mark(self._acked, self._replayed.acked, self._base)
+        for span in self._published:
+            self._replayed.embedded.discard(span)
+            self._replayed.stored.discard(span)
+        highest = self._here.rfind(1)
+        found.next_number = max(found.next_number, self._base + highest + 1 if highest >= 0 else 0)
+        for at, kind in enumerate(self._kinds):
+            if kind & _PERSISTENT and not self._acked[at]:
+                found.segment_messages += 1
+                found.segment_bytes += self._sizes[at]
+                if kind & _STORED:
+                    on_stored(stub_id(self._stubs[at]))
+
+    # -- what is said
+
+    def _say_unknown_acks(self) -> None:
+        unknown = sum(acked > here for here, acked in zip(self._here, self._acked, strict=True))
+        if unknown:
+            self._findings.warn(
+                self.place, f"{unknown:,} acknowledgements of messages that it does not have", "they are passed over"
+            )
+
+    def _say_damage(self, damages: list[DamagedPart]) -> None:
+        first = damages[0]
+        lost, back = self._lost(), self._back()
+        if not self._files.is_clean and first.is_torn_tail:
+            what = "zeros" if first.is_zero else "a frame that was not written to its end"
+            self._findings.note(
+                self.place,
+                f"a torn tail of {first.size:,} bytes: {what}",
+                "it is cut off; the journal still has all that is confirmed and was to be in it",
+                first.offset,
+            )
+        elif (
+            not self._files.is_clean
+            and all(part.is_zero or part.is_torn_tail for part in damages)
+            and not lost
+            and not back
+        ):
+            self._findings.note(
+                self.place,
+                f"{first.size:,} bytes of zeros, and {self._frames_behind:,} whole frames behind them, as a power cut leaves them",
+                "the file is written anew without them; the journal still has all that is behind, so it has what was to be there",
+                first.offset,
+            )
+        elif not self._files.is_clean and first.is_tail:
+            self._findings.warn(
+                self.place,
+                f"the last {first.size:,} bytes are a frame with a wrong checksum",
+                f"the file is written anew without them. Harmless if the power failed while they were written, for then the journal still has what is in them; otherwise they have "
+                f"been damaged since, and up to 512 messages, or acknowledgements, are lost. {self._kept()}",
+                first.offset,
+            )
+        else:
+            more = f" and {len(damages) - 1} further places" if len(damages) > 1 else ""
+            what = (
+                f"; behind it {self._frames_behind:,} whole frames with {lost:,} messages and {back:,} acknowledgements that the journal does not have"
+                if self._frames_behind
+                else ""
+            )
+            unless = "" if self._files.is_clean else " unless the journal has them"
+            self._findings.error(
+                self.place,
+                f"{first.size:,} damaged bytes{more}{what}",
+                f"all that is whole is kept, and the file written anew without the rest when it is next read. Messages that stood there are lost{unless}, and "
+                f"messages acknowledged there come back. {self._kept()} Restore it from a backup if there is one",
+                first.offset,
+            )
+
+    def _kept(self) -> str:
+        return f"The file as it is now is kept as {self._number}{KEPT_SUFFIX}."
+
+    def _lost(self) -> int:
+        """Un-acked messages behind damage that neither the journal nor the part before the damage has: the journal no longer has what is damaged either."""
+        gone = self._acked[:]
+        mark(gone, self._replayed.acked, self._base)
+        for behind in self._behind:
+            mark(gone, behind.acked, self._base)
+        lost = 0
+        for span in (span for behind in self._behind for span in behind.published):
+            for number in cut(span, self._base, self._base + len(gone)):
+                at = number - self._base
+                if not gone[at] and not self._here[at] and not self._is_journaled(number):
+                    gone[at] = 1
+                    lost += 1
+        return lost
+
+    def _is_journaled(self, number: int) -> bool:
+        span = range(number, number + 1)
+        return bool(self._replayed.embedded.known(span) or self._replayed.stored.known(span))
+
+    def _back(self) -> int:
+        """Messages before the damage whose acknowledgement is behind it, and not in the journal."""
+        gone = bytearray(self._files.segment_entries)
+        for behind in self._behind:
+            mark(gone, behind.acked, self._base)
+        known = self._acked[:]
+        mark(known, self._replayed.acked, self._base)
+        return sum(acked and here and not before for acked, here, before in zip(gone, self._here, known, strict=True))
+
+
+def _spread(sizes: Sizes, start: int, count: int) -> list[int]:
+    return [sizes] * count if isinstance(sizes, int) else list(sizes[start : start + count])

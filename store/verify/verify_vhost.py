@@ -1,0 +1,388 @@
+"""A virtual host's directory, looked at offline: its parts one by one, and then against each other.
+
+The order is that of recovery: how it was stopped, the journal, the index of each queue, the message store. Whether an oddity is normal depends on how it was
+stopped: queues that have recovery terms were stopped cleanly, for those are written last of all and cleared before anything else (section 10.1).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ..data_dir.data_dir import vhost_id
+from ..data_dir.recovery_terms import read_terms
+from ..data_dir.vhost_dir import (
+    JOURNAL,
+    LEVEL_BITS,
+    PERSISTENT,
+    QUEUES,
+    RECOVERY,
+    TRANSIENT,
+    directory_number,
+    queue_directory,
+)
+from ..disk.disk import TOMBSTONE, Disk
+from ..disk.read_only_disk import file_size
+from ..index.queue_index import SEGMENT_ENTRIES
+from .verify_bodies import StorePaths, check_bodies, was_closed_cleanly
+from .verify_environment import is_sound
+from .verify_journal import JournalFound, check_journal
+from .verify_references import References
+from .verify_report import Findings, QueueReport, VhostReport
+from .verify_segments import IndexFound, QueueIndexFiles, check_index
+
+PARTS = {"config", "name", "name.new", JOURNAL, QUEUES, RECOVERY, PERSISTENT, TRANSIENT}
+_MESSAGES = PARTS - {"name", "name.new", "config"}
+_COUNTS = ("persistent_count", "persistent_bytes", "segments", "next_seq_id")
+
+
+@dataclass
+class VhostPlace:
+    """`disk` is the virtual host's directory, `path` the same for the operating system, and `shown` for people. `queues`: names by number."""
+
+    disk: Disk
+    path: str
+    shown: str
+    name: str
+    queues: Mapping[int, str]
+    boot_id: str
+
+
+def check_vhost(place: VhostPlace, findings: Findings, advance: Callable[[int], None]) -> VhostReport:
+    """Look at everything in the directory."""
+    return _Vhost(place, findings, advance).check()
+
+
+class _Vhost:
+    def __init__(self, place: VhostPlace, findings: Findings, advance: Callable[[int], None]) -> None:
+        self._place = place
+        self._disk = place.disk
+        self._findings = findings
+        self._advance = advance
+        self._report = VhostReport(place.name, place.shown)
+        self._names = set(place.disk.list(""))
+        self._entries = SEGMENT_ENTRIES
+        self._terms: dict[int, dict[str, Any]] = {}
+        self._journal = JournalFound()
+        self._numbers: list[int] = []
+        self._queues: dict[int, QueueReport] = {}
+        self._found: dict[int, IndexFound] = {}
+        self._references = References()
+        self._missing: dict[int, int] = {}
+
+    def check(self) -> VhostReport:
+        self._check_names()
+        if not self._names & _MESSAGES:
+            return self._report
+        self._entries = self._segment_entries()
+        self._terms = self._read_terms()
+        self._list_queues()
+        is_clean = self._was_stopped_cleanly()
+        self._report.stopped = "clean" if is_clean else "unclean"
+        self._journal = check_journal(self._disk, JOURNAL, is_clean, self._findings, self._advance)
+        self._report.journal_files, self._report.journal_bytes = self._journal.files, self._journal.total_size
+        unfolded = [
+            queue
+            for number, replayed in self._journal.replayed.items()
+            if not replayed.is_empty and (queue := number >> LEVEL_BITS) in self._place.queues
+        ]
+        if is_clean and unfolded:
+            self._findings.warn(
+                JOURNAL,
+                f"it has messages or acknowledgements of {len(set(unfolded))} queues, although all was stopped cleanly",
+                "all counts as stopped uncleanly. Was it restored from a backup?",
+            )
+        self._numbers = sorted(
+            {*self._numbers, *(number for number, replayed in self._journal.replayed.items() if not replayed.is_empty)}
+        )
+        for number in self._numbers:
+            self._check_queue(number, is_clean, self._findings, self._advance, self._references.refer)
+        self._check_journal_is_there()
+        self._check_bodies(is_clean)
+        if is_clean:
+            self._check_terms()
+        for number, name in self._place.queues.items():
+            self._queues.setdefault(number, QueueReport(name, f"{number:x}"))  # one that never had anything to keep
+        self._report.queues = sorted(
+            self._queues.values(), key=lambda queue: (queue.name is None, queue.name or "", queue.number)
+        )
+        return self._report
+
+    def _check_names(self) -> None:
+        for name in sorted(self._names - PARTS):
+            self._findings.warn(name, "it is nothing that warren keeps in a virtual host", "it is left alone")
+        if "name" not in self._names:
+            self._findings.note("name", "it is missing", "it is written anew; it is for people only")
+            return
+        file = self._disk.open("name")
+        try:
+            name = file.read(0, file.size()).decode("utf-8", "surrogateescape")
+        finally:
+            file.close()
+        if vhost_id(name) != os.path.basename(self._place.path):
+            self._findings.warn(
+                "name",
+                f"it names {name!r}, to which another directory belongs",
+                "it is left alone; it is for people only",
+            )
+
+    def _segment_entries(self) -> int:
+        place = "config"
+        consequence = f"messages of all segments are misread unless the setting is the same; they are checked here as segments of {SEGMENT_ENTRIES:,}"
+        if "config" not in self._names:
+            self._findings.error(
+                place,
+                "it is missing, and tells how many messages a segment has",
+                f"{consequence}. Restore it from a backup",
+            )
+            return SEGMENT_ENTRIES
+        file = self._disk.open(place)
+        try:
+            data = file.read(0, 3)
+        finally:
+            file.close()
+        entries = int.from_bytes(data[:2], "big")
+        if len(data) == 2 and 1 <= entries <= SEGMENT_ENTRIES:
+            return entries
+        self._findings.error(
+            place,
+            f"it should be two bytes, a number from 1 to {SEGMENT_ENTRIES}, and is {data.hex() or 'empty'}",
+            f"{consequence}. Restore it from a backup",
+        )
+        return SEGMENT_ENTRIES
+
+    def _read_terms(self) -> dict[int, dict[str, Any]]:
+        path = f"{self._place.path}/{RECOVERY}"
+        outcome = "it is thrown away: the stop counts as unclean, which loses nothing"
+        if not os.path.isdir(path) or not is_sound(path, RECOVERY, self._findings, outcome):
+            return {}
+        try:
+            terms = read_terms(path)
+            if not all(isinstance(values, dict) for values in terms.values()):
+                raise ValueError("terms are tables")
+        except Exception as error:
+            # LMDB's errors, and whatever msgpack says of what is not its own.
+            self._findings.error(RECOVERY, f"recovery terms cannot be read: {error}", outcome)
+            return {}
+        for queue in sorted(terms.keys() - self._place.queues.keys()):
+            self._findings.note(
+                RECOVERY, f"recovery terms of queue {queue:x}, which is not in the metadata", "they are passed over"
+            )
+        return terms
+
+    def _list_queues(self) -> None:
+        for name in self._disk.list(QUEUES):
+            if name.endswith(TOMBSTONE):
+                self._findings.note(
+                    f"{QUEUES}/{name}", "a queue whose deletion a crash interrupted", "the deletion is finished"
+                )
+            elif (number := directory_number(name)) is not None:
+                self._numbers.append(number)
+            else:
+                self._findings.warn(f"{QUEUES}/{name}", "it is no directory of a queue", "it is left alone")
+
+    def _was_stopped_cleanly(self) -> bool:
+        """Says so if queues and message store disagree about it."""
+        here = {number >> LEVEL_BITS for number in self._numbers} & self._place.queues.keys()
+        is_store_clean = was_closed_cleanly(self._disk, PERSISTENT)
+        without = here - self._terms.keys()
+        if not without and self._terms and not is_store_clean:
+            self._findings.warn(
+                PERSISTENT,
+                "it was not closed cleanly, although the queues were",
+                "its references are counted anew. Was it restored from a backup?",
+            )
+            return True
+        if without and is_store_clean:
+            self._findings.note(
+                RECOVERY,
+                f"{len(without)} queues have no recovery terms, although the message store was closed cleanly: "
+                "a crash came at the very end of the stop",
+                "all of it counts as stopped uncleanly",
+            )
+        return not without and bool(is_store_clean)
+
+    # -- queues
+
+    def _check_queue(
+        self,
+        number: int,
+        is_clean: bool,
+        findings: Findings,
+        advance: Callable[[int], None],
+        on_stored: Callable[[bytes], None],
+    ) -> None:
+        queue = number >> LEVEL_BITS
+        name = self._place.queues.get(queue)
+        directory = queue_directory(number)
+        files = QueueIndexFiles(self._disk, directory, self._entries, is_clean)
+        try:
+            found = check_index(
+                files,
+                self._journal.replayed.get(number),
+                findings,
+                advance,
+                on_stored if name is not None else _pass_over,
+            )
+        except OSError as error:
+            findings.unreadable(directory, error)
+            found = IndexFound()
+        self._found[number] = found
+        report = self._queues.setdefault(queue, QueueReport(name, f"{queue:x}"))
+        report.segment_messages += found.segment_messages
+        report.segment_bytes += found.segment_bytes
+        report.journal_messages += found.journal_messages
+        report.journal_bytes += found.journal_bytes
+        report.segments += len(found.unacked)
+        if name is None:
+            count = found.segment_messages + found.journal_messages
+            say = findings.warn if count else findings.note
+            say(
+                directory,
+                f"queue {queue:x} is not in the metadata, and has {count:,} messages here: a crash interrupted its deletion, or the metadata are of another time",
+                "they are deleted",
+            )
+
+    def _check_journal_is_there(self) -> None:
+        if not self._journal.files and any(found.segment_messages for found in self._found.values()):
+            self._findings.error(
+                JOURNAL,
+                "there is no file in it, although queues have messages",
+                "acknowledgements that only the journal had are lost, so messages may come back, and those that only it had are gone. Restore it from a backup",
+            )
+            self._journal.is_whole = False
+
+    # -- bodies
+
+    def _check_bodies(self, is_clean: bool) -> None:
+        paths = StorePaths(
+            PERSISTENT,
+            f"{self._place.path}/{PERSISTENT}/index",
+            f"{PERSISTENT}/index",
+            f"{self._place.shown}/{PERSISTENT}/index",
+        )
+        store = check_bodies(
+            self._disk, paths, self._place.boot_id, is_clean, self._references, self._findings, self._advance
+        )
+        self._report.files = store.files
+        if not self._references.missing:
+            return
+        # Rare, so whose they are is found by looking again instead of being kept for all.
+        for number in self._numbers:
+            self._missing[number] = 0
+
+            def look(message_id: bytes, number: int = number) -> None:
+                self._missing[number] += not self._references.is_found(message_id)
+
+            again = Findings()
+            report = self._queues[number >> LEVEL_BITS]
+            files = QueueIndexFiles(self._disk, queue_directory(number), self._entries, is_clean)
+            with suppress(OSError):  # it was said
+                check_index(
+                    files,
+                    self._journal.replayed.get(number),
+                    again,
+                    lambda size: None,
+                    look if report.name is not None else _pass_over,
+                )
+            if not self._missing[number]:
+                continue
+            report.missing_bodies += self._missing[number]
+            self._say_missing(queue_directory(number), self._missing[number], is_clean, store.is_whole)
+
+    def _say_missing(self, place: str, missing: int, is_clean: bool, is_store_whole: bool) -> None:
+        found = f"the bodies of {missing:,} messages are not in the message store"
+        if is_clean:
+            self._findings.error(
+                place,
+                f"{found}, although it was stopped cleanly",
+                "they are dropped on delivery. Restore the files from a backup if there is one",
+            )
+        elif not is_store_whole:
+            self._findings.error(
+                place,
+                f"{found}, which is damaged",
+                "they are dropped, and some may have been confirmed. Restore the files from a backup if there is one",
+            )
+        else:
+            self._findings.note(
+                place,
+                f"{found}, as a crash may leave it: they were never confirmed, or were acknowledged just before",
+                "they are dropped. If files of the message store were removed since, restore them first",
+            )
+
+    # -- what a clean stop has left to compare with
+
+    def _check_terms(self) -> None:
+        for queue, name in self._place.queues.items():
+            terms = self._terms.get(queue)
+            if terms is None:
+                continue
+            levels = (
+                {queue << LEVEL_BITS | int(priority): level for priority, level in terms["levels"].items()}
+                if "levels" in terms
+                else {queue << LEVEL_BITS: terms}
+            )
+            for number, level in levels.items():
+                self._check_level(name, number, level, self._found.get(number, IndexFound()))
+            for number in self._numbers:
+                if number >> LEVEL_BITS == queue and number not in levels:
+                    self._findings.error(
+                        queue_directory(number),
+                        f"recovery terms of queue '{name}' do not know it",
+                        "the messages in it are passed over",
+                    )
+
+    def _check_level(self, name: str, number: int, terms: dict[str, Any], found: IndexFound) -> None:
+        place = queue_directory(number)
+        if any(key not in terms for key in _COUNTS):
+            self._findings.error(
+                RECOVERY,
+                f"recovery terms of queue '{name}' lack some of {', '.join(_COUNTS)}",
+                f"warren cannot recover the queue. Delete the directory {self._place.shown}/{RECOVERY}: the stop then counts as unclean, which loses nothing",
+            )
+            return
+        differences = []
+        count, size = found.segment_messages + found.journal_messages, found.segment_bytes + found.journal_bytes
+        if terms["persistent_count"] != count:
+            differences.append(f"{terms['persistent_count']:,} messages, where there are {count:,}")
+        if terms["persistent_bytes"] != size:
+            differences.append(f"{terms['persistent_bytes']:,} bytes of bodies, where there are {size:,}")
+        if terms["next_seq_id"] < found.next_number:
+            differences.append(f"{terms['next_seq_id']:,} as the next number, where {found.next_number:,} is")
+        segments = {int(segment): unacked for segment, unacked in terms["segments"].items()}
+        wrong = sorted(
+            segment
+            for segment in segments.keys() | found.unacked.keys()
+            if segments.get(segment, 0) != found.unacked.get(segment, 0)
+        )
+        if wrong:
+            differences.append(
+                f"segments {', '.join(f'{segment}.idx' for segment in wrong[:3])}{' and others' if len(wrong) > 3 else ''} otherwise than they are"
+            )
+        if differences:
+            self._findings.error(
+                place,
+                f"the recovery terms of queue '{name}' say {'; '.join(differences)}",
+                "the counts are believed, and some messages may not be found until it is restarted uncleanly. "
+                f"Delete the directory {self._place.shown}/{RECOVERY}, and all is counted anew; what is missing in the files is lost",
+            )
+
+
+def _pass_over(message_id: bytes) -> None:
+    """What a queue refers to that is about to be deleted does not count."""
+
+
+def data_bytes(disk: Disk) -> int:
+    """Bytes in all files of a virtual host that a check walks through, for whoever shows how far it is."""
+    total = 0
+    for directory in (JOURNAL, PERSISTENT, *(f"{QUEUES}/{name}" for name in disk.list(QUEUES))):
+        total += sum(
+            file_size(disk, f"{directory}/{name}")
+            for name in disk.list(directory)
+            if name.endswith((".wal", ".idx", ".rdq"))
+        )
+    return total

@@ -1,0 +1,399 @@
+"""A channel between a stub connection and queues: confirms, errors that meet pipelined methods, queues that crash, prefetch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import table_from
+from warren.amqp.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    ChannelClose,
+    ChannelCloseOk,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    TxCommit,
+    TxCommitOk,
+    TxSelect,
+)
+
+from ..stage import Stage, Stub
+
+NOT_FOUND = AmqpError(404, "no queue 'x' in vhost '/'")
+
+
+@pytest.fixture
+def stage():
+    with Stage() as stage:
+        yield stage
+
+
+class Writer(Stub):
+    """A connection whose socket takes everything at once."""
+
+    def on_output(self, sender, data, notices):
+        self.heard.append(("output", data, notices))
+        for address, _, channel_id, count in notices:
+            self.send(address, ("sent", channel_id, count))
+
+
+class Slow(Stub):
+    """A Metadata that takes its time: `release` answers what was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def on_declare_queue(self, sender, *fields):
+        self.asked.append(sender)
+
+    def on_release(self, sender, value):
+        for handle in self.asked:
+            self.reply_error(handle, value) if isinstance(value, Exception) else self.reply(handle, value)
+
+
+def kinds(frames):
+    return [type(frame) for frame in frames if not isinstance(frame, bytes)]
+
+
+# --- publishing -------------------------------------------------------------------------------------------------------
+
+
+def test_confirms_come_when_every_queue_has_confirmed(stage):
+    """AB-110, AB-111: numbers from 1, one credit and one entry a queue."""
+    one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
+    channel = stage.channel()
+    channel.say(ConfirmSelect())
+    channel.publish([b"a", b"b"], "one")
+    channel.publish([b"c"], "other")
+    stage.settle()
+    assert kinds(channel.frames()) == [ConfirmSelectOk]
+    ((channel_id, (entry,)),) = one.actor.take("publish")
+    assert (channel_id, entry[3], len(entry[1])) == (channel.id, 1, 2)
+    stage.tell(other.address, channel.address, "confirm", other.id, [(3, 3)])
+    stage.settle()
+    assert channel.frames() == [BasicAck(3, False)]
+    stage.tell(one.address, channel.address, "confirm", one.id, [(1, 2)])
+    stage.settle()
+    assert channel.frames() == [BasicAck(2, True)]
+
+
+@pytest.mark.parametrize(
+    ("end", "answer"),
+    [
+        ("crash: RuntimeError: x", BasicNack),
+        ("overload: 9 messages wait", BasicNack),
+        ("exit: 3", BasicNack),
+        ("deleted", BasicAck),
+        ("normal", BasicAck),
+    ],
+)
+def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
+    """AB-111: a crash of any kind refuses, any other end confirms."""
+    queue, channel = stage.queue(process=Stub), stage.channel()
+    channel.say(ConfirmSelect())
+    channel.publish([b"a", b"b"])
+    stage.settle()
+    channel.frames()
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], end)
+    stage.settle()
+    (frame,) = channel.frames()
+    assert (type(frame), frame.delivery_tag, frame.multiple) == (answer, 2, True)
+
+
+def test_a_transaction_ends_when_the_queue_crashes(stage):
+    """AB-116: commit waits for the confirm; a crash is a refusal, and partial completion is an error."""
+    queue, channel = stage.queue(process=Stub), stage.channel()
+    channel.say(TxSelect())
+    channel.publish([b"a"])
+    channel.say(TxCommit())
+    stage.settle()
+    assert TxCommitOk not in kinds(channel.frames())
+    stage.crash(queue.address)
+    # A stub knows every message.
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], "crash: provoked")
+    stage.settle()
+    (close,) = channel.frames()
+    assert (type(close), close.reply_code, close.reply_text) == (
+        ChannelClose,
+        406,
+        "PRECONDITION_FAILED - partial tx completion",
+    )
+
+
+# --- errors and pipelining --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow(stage):
+    """A stage whose Metadata answers when it is told to, and a channel with a consumer that waits for it."""
+    stage.metadata = stage.create(Slow)
+    stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
+    channel = stage.channel()
+    stage.queue("held")
+    channel.say(BasicConsume(queue="held", nowait=True), QueueDeclare(queue="x"))
+    stage.settle()
+    return channel
+
+
+def test_publishes_behind_a_method_that_fails_give_their_credit_back(stage, slow):
+    """FC-5, AB-54: they are dropped, but were taken; else a blocked connection would never read the client's close-ok."""
+    slow.publish([b"x"] * 400)
+    stage.settle()
+    connection = stage.actor(slow.connection)
+    assert not connection.take("bump")
+    stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
+    stage.settle()
+    assert connection.take("bump") == [(slow.id, 400)]
+    assert kinds(slow.frames()) == [ChannelClose]
+
+
+def test_a_close_behind_a_method_that_fails_is_answered(stage, slow):
+    """AB-54: the client hears of the error and gets its close-ok."""
+    slow.say(QueueDeclare(queue="y"), ChannelClose(200, "", 0, 0))
+    stage.settle()
+    stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
+    stage.settle()
+    assert kinds(slow.frames()) == [ChannelClose, ChannelCloseOk]
+    assert not stage.is_alive(slow.address)
+
+
+def test_a_channel_that_is_killed_while_it_waits_does_nothing_more(stage, slow):
+    """What the client pipelined behind the waiting method dies with the channel."""
+    queue = stage.queue(process=Stub)
+    slow.publish([b"x"])
+    stage.settle()
+    stage.base.end(stage.base.cells[slow.address.actorAddressString], "crash: provoked")
+    stage.settle()
+    assert not queue.actor.take("publish")
+
+
+def test_methods_that_wait_pause_the_reader(stage, slow):
+    """FC-34: beyond the limit the connection stops reading, and goes on when half of them are done."""
+    connection = stage.actor(slow.connection)
+    slow.say(*[BasicQos(0, 1, False)] * 1001)
+    stage.settle()
+    assert connection.take("pause_input") == [(1, True)]
+    stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
+    stage.settle()
+    assert connection.take("pause_input") == [(1, False)]
+
+
+class Finding(Stub):
+    """A Metadata that has found these rows, one after the other, and knows of no restart."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def on_declare_queue(self, sender, *fields):
+        self.reply(sender, (self.rows.pop(0), False))
+
+    def on_await_restart(self, sender, *fields):
+        self.reply_error(sender, NOT_FOUND)
+
+
+def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
+    """A declare of what is not there makes it; only where the queue is down it is refused (AB-63)."""
+    stage.metadata = stage.create(Finding)
+    stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
+    deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
+    for queue in (deleted, down):
+        stage.base.end(stage.base.cells[queue.address.actorAddressString], "deleted")
+    stage.routing.remove_queue("/", "deleted")
+    metadata = stage.actor(stage.metadata)
+    metadata.rows = [deleted.row, there.row]
+    channel = stage.channel()
+    channel.say(QueueDeclare(queue="there"))
+    stage.settle()
+    assert channel.frames() == [QueueDeclareOk("there", 0, 0)] and not metadata.rows
+    metadata.rows = [down.row]
+    channel.say(QueueDeclare(queue="down"))
+    stage.settle()
+    (close,) = channel.frames()
+    assert (type(close), close.reply_code) == (ChannelClose, 404)
+
+
+# --- queues that crash and come back ----------------------------------------------------------------------------------
+
+
+def test_a_crashed_queue_cancels_its_consumers(stage):
+    """AB-126."""
+    queue, channel, mute = stage.queue(), stage.channel(), stage.channel(cancel_notify=False)
+    for each in (channel, mute):
+        each.say(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
+    stage.settle()
+    channel.frames(), mute.frames()
+    stage.crash(queue.address)
+    stage.settle()
+    assert channel.frames() == [BasicCancel("t", True)] and mute.frames() == []
+    assert not channel.actor.subscriptions.consumers and not channel.actor.queues
+
+
+def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
+    """AB-86: a restarted queue keeps its id and numbers anew; tags that the dead one gave mean nothing to it."""
+    channel = stage.channel(Writer)
+
+    def live():
+        queue = stage.queue()
+        channel.say(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
+        channel.publish([b"x", b"y"])
+        stage.settle()
+        assert kinds(channel.frames()) == [BasicConsumeOk, BasicDeliver, BasicDeliver]
+        return queue
+
+    stage.crash(live().address)
+    stage.settle()
+    channel.frames()
+    second = live()
+    channel.ack(2, multiple=True)
+    stage.settle()
+    assert second.actor.backing.depth() == 2
+    channel.ack(4, multiple=True)
+    stage.settle()
+    assert second.actor.backing.depth() == 0
+
+
+def test_a_queue_that_comes_back_starts_with_full_credit(stage):
+    """FC-53, FC-55: the exhausted one's death unblocks; late grants change nothing."""
+    queue, channel = stage.queue(process=Stub), stage.channel()
+    channel.publish([b"x"] * 450)
+    stage.settle()
+    credit = channel.actor.credit
+    assert credit.blocked and credit.credit_from(queue.id) == -50
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], "crash: provoked")
+    stage.settle()
+    assert not credit.blocked
+    stage.tell(stage.metadata, channel.address, "bump", queue.id, 200)
+    again = stage.queue(process=Stub)
+    channel.publish([b"x"])
+    stage.settle()
+    assert again.id == queue.id and credit.credit_from(again.id) == 399
+
+
+# --- the channel-wide limit (AB-127 to AB-129) ------------------------------------------------------------------------
+
+
+def test_both_limits_together_neither_stall_nor_overrun(stage):
+    """AB-128: one unacknowledged message by either limit; each ack lets the next one out."""
+    stage.queue()
+    channel = stage.channel(Writer)
+    channel.say(BasicQos(0, 1, False), BasicQos(0, 1, True), BasicConsume(queue="q", consumer_tag="t"))
+    channel.publish([b"%d" % number for number in range(10)])
+    for number in range(10):
+        stage.settle()
+        assert [frame for frame in channel.frames() if isinstance(frame, bytes)] == [b"%d" % number]
+        channel.ack(number + 1)
+
+
+def test_a_queue_does_not_keep_slots_that_it_cannot_use(stage):
+    """AB-128: a consumer at its own prefetch leaves the rest of the channel-wide limit to the others."""
+    stage.queue("narrow"), stage.queue("wide")
+    channel = stage.channel(Writer)
+    channel.publish([b"n"] * 50, "narrow")
+    channel.publish([b"w"] * 50, "wide")
+    channel.say(BasicQos(0, 10, True), BasicQos(0, 1, False), BasicQos(0, 10, True))
+    channel.say(BasicConsume(queue="narrow", consumer_tag="n"))
+    stage.settle()
+    channel.frames()
+    channel.actor.subscriptions.prefetch = 0
+    channel.say(BasicConsume(queue="wide", consumer_tag="w"))
+    stage.settle()
+    assert [frame for frame in channel.frames() if isinstance(frame, bytes)].count(b"w") == 9
+
+
+moves = st.one_of(
+    st.tuples(st.just("publish"), st.sampled_from("ab"), st.integers(1, 15)),
+    st.tuples(st.just("consume"), st.sampled_from("ab"), st.sampled_from([0, 0, 1, 3])),
+    st.tuples(st.just("cancel"), st.integers(0, 5), st.none()),
+    st.tuples(st.just("ack"), st.integers(0, 10), st.booleans()),
+    st.tuples(st.just("requeue"), st.integers(0, 10), st.none()),
+    st.tuples(st.just("limit"), st.sampled_from([0, 1, 2, 5, 12]), st.none()),
+    st.tuples(st.just("get"), st.sampled_from("ab"), st.none()),
+    st.tuples(st.just("settle"), st.none(), st.none()),
+)
+
+
+@given(st.integers(1, 6), st.lists(moves, max_size=40))
+@settings(max_examples=120, deadline=None)
+def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
+    """AB-127 to AB-129: never more unacknowledged than the limit lets out, no slot lost, and in the end everything arrives."""
+    with Stage() as stage:
+        queues = {name: stage.queue(name) for name in "ab"}
+        channel = stage.channel(Writer)
+        channel.say(BasicQos(0, first_limit, True))
+        limit, tags, published = first_limit, [], 0
+        state = channel.actor.subscriptions
+        for name, first, second in plan:
+            outstanding = [run.first + at for run in state.unacked for at in range(len(run.tags))]
+            if name == "publish":
+                channel.publish([b"x"] * second, first)
+                published += second
+            elif name == "consume":
+                tags.append(f"t{len(tags)}")
+                state.prefetch = second
+                channel.say(BasicConsume(queue=first, consumer_tag=tags[-1]))
+            elif name == "cancel" and tags:
+                channel.say(BasicCancel(tags[first % len(tags)]))
+            elif name == "ack" and outstanding:
+                channel.ack(outstanding[first % len(outstanding)], second)
+            elif name == "requeue" and outstanding:
+                channel.say(BasicNack(outstanding[first % len(outstanding)], False, True))
+            elif name == "limit":
+                limit = first
+                channel.say(BasicQos(0, first, True))
+            elif name == "get":
+                channel.say(BasicGet(queue=first))
+            elif name == "settle":
+                stage.settle()
+                check_slots(stage, channel, queues, limit)
+            if name in ("ack", "requeue"):
+                stage.settle()
+        for number, name in enumerate("ab"):
+            state.prefetch = number  # one queue's last consumer has a prefetch of its own
+            channel.say(BasicConsume(queue=name, consumer_tag=f"last {name}"))
+        stage.settle()
+        check_slots(stage, channel, queues, limit)
+        while sum(queue.actor.backing.depth() for queue in queues.values()):
+            assert len(state.unacked), "messages are ready, nothing is outstanding, and nothing moves"
+            channel.ack(0, multiple=True)
+            stage.settle()
+            check_slots(stage, channel, queues, limit)
+        assert sum(isinstance(frame, bytes) for frame in channel.frames()) >= published
+        assert channel.actor.state == "running"
+
+
+def check_slots(stage, channel, queues, limit):
+    """At a quiet moment the channel's reservations are the queues' slots, and deliveries respect the limit."""
+    state = channel.actor.subscriptions
+    held = {}
+    for queue in queues.values():
+        record = queue.actor.channels.get(channel.id)
+        if record is not None:
+            assert record.slots >= 0
+            if record.slots:
+                held[queue.id] = record.slots
+    assert state.reserved == held
+    if limit:
+        # What was outstanding when the limit was set, or was got, may be beyond it; new deliveries may not.
+        assert sum(held.values()) <= max(0, limit - len(state.unacked))
+
+
+def test_qos_answers_in_order(stage):
+    """AB-56."""
+    channel = stage.channel()
+    channel.say(BasicQos(0, 5, True), BasicQos(0, 0, True))
+    stage.settle()
+    assert kinds(channel.frames()) == [BasicQosOk, BasicQosOk]

@@ -1,0 +1,138 @@
+"""A socket's outgoing half: octets in order, notices exactly when their octets were written (FC-32)."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.actors.connection.output import IOV_MAX, NOTICE_STEP, UNREPORTED_MAX, SocketOutput
+
+
+@pytest.fixture
+def pair():
+    with tiny_pair() as sockets:
+        yield sockets
+
+
+class tiny_pair:
+    """Two connected sockets that hold as little as the kernel allows."""
+
+    def __enter__(self):
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        for sock in (self.ours, self.theirs):
+            sock.setblocking(False)
+        return self.ours, self.theirs
+
+    def __exit__(self, *exc_info):
+        self.ours.close()
+        self.theirs.close()
+
+
+def read(sock: socket.socket, most: int = 1 << 20) -> bytes:
+    try:
+        return sock.recv(most)
+    except BlockingIOError:
+        return b""
+
+
+queues = st.sampled_from(["q1", "q2"])
+puts = st.tuples(
+    st.just("put"),
+    st.integers(1, 9000),
+    st.lists(st.tuples(queues, st.sampled_from(["c1", "c2"]), st.integers(1, 70)), max_size=2),
+)
+steps = st.one_of(puts, st.tuples(st.just("write")), st.tuples(st.just("read"), st.integers(1, 6000)))
+
+
+@given(st.lists(steps, min_size=1, max_size=25))
+@settings(max_examples=150, deadline=None)
+def test_octets_go_out_in_order_and_notices_when_written(plan):
+    """A queue hears of its deliveries when their last octet is with the kernel, not before, in sums of 50 or more."""
+    with tiny_pair() as (ours, theirs):
+        output = SocketOutput(ours)
+        sent, got = b"", b""
+        marks: list[tuple[int, tuple[str, str], int]] = []  # position after which so many deliveries are written
+        heard: dict[tuple[str, str], int] = {}
+
+        def check() -> None:
+            assert output.size == len(sent) - output.total_written
+            for address, channel_id, count in output.due:
+                assert count >= NOTICE_STEP
+                heard[address, channel_id] = heard.get((address, channel_id), 0) + count
+            output.due.clear()
+            for key in {key for _, key, _ in marks}:
+                written = sum(count for position, of, count in marks if of == key and position <= output.total_written)
+                assert 0 <= written - heard.get(key, 0) < NOTICE_STEP
+
+        for name, *fields in plan:
+            if name == "put":
+                size, notices = fields
+                data = bytes((len(sent) + at) % 251 for at in range(size))
+                sent += data
+                marks += [(len(sent), (f"address of {queue}", channel), count) for queue, channel, count in notices]
+                output.put(data, [(f"address of {queue}", queue, channel, count) for queue, channel, count in notices])
+            elif name == "write":
+                output.write()
+                check()
+            else:
+                got += read(theirs, fields[0])
+        while output.size:
+            output.write()
+            check()
+            got += read(theirs)
+        got += read(theirs)
+        assert got == sent and output.total_written == len(sent)
+
+
+def test_many_small_pieces_and_a_full_socket(pair):
+    """More pieces than one system call takes, and a piece that is cut by the socket's limit."""
+    ours, theirs = pair
+    output = SocketOutput(ours)
+    pieces = [bytes([number % 256]) * 37 for number in range(3 * IOV_MAX)]
+    for piece in pieces:
+        output.put(piece)
+    got = b""
+    while output.size:
+        output.write()
+        got += read(theirs)
+    assert got + read(theirs) == b"".join(pieces)
+
+
+def test_a_lost_connection_is_an_error(pair):
+    ours, theirs = pair
+    output = SocketOutput(ours)
+    theirs.close()
+    output.put(b"x")
+    with pytest.raises(OSError):
+        output.write()
+
+
+def test_a_restarted_queue_is_not_told_of_its_earlier_life(pair):
+    """Same queue id, another address: what the dead one delivered does not count."""
+    output = SocketOutput(pair[0])
+    output.put(b"x", [("old", "q", "c", 49)])
+    output.write()
+    output.put(b"x", [("new", "q", "c", 40)])
+    output.write()
+    assert output.due == []
+    output.put(b"x", [("new", "q", "c", 10)])
+    output.write()
+    assert output.due == [("new", "c", 50)]
+
+
+def test_what_is_remembered_of_queues_and_channels_is_bounded(pair):
+    """Queues come and go on one channel, and channels close with deliveries unwritten: the oldest sums are reported early."""
+    ours, theirs = pair
+    output = SocketOutput(ours)
+    for number in range(5 * UNREPORTED_MAX):
+        output.put(b"x", [(f"address {number}", f"queue {number}", "c", 3)])
+        output.write()
+        read(theirs)
+    assert len(output._written) == UNREPORTED_MAX
+    assert output.due == [(f"address {number}", "c", 3) for number in range(4 * UNREPORTED_MAX)]
+    output.forget_channel("c")
+    assert not output._written

@@ -1,0 +1,606 @@
+"""The journal of a vhost as a process: queues are stubs on a stage, the disk stands still when it must. And the same process in an operating-system process of its own."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+
+import pytest
+from thespian.actors import ActorExitRequest, ActorSystem
+from thespian.test import get_free_admin_port
+
+from warren.actors.disk.journal import CREDIT, Journal, JournalSettings
+from warren.amqp.frames import build_content
+from warren.runtime.errors import ProcessDown
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.process import Process
+from warren.store.data_dir.vhost_dir import queue_directory
+from warren.store.disk.disk import RealDisk
+from warren.store.index.queue_index import QueueIndex
+from warren.store.journal.log_writer import LogWriter
+from warren.store.messages.message import Origin
+from warren.store.messages.run import Run
+
+from ..disk_stage import SEGMENT, DiskStage, HeldDisk
+from ..stage import Stub
+
+PERSISTENT = Origin("x", ("k",), b"\x10\x00\x02", persistent=True)
+ONE, TWO = 1, 2
+NO_SPACE = OSError(errno.ENOSPC, "injected")
+WAIT = 10
+
+
+def run_of(first: int, count: int, size: int = 5) -> Run:
+    contents = [
+        build_content(1, PERSISTENT.props, b"%d" % number + b"x" * size, 131072)
+        for number in range(first, first + count)
+    ]
+    return Run(
+        first,
+        contents,
+        PERSISTENT,
+        None,
+        False,
+        sum(len(b"%d" % number) + size for number in range(first, first + count)),
+    )
+
+
+def bodies_in(replayed) -> list[int]:
+    """The numbers of what the journal has of one number of a queue."""
+    return [
+        number
+        for run in replayed.embedded.runs
+        for piece in run.without_holes()
+        for number in range(piece.first, piece.end)
+    ]
+
+
+class Folder(Stub):
+    """A queue that takes its time to fold."""
+
+    def __init__(self):
+        super().__init__()
+        self.folding = []
+
+    def on_fold(self, sender):
+        self.folding.append(sender)
+
+    def on_done(self, sender):
+        self.reply(self.folding.pop(), True)
+
+
+class Writer:
+    """A queue's side: what it appends, and what it hears."""
+
+    def __init__(self, stage: JournalStage, queue: int, process: type[Stub] = Stub, opens: bool = False) -> None:
+        self.stage, self.queue, self.number = stage, queue, queue << 8
+        self.address = stage.create(process)
+        self.actor.answers = {"fold": True}
+        self.log = LogWriter()
+        self.next = 0
+        if opens:
+            self.question = stage.ask(stage.journal, "open", queue, self.address)
+        else:
+            stage.tell(self.address, stage.journal, "register", queue, self.address)
+
+    @property
+    def actor(self):
+        return self.stage.actor(self.address)
+
+    def publish(self, count: int = 1, size: int = 5) -> int:
+        """The position at which they are durable."""
+        position = self.log.publish(self.number, run_of(self.next, count, size))
+        self.next += count
+        self.send()
+        return position
+
+    def ack(self, *numbers: int) -> int:
+        position = self.log.ack(self.number, [range(number, number + 1) for number in numbers])
+        self.send()
+        return position
+
+    def send(self) -> None:
+        self.stage.tell(self.address, self.stage.journal, "append", self.queue, self.log.take(), self.log.position)
+
+    def heard(self, name: str) -> list:
+        return [message[-1] for message in self.actor.take(name)]
+
+    def synced(self) -> None:
+        """Wait until all it has appended is durable."""
+        self.stage.until(lambda: ("durable", self.log.position) in self.actor.heard)
+        self.actor.take("durable")
+
+    def publish_until(self, condition: Callable[[], object]) -> None:
+        """One message after the other; never more than 50 that are not durable, or the disk would have ever more to do in a commit."""
+
+        def go_on() -> bool:
+            durable = max([message[1] for message in self.actor.heard if message[0] == "durable"], default=begun)
+            if self.log.position - durable < 50:
+                self.publish(1, 800)
+            return bool(condition())
+
+        begun = self.log.position
+        self.stage.until(go_on)
+
+    def replayed(self) -> list[int]:
+        """What `open` was answered."""
+        found = self.question.answer()
+        assert found.keys() <= {self.number}
+        return bodies_in(found[self.number]) if found else []
+
+
+class JournalStage(DiskStage):
+    def __init__(self, disk: HeldDisk, queues: tuple[int, ...] = (ONE, TWO), **settings) -> None:
+        super().__init__(disk)
+        for directory in ("journal", "queues"):
+            disk.make_dir(directory)
+        self.journal = self.create(Journal)
+        self.journaled = self.ask(
+            self.journal, "start", JournalSettings(disk, frozenset(queues), SEGMENT, "/", self.alarms, **settings)
+        ).answer()
+
+    def files(self) -> list[str]:
+        return self.disk.list("journal")
+
+
+@pytest.fixture
+def disk():
+    return HeldDisk()
+
+
+@pytest.fixture
+def stage(disk):
+    with JournalStage(disk) as stage:
+        yield stage
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_during_a_sync_shares_the_next(stage, disk):
+    """QS-17, QS-19: one sync for all queues, nothing is durable before it, and an idle journal syncs at once."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish()
+    stage.quiet()
+    assert one.heard("durable") == [1]
+    disk.hold()
+    one.publish()
+    stage.is_held()
+    for _ in range(5):
+        one.publish()
+        two.publish(2)
+    stage.settle()
+    assert one.heard("durable") == two.heard("durable") == []
+    before = disk.syncs
+    disk.release()
+    stage.quiet()
+    assert (one.heard("durable"), two.heard("durable")) == ([2, 7], [5])
+    assert disk.syncs == before + 2
+
+
+def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
+    """800 of 4000; acks need none."""
+    initial, more = CREDIT
+    one = Writer(stage, ONE)
+    disk.hold()
+    one.publish(more)
+    one.ack(*range(10))
+    stage.is_held()
+    assert one.heard("bump") == []
+    disk.release()
+    stage.quiet()
+    assert one.heard("bump") == [more]
+    one.publish(initial - more - 1)
+    stage.quiet()
+    assert sum(one.heard("bump")) == initial - 2 * more
+
+
+def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
+    """QS-35: nothing is confirmed meanwhile, publishers are blocked, and what was appended since goes after it."""
+    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.02)
+    one = Writer(stage, ONE)
+    disk.fail("append", NO_SPACE, NO_SPACE)
+    one.publish()
+    stage.until(lambda: stage.actor(stage.alarms).heard)
+    assert stage.alarms_heard() == [True]
+    one.publish()
+    stage.settle()
+    assert one.heard("durable") == []
+    one.synced()
+    stage.quiet()
+    assert stage.alarms_heard() == [False]
+    stage.close()
+    with JournalStage(disk) as again:
+        assert Writer(again, ONE, opens=True).replayed() == [0, 1]
+
+
+def test_a_failed_sync_ends_it(stage, disk):
+    """Nothing is known of the disk any more; whoever asks hears of the end, and nobody that it is durable."""
+    one = Writer(stage, ONE)
+    one.publish()
+    one.synced()
+    disk.fail("sync", OSError(errno.EIO, "injected"))
+    one.publish()
+    with pytest.raises(ProcessDown, match="JournalBroken"):
+        stage.ask(stage.journal, "close").answer()
+    assert not stage.is_alive(stage.journal)
+    assert one.heard("durable") == []
+
+
+def test_what_a_forgotten_queue_still_sent_is_nothing(stage):
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish()
+    two.publish()
+    stage.tell(two.address, stage.journal, "forget", TWO)
+    two.publish()
+    one.publish()
+    one.synced()
+    stage.quiet()
+    assert two.heard("durable") == []
+
+
+# --- queues that start again ------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_crashed_gets_back_what_it_had(stage):
+    """QS-37, section 10.1: from the files, for nothing else has it."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish(3)
+    two.publish(1)
+    one.ack(1)
+    one.synced()
+    stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+    again = Writer(stage, ONE, opens=True)
+    assert again.replayed() == [0, 2]
+    again.next = 3
+    again.publish()
+    again.synced()
+    assert two.heard("durable") == [1]
+
+
+def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
+    """Others append without end, and what they append meanwhile is made durable after."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish(2)
+    one.synced()
+    disk.hold()
+    two.publish()
+    stage.is_held()
+    stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+    again = Writer(stage, ONE, opens=True)
+    disk.release()
+    two.publish_until(lambda: again.question.is_answered)
+    assert again.replayed() == [0, 1]
+    two.synced()
+
+
+def test_one_that_takes_the_place_of_another(stage):
+    """The new process has what was appended before; what the old one says after is nothing."""
+    one = Writer(stage, ONE)
+    one.publish(2)
+    one.synced()
+    again = Writer(stage, ONE, opens=True)
+    assert again.replayed() == [0, 1]
+    one.publish()
+    again.next = 2
+    again.publish()
+    again.synced()
+    stage.quiet()
+
+
+def test_after_a_kill_every_queue_gets_its_own(stage, disk):
+    """C-6, QS-38: and what belongs to queues that are no more is nobody's."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish(3)
+    two.publish(2)
+    one.ack(0)
+    one.synced()
+    two.synced()
+    stage.close()
+    with JournalStage(disk, queues=(ONE,)) as again:
+        assert again.journaled == {ONE << 8}
+        assert Writer(again, ONE, opens=True).replayed() == [1, 2]
+        assert Writer(again, TWO, opens=True).replayed() == []
+
+
+def test_a_queue_forgotten_is_forgotten_for_good(stage, disk):
+    """C-16, C-17: nothing of it comes back, whether it ran or not."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish(3)
+    two.publish(3)
+    two.synced()
+    stage.tell(one.address, stage.journal, "forget", ONE)
+    stage.quiet()
+    stage.close()
+    with JournalStage(disk) as again:
+        assert again.journaled == {TWO << 8}
+        again.tell(again.metadata, again.journal, "forget", TWO)
+        again.quiet()
+        assert Writer(again, TWO, opens=True).replayed() == []
+    with JournalStage(disk) as again:
+        assert again.journaled == set()
+
+
+# --- folding ----------------------------------------------------------------------------------------------------------
+
+
+def filled(disk: HeldDisk, **processes: type[Stub]) -> tuple[JournalStage, Writer, Writer]:
+    """A journal whose first file is closed, with a message of each queue in it. It folds."""
+    stage = JournalStage(disk, file_limit=2000)
+    one, two = Writer(stage, ONE, processes.get("one", Stub)), Writer(stage, TWO, processes.get("two", Stub))
+    two.publish()
+    one.publish(2, size=800)
+    one.synced()
+    assert stage.files() == ["000001.wal"]
+    one.publish(1, size=800)
+    one.synced()
+    return stage, one, two
+
+
+def test_files_are_given_up_when_every_queue_has_folded(disk):
+    """QS-21: not before; and what was appended during the fold stays."""
+    stage, one, two = filled(disk, one=Folder)
+    with stage:
+        stage.until(lambda: one.actor.folding)
+        stage.quiet()
+        assert len(two.actor.take("fold")) == 1
+        assert stage.files() == ["000001.wal", "000002.wal"]
+        one.publish()
+        one.synced()
+        stage.tell(one.address, one.address, "done")
+        stage.until(lambda: stage.files() == ["000002.wal"])
+        stage.quiet()
+        assert stage.alarms_heard() == []
+
+
+def test_a_queue_that_dies_while_it_folds_keeps_the_files(disk, monkeypatch):
+    """What it had not folded is wanted: its next life finds it, and the next fold goes through."""
+    monkeypatch.setattr("warren.actors.disk.journal.RETRY_SECONDS", 0.02)
+    stage, one, _ = filled(disk, one=Folder)
+    with stage:
+        stage.until(lambda: one.actor.folding)
+        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        again = Writer(stage, ONE, opens=True)
+        assert again.replayed() == [0, 1, 2]
+        assert "000001.wal" in stage.files()
+        again.next = 3
+        again.publish_until(lambda: "000001.wal" not in stage.files())
+
+
+def segments_of(disk: HeldDisk, number: int) -> list[int]:
+    """The numbers of un-acked entries in the segments."""
+    index = QueueIndex(disk, queue_directory(number), number, LogWriter(), SEGMENT)
+    index.recover(None, None)
+    return [number for run, _ in index.read(0, SEGMENT) for number in range(run.first, run.end)]
+
+
+def test_of_a_queue_that_is_down_the_journal_folds_what_it_has(disk):
+    """QS-25: one that never comes back must not keep the files of all the others; what it had is in its segments then, and stays there after a kill."""
+    stage = JournalStage(disk, file_limit=2000)
+    with stage:
+        one, two = Writer(stage, ONE), Writer(stage, TWO)
+        one.publish(3)
+        one.ack(1)
+        one.synced()
+        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        two.publish(4, size=800)
+        two.publish_until(lambda: "000001.wal" not in stage.files())
+        stage.quiet()
+        assert segments_of(disk, ONE << 8) == [0, 2]
+        again = Writer(stage, ONE, opens=True)
+        assert again.question.answer()[ONE << 8].next_number == 3, "a number is never given twice"
+        assert again.replayed() == []
+    with JournalStage(disk) as again:
+        assert ONE << 8 not in again.journaled
+
+
+def test_who_opens_while_the_journal_folds_for_it_waits(disk):
+    """Both would write the same segments."""
+    stage = JournalStage(disk, file_limit=2000)
+    with stage:
+        one, two = Writer(stage, ONE), Writer(stage, TWO)
+        one.publish(3)
+        one.synced()
+        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        two.publish(2, 800)
+        two.synced()
+        two.publish(1, 800)
+        two.synced()
+        disk.hold()
+        stage.is_held()
+        again = Writer(stage, ONE, opens=True)
+        stage.settle()
+        assert not again.question.is_answered
+        disk.release()
+        again.question.answer()
+        stage.until(lambda: stage.files() == ["000002.wal"])
+        assert segments_of(disk, ONE << 8) == [0, 1, 2]
+
+
+def test_who_was_opened_while_the_others_folded_folds_as_well(disk):
+    """QS-25: it was down when the others were asked, and is not down when the journal comes to those that are."""
+    stage = JournalStage(disk, file_limit=2000)
+    with stage:
+        one, two = Writer(stage, ONE, Folder), Writer(stage, TWO)
+        two.publish()
+        two.synced()
+        stage.base.end(stage.base.cells[two.address.actorAddressString], "crash: provoked")
+        for _ in range(3):
+            one.publish(1, 800)
+            one.synced()
+        stage.until(lambda: one.actor.folding)
+        again = Writer(stage, TWO, Folder, opens=True)
+        assert again.replayed() == [0]
+        stage.tell(one.address, one.address, "done")
+        stage.until(lambda: again.actor.folding)
+        stage.quiet()
+        assert stage.files() == ["000001.wal", "000002.wal"]
+        stage.tell(again.address, again.address, "done")
+        stage.until(lambda: stage.files() == ["000002.wal"])
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_journal_says_nothing_but_where_numbering_stands(stage, disk):
+    """Every queue has folded and detached; a number is never given twice."""
+    one = Writer(stage, ONE)
+    one.publish(3)
+    one.ack(0, 1, 2)
+    stage.tell(one.address, stage.journal, "detach", ONE)
+    assert stage.ask(stage.journal, "close").answer() is True
+    stage.quiet()
+    assert not stage.is_alive(stage.journal)
+    assert len(stage.files()) == 1
+    stage.close()
+    with JournalStage(disk) as again:
+        assert again.journaled == set()
+        found = Writer(again, ONE, opens=True).question.answer()
+        assert found[ONE << 8].is_empty and found[ONE << 8].next_number == 3
+
+
+@pytest.mark.parametrize("is_down", [True, False])
+def test_a_queue_that_did_not_end_in_order_is_found_at_the_next_start(stage, disk, is_down):
+    """Down, or started and never heard of again: what it had is nowhere else."""
+    one, two = Writer(stage, ONE), Writer(stage, TWO)
+    one.publish(3)
+    two.publish(3)
+    one.synced()
+    if is_down:
+        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+    stage.tell(two.address, stage.journal, "detach", TWO)
+    assert stage.ask(stage.journal, "close").answer() is True
+    stage.close()
+    with JournalStage(disk) as again:
+        assert Writer(again, ONE, opens=True).replayed() == [0, 1, 2]
+
+
+def test_closing_waits_for_what_was_appended(stage, disk):
+    one = Writer(stage, ONE)
+    disk.hold()
+    one.publish(2)
+    stage.is_held()
+    one.publish(2)
+    closing = stage.ask(stage.journal, "close")
+    stage.settle()
+    assert not closing.is_answered
+    disk.release()
+    assert closing.answer() is True
+    assert one.heard("durable") == [1, 2]
+
+
+# --- as an operating-system process -----------------------------------------------------------------------------------
+
+
+class QueueStandIn(Process):
+    """Writes to a journal that it has made, and remembers what that tells it."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+        self.log = LogWriter()
+
+    async def on_create(self, sender, root, file_limit):
+        self.journal = self.createActor(Journal)
+        self.monitor(self.journal, "journal")
+        return await self.ask(
+            self.journal, ("start", JournalSettings(RealDisk(root), frozenset({ONE}), SEGMENT, "/", None, file_limit))
+        )
+
+    async def on_open(self, sender):
+        found = await self.ask(self.journal, ("open", ONE, self.myAddress))
+        return {number: (bodies_in(replayed), replayed.next_number) for number, replayed in found.items()}
+
+    def on_register(self, sender):
+        self.send(self.journal, ("register", ONE, self.myAddress))
+        return True
+
+    def on_publish(self, sender, first, count, size):
+        self.log.publish(ONE << 8, run_of(first, count, size))
+        self.send(self.journal, ("append", ONE, self.log.take(), self.log.position))
+        return True
+
+    def on_durable(self, sender, position):
+        self.heard.append(("durable", position))
+
+    def on_bump(self, sender, peer, amount):
+        self.heard.append((peer, amount))
+
+    def on_fold(self, sender):
+        self.heard.append(("fold", None))
+        return True
+
+    def on_heard(self, sender):
+        return self.heard
+
+    def on_kill(self, sender):
+        self.send(self.journal, ActorExitRequest())
+        return True
+
+    async def on_close(self, sender):
+        self.send(self.journal, ("detach", ONE))
+        return await self.ask(self.journal, ("close",))
+
+    def on_down(self, name, reason):
+        self.heard.append(("down", reason))
+
+
+@pytest.fixture(params=["LoopBase", "multiprocTCPBase"])
+def system(request):
+    if request.param == "LoopBase":
+        system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    else:
+        system = ActorSystem(
+            request.param,
+            {"Admin Port": get_free_admin_port()},
+            logDefs={"version": 1, "disable_existing_loggers": False},
+            transientUnique=True,
+        )
+    yield system
+    system.shutdown()
+
+
+def ask(system, address, *message):
+    answer = system.ask(address, ("ask", 1, message), WAIT)
+    assert answer is not None and answer[:3] == ("$answer", 1, True), answer
+    return answer[3]
+
+
+def hears(system, queue, event):
+    until(lambda: event in ask(system, queue, "heard"))
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
+
+
+def test_the_process(system, tmp_path):
+    """Append, hear of it, fold, be killed and replayed, close: the same on the event loop and as an operating-system process."""
+    for directory in ("journal", "queues"):
+        (tmp_path / directory).mkdir()
+    queue = system.createActor(QueueStandIn)
+    assert ask(system, queue, "create", str(tmp_path), 100_000) == set()
+    ask(system, queue, "register")
+    ask(system, queue, "publish", 0, 800, 10)
+    hears(system, queue, ("durable", 1))
+    hears(system, queue, ("journal", 800))
+    ask(system, queue, "publish", 800, 10, 10_000)
+    ask(system, queue, "publish", 810, 1, 10)
+    hears(system, queue, ("fold", None))
+    hears(system, queue, ("durable", 3))
+    ask(system, queue, "kill")
+    until(lambda: any(name == "down" for name, _ in ask(system, queue, "heard")))
+
+    queue = system.createActor(QueueStandIn)
+    ask(system, queue, "create", str(tmp_path), 100_000)
+    ((number, (_, next_number)),) = ask(system, queue, "open").items()
+    assert (number, next_number) == (ONE << 8, 811)
+    assert ask(system, queue, "close") is True
+    hears(system, queue, ("down", "normal"))
+    again = system.createActor(QueueStandIn)
+    assert ask(system, again, "create", str(tmp_path), 100_000) == set()
+    assert ask(system, again, "open") == {ONE << 8: ([], 811)}

@@ -1,0 +1,240 @@
+"""The message store as a process: the same conversation on the event loop and as an operating-system process of its own."""
+
+from __future__ import annotations
+
+import errno
+import time
+from functools import partial
+
+import pytest
+from thespian.actors import ActorSystem
+from thespian.test import get_free_admin_port
+
+from warren.actors.disk.message_store import MessageStore, StoreSettings
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.process import Process
+from warren.store.bodies.sync_job import SyncJob
+from warren.store.disk.disk import RealDisk, RealFile, SyncFailed
+
+WAIT = 10
+BODY = b"x" * 10_000
+
+
+def name(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def named(ids):
+    return [ids]
+
+
+class QueueStandIn(Process):
+    """Passes on what the test says, and remembers what the store tells it."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+        self.store = self.down = None
+
+    def on_create(self, sender):
+        self.store = self.createActor(MessageStore)
+        self.monitor(self.store, "store")
+        return True
+
+    def on_use(self, sender, store):
+        self.store = store
+        return True
+
+    def on_store(self, sender):
+        return self.store
+
+    def on_tell(self, sender, message):
+        self.send(self.store, message)
+        return True
+
+    def on_register(self, sender, client):
+        self.send(self.store, ("register", client, self.myAddress))
+        return True
+
+    async def on_pass_on(self, sender, message):
+        return await self.ask(self.store, message)
+
+    def on_leave(self, sender):
+        self.stop()
+        return True
+
+    def on_stored(self, sender, kind, ids):
+        self.heard.extend((kind, message_id) for message_id in ids)
+
+    def on_bump(self, sender, store, amount):
+        self.heard.append((store, amount))
+
+    def on_is_down(self, sender):
+        if self.down is None:
+            self.reply(sender, None)
+        return self.down
+
+    def on_down(self, name, reason):
+        self.down = reason
+
+    def on_heard(self, sender):
+        return self.heard
+
+
+def ask(system, address, *message):
+    answer = system.ask(address, ("ask", 1, message), WAIT)
+    assert answer is not None and answer[:3] == ("$answer", 1, True), answer
+    return answer[3]
+
+
+def heard(system, queue, count):
+    deadline = time.monotonic() + WAIT
+    while len(events := ask(system, queue, "heard")) < count:
+        assert time.monotonic() < deadline, events
+        time.sleep(0.005)
+    return events
+
+
+@pytest.fixture(params=["LoopBase", "multiprocTCPBase"], scope="module")
+def system(request):
+    if request.param == "LoopBase":
+        system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    else:
+        system = ActorSystem(
+            request.param,
+            {"Admin Port": get_free_admin_port()},
+            logDefs={"version": 1, "disable_existing_loggers": False},
+            transientUnique=True,
+        )
+    yield system
+    system.shutdown()
+
+
+def started(system, root, **settings):
+    """A queue whose store is started and knows it."""
+    queue = system.createActor(QueueStandIn)
+    ask(system, queue, "create")
+    is_clean = ask(
+        system,
+        queue,
+        "pass_on",
+        ("start", StoreSettings("msg_store_persistent", RealDisk(str(root)), str(root), **settings)),
+    )
+    ask(system, queue, "register", "q")
+    return queue, is_clean
+
+
+def test_write_hear_read_remove(system, tmp_path):
+    """Written is told after the sync; what is removed is not there any more."""
+    queue, is_clean = started(system, tmp_path)
+    assert is_clean is False
+    ask(system, queue, "tell", ("write", "q", [(name(1), BODY), (name(2), b"two")]))
+    assert sorted(heard(system, queue, 2)) == [("written", name(1)), ("written", name(2))]
+    assert (tmp_path / "msg_store_persistent" / "1.rdq").stat().st_size > len(BODY)
+    assert ask(system, queue, "pass_on", ("read", name(1))) == BODY
+    ask(system, queue, "tell", ("remove", "q", [name(1)]))
+    assert ask(system, queue, "pass_on", ("contains", name(1))) is False
+    assert ask(system, queue, "pass_on", ("read_many", [name(2), name(1)])) == [b"two", None]
+    assert ask(system, queue, "pass_on", ("close",)) is True
+
+
+def test_clean_stop_and_start(system, tmp_path):
+    """The next life believes the last one, reads from the files, and appends to them."""
+    queue, _ = started(system, tmp_path)
+    ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
+    heard(system, queue, 1)
+    assert ask(system, queue, "pass_on", ("detach", "q")) is True
+    assert ask(system, queue, "pass_on", ("close",)) is True
+    queue, is_clean = started(system, tmp_path, clients=["q"])
+    assert is_clean is True
+    assert ask(system, queue, "pass_on", ("read", name(1))) == BODY
+    ask(system, queue, "tell", ("write", "q", [(name(2), BODY)]))
+    heard(system, queue, 1)
+    # This time nobody says goodbye: references are counted anew, from what queue indexes name.
+    assert ask(system, queue, "pass_on", ("close",)) is True
+    queue, is_clean = started(system, tmp_path, clients=["q"], references=partial(named, [name(2)]))
+    assert is_clean is False
+    assert ask(system, queue, "pass_on", ("read_many", [name(1), name(2)])) == [None, BODY]
+    assert ask(system, queue, "pass_on", ("close",)) is True
+
+
+def test_credit_and_garbage(system, tmp_path):
+    """Credit comes back 800 at a time; files that nobody wants anything of are deleted."""
+    queue, _ = started(system, tmp_path)
+    for first in range(0, 2400, 200):
+        ask(system, queue, "tell", ("write", "q", [(name(number), BODY * 2) for number in range(first, first + 200)]))
+    events = heard(system, queue, 2400 + 3)
+    assert [event for event in events if event[0] == "msg_store_persistent"] == [("msg_store_persistent", 800)] * 3
+    ask(system, queue, "tell", ("remove", "q", [name(number) for number in range(2400) if number % 8]))
+    deadline = time.monotonic() + WAIT
+    while sum(file.stat().st_size for file in (tmp_path / "msg_store_persistent").glob("*.rdq")) > 32 << 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert ask(system, queue, "pass_on", ("read_many", [name(8), name(1600)])) == [BODY * 2, BODY * 2]
+    assert ask(system, queue, "pass_on", ("close",)) is True
+
+
+def test_queue_that_dies_is_counted_anew(system, tmp_path):
+    """Nobody said goodbye for it, so the store does not end cleanly, and what nobody refers to is gone after the next start."""
+    queue, _ = started(system, tmp_path)
+    store = ask(system, queue, "store")
+    other = system.createActor(QueueStandIn)
+    ask(system, other, "use", store)
+    ask(system, other, "register", "other")
+    ask(system, other, "tell", ("write", "other", [(name(1), BODY)]))
+    heard(system, other, 1)
+    ask(system, other, "leave")
+    deadline = time.monotonic() + WAIT
+    while "other" in ask(system, queue, "pass_on", ("clients",)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert ask(system, queue, "pass_on", ("detach", "q")) is True
+    assert ask(system, queue, "pass_on", ("close",)) is True
+    queue, is_clean = started(system, tmp_path, clients=["q"])
+    assert is_clean is False
+    assert ask(system, queue, "pass_on", ("contains", name(1))) is False
+    assert ask(system, queue, "pass_on", ("close",)) is True
+
+
+def test_full_disk_is_tried_again(tmp_path, monkeypatch):
+    """QS-35: nothing is confirmed meanwhile, and nobody crashes."""
+    run, failures = SyncJob.run, [OSError(errno.ENOSPC, "injected")] * 2
+
+    def fails_at_first(job):
+        if failures:
+            raise failures.pop()
+        run(job)
+
+    monkeypatch.setattr(SyncJob, "run", fails_at_first)
+    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.05)
+    system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    queue, _ = started(system, tmp_path)
+    ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
+    assert ask(system, queue, "heard") == []
+    assert ask(system, queue, "pass_on", ("read", name(1))) == BODY
+    assert heard(system, queue, 1) == [("written", name(1))]
+    assert not failures
+    system.shutdown()
+
+
+def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
+    """Nothing is known of the disk any more: who asks hears of the end, and the next life recovers what was synced."""
+    system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+    queue, _ = started(system, tmp_path)
+    ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
+    heard(system, queue, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            RealFile, "append_synced", lambda file, buffers: (_ for _ in ()).throw(SyncFailed(errno.EIO, "injected"))
+        )
+        ask(system, queue, "tell", ("write", "q", [(name(2), BODY)]))
+        deadline = time.monotonic() + WAIT
+        while ask(system, queue, "is_down") is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert "StoreBroken" in ask(system, queue, "is_down")
+    assert heard(system, queue, 1) == [("written", name(1))]
+    queue, is_clean = started(system, tmp_path, references=partial(named, [name(1)]))
+    assert is_clean is False
+    assert ask(system, queue, "pass_on", ("read_many", [name(1), name(2)])) == [BODY, None]
+    system.shutdown()

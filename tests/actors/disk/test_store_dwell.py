@@ -1,0 +1,147 @@
+"""When the message store waits before it syncs: while consumers keep up, and never for long. On virtual time, where a millisecond is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.actors.disk import message_store
+from warren.actors.disk.message_store import DWELL_SECONDS, DWELL_STEPS, MessageStore, StoreSettings
+from warren.runtime.process import Process
+from warren.runtime.sim.port import SimPort
+from warren.runtime.sim.world import Conditions, SimWorld
+from warren.store.bodies.sync_job import SyncJob
+from warren.store.disk.faulty_disk import FaultyDisk
+
+BODY = b"x" * 10_000
+SYNC = 5e-3  # seconds that a sync takes at most
+EVERY = 2e-4  # seconds between two messages
+HELD = 4e-4  # seconds from a message's write to its ack
+SLACK = 1e-3  # seconds for the turns of the processes between
+LATEST = DWELL_SECONDS * DWELL_STEPS + 2 * SYNC + SLACK
+
+
+def name(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+class BusyQueue(Process):
+    """Writes message after message and, for a consumer that keeps up, removes each soon after, but for those that are `kept`."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = self.stop_at = 0
+        self.kept = set()
+        self.is_acking = True
+        self.written_at = {}
+        self.heard = {}  # number -> (what the store said, seconds after the write)
+
+    async def on_begin(self, sender, settings):
+        self.store = self.createActor(MessageStore)
+        await self.ask(self.store, ("start", settings))
+        self.send(self.store, ("register", "q", self.myAddress))
+        return True
+
+    def on_publish(self, sender, count, kept, is_acking):
+        self.stop_at, self.kept, self.is_acking = self.last + count, kept, is_acking
+        self.start_timer(EVERY, ("write", 0))
+        return True
+
+    def on_timer(self, payload):
+        what, number = payload
+        if what == "ack":
+            self.send(self.store, ("remove", "q", [name(number)]))
+            return
+        self.last += 1
+        self.written_at[self.last] = self.now()
+        self.send(self.store, ("write", "q", [(name(self.last), BODY)]))
+        if self.is_acking and self.last not in self.kept:
+            self.start_timer(HELD, ("ack", self.last))
+        if self.last < self.stop_at:
+            self.start_timer(EVERY, ("write", 0))
+
+    def on_stored(self, sender, kind, ids):
+        for message_id in ids:
+            number = int.from_bytes(message_id, "big")
+            self.heard[number] = kind, self.now() - self.written_at[number]
+
+    def on_bump(self, sender, store, amount):
+        """It may always go on."""
+
+    def on_answers(self, sender):
+        return dict(self.heard)
+
+
+class Stage:
+    def __init__(self, root):
+        self.world = SimWorld(seed=1, conditions=Conditions(blocking_delay=SYNC))
+        self.base = self.world.machine("a").boot()
+        self.port = SimPort(self.base)
+        self.queue = self.base.newPrimaryActor(BusyQueue)
+        self.ask("begin", StoreSettings("msg_store_persistent", FaultyDisk(), str(root)))
+
+    def ask(self, *message):
+        return self.port.request(self.queue, message)
+
+    def publish(self, count, kept=frozenset(), is_acking=True):
+        """What the store said of each message, and after how many seconds, when it has answered for all of them."""
+        before = len(self.ask("answers"))
+        self.ask("publish", count, kept, is_acking)
+        self.world.run(count * EVERY + 0.1)
+        answers = self.ask("answers")
+        assert len(answers) == before + count
+        return answers
+
+
+@pytest.fixture
+def stage(tmp_path):
+    stage = Stage(tmp_path)
+    yield stage
+    stage.base.shutdown()
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Of each sync, how many messages it wrote."""
+    counts = []
+    run = SyncJob.run
+
+    def counted(job):
+        counts.append(sum(len(part.messages) for part in job.parts))
+        run(job)
+
+    monkeypatch.setattr(SyncJob, "run", counted)
+    return counts
+
+
+def test_what_is_acked_soon_costs_no_disk(stage, synced):
+    """QS-30: `ignored` comes with the ack; the store writes only the few that a sync finds unacked."""
+    answers = stage.publish(2000)
+    late = [answers[number] for number in range(1001, 2001)]
+    assert sum(kind == "ignored" for kind, _ in late) > 850
+    assert sum(synced[len(synced) // 2 :]) < 50
+    assert max(seconds for _, seconds in late) < LATEST
+
+
+def test_no_message_waits_longer_than_the_steps_allow(stage):
+    """Others are acked all the time: one that is not acked waits for the sync under way, for all steps, and for its own sync, but no longer."""
+    kept = frozenset(range(1000, 2000, 50))
+    answers = stage.publish(2000, kept)
+    assert all(answers[number][0] == "written" for number in kept)
+    waits = [answers[number][1] for number in kept]
+    assert LATEST / 2 < max(waits) < LATEST
+
+
+def test_when_acks_stop_it_waits_one_step(stage):
+    """The store believes in acks that come, not in those that came: a sync that waits in vain does so for one step, or for two if the last acks fell into the first."""
+    stage.publish(1000)
+    answers = stage.publish(50, is_acking=False)
+    fresh = [answers[number] for number in range(1001, 1051)]
+    assert {kind for kind, _ in fresh} == {"written"}
+    assert max(seconds for _, seconds in fresh) < 2 * DWELL_SECONDS + 2 * SYNC + SLACK
+
+
+def test_so_many_bytes_do_not_wait(stage, synced, monkeypatch):
+    """What waits is in memory: a step that ends with more of it than allowed is the last."""
+    monkeypatch.setattr(message_store, "DWELL_BYTES", 3 * len(BODY))
+    stage.publish(1000, frozenset(range(0, 1000, 3)))
+    assert max(synced) <= 3 + ((DWELL_SECONDS + SYNC) / 3 + HELD) / EVERY + 1

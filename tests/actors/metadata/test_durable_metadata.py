@@ -1,0 +1,625 @@
+"""Durable metadata through the processes: what is answered is on the disk, what is on the disk comes back (AB-64, AB-73, AB-77, AB-83, AB-86, QS-40, QS-41)."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from thespian.actors import ActorExitRequest
+
+from warren.actors.disk.errors import StorageError
+from warren.actors.node.queue_supervisor import QueueSupervisor
+from warren.actors.node.vhost_supervisor import VhostSupervisor
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table
+from warren.routing.table import DEFAULT_EXCHANGES
+from warren.running_node import RunningNode, StartError
+from warren.settings import Settings
+from warren.store.data_dir.metadata_store import Change
+
+from ..conftest import StubQueue
+from ..durable_node import WAIT, Background, Disk, DurableNode
+from ..meta import MINE, Meta, V
+
+pytestmark = pytest.mark.usefixtures("stub_queues")
+SYSTEM = sorted(name for name, _, _ in DEFAULT_EXCHANGES)
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return Disk(monkeypatch)
+
+
+@pytest.fixture
+def node(data_dir):
+    with DurableNode(data_dir) as node:
+        yield node
+
+
+def refused(function, *arguments, **options) -> str:
+    with pytest.raises(AmqpError) as caught:
+        function(*arguments, **options)
+    assert caught.value.code == 541
+    return caught.value.text
+
+
+def declare_everything(meta: Meta) -> None:
+    """Durable and transient exchanges and queues, and bindings between all of them."""
+    for exchange_type in ("direct", "fanout", "topic", "headers"):
+        meta.exchange(f"durable {exchange_type}", exchange_type, durable=True)
+        meta.exchange(f"transient {exchange_type}", exchange_type)
+    meta.exchange(
+        "odd",
+        durable=True,
+        auto_delete=True,
+        internal=True,
+        alternate_exchange="durable fanout",
+        other={"f": 1.5, "l": [1, None, b"\xff"]},
+    )
+    meta.queue(
+        "durable", durable=True, arguments={"x-max-length": 5, "x-message-ttl": 2**31, "x-unknown": {"deep": [True]}}
+    )
+    meta.queue("durable too", durable=True, auto_delete=True)
+    meta.queue("transient")
+    meta.queue("exclusive", durable=True, owner=MINE)
+    meta.queue("", durable=True)
+    for source in ("durable topic", "transient topic", "amq.topic"):
+        for destination in ("durable", "transient", "exclusive"):
+            meta.bind(destination, source, key="a.#")
+        for destination in ("durable fanout", "transient fanout"):
+            meta.bind(destination, source, key="b", kind="exchange")
+    meta.bind("durable", "durable headers", key="", arguments={"x-match": "any", "b": 1, "a": "\udcff"})
+    meta.bind("durable", "odd")
+    meta.bind("durable", "odd")
+
+
+ENDS = {"stopped": DurableNode.stop, "dropped": DurableNode.drop}
+
+
+class TestRestart:
+    @pytest.mark.parametrize("end", ENDS)
+    def test_what_is_durable_comes_back_and_nothing_else(self, data_dir, end):
+        """AB-73: a binding survives iff source and destination are durable; AB-83: an exclusive queue is not."""
+        with DurableNode(data_dir) as node:
+            node.ask_node("create_vhost", "other")
+            declare_everything(node.meta)
+            before = node.durable()
+            ENDS[end](node)
+        assert (
+            len(before["queues"]) == 3
+            and len(before["exchanges"]) == 2 * len(SYSTEM) + 5
+            and len(before["bindings"]) == 6
+        )
+        with DurableNode(data_dir) as node:
+            assert node.durable() == before
+            assert len(node.routing.queues(V)) == 3 and len(node.routing.exchanges(V)) == len(SYSTEM) + 5
+            assert node.routing.vhosts() == (V, "other")
+
+    def test_killed_at_any_commit(self, data_dir, tmp_path, disk):
+        """QS-41. A copy of the files as they are while nothing is being written is what kill -9 leaves."""
+        with DurableNode(data_dir) as node:
+            declare_everything(node.meta)
+            before = node.durable()
+            shutil.copytree(data_dir, tmp_path / "killed")
+        with DurableNode(tmp_path / "killed") as node:
+            assert node.durable() == before
+
+    def test_queues_are_started_recovering_and_keep_their_ids(self, data_dir):
+        with DurableNode(data_dir) as node:
+            before, _ = node.meta.queue("q", durable=True)
+            assert node.client.ask(before.address, ("row",), WAIT)[1] is False
+        with DurableNode(data_dir) as node:
+            row = node.routing.queue(V, "q")
+            assert row.queue_id == before.queue_id
+            assert node.client.ask(row.address, ("row",), WAIT) == (row, True)
+            assert node.meta.queue("q", durable=True) == (row, False)
+
+    def test_they_are_used_like_others(self, data_dir):
+        with DurableNode(data_dir) as node:
+            declare_everything(node.meta)
+        with DurableNode(data_dir) as node:
+            assert [row.name for row in node.routing.route(V, "amq.topic", ("a.b.c",))] == ["durable"]
+            assert [row.name for row in node.routing.route(V, "durable headers", ("",), Table([("b", "I", 1)]))] == [
+                "durable"
+            ]
+            assert node.routing.exchange(V, "odd").alternate == "durable fanout"
+            declare_everything(node.meta)
+            assert node.meta.delete("durable") == 7
+
+    def test_the_predefined_exchanges_are_those_of_every_vhost(self, data_dir):
+        """AB-64."""
+        for _ in range(2):
+            with DurableNode(data_dir) as node:
+                assert sorted(row.name for row in node.routing.exchanges(V)) == SYSTEM
+
+    def test_after_a_restart_nobody_has_bound_an_auto_delete_exchange(self, data_dir):
+        """AB-77: bound to a transient queue alone, it lost its binding with the broker and not by unbinding."""
+        with DurableNode(data_dir) as node:
+            node.meta.exchange("x", durable=True, auto_delete=True)
+            node.meta.queue("transient")
+            node.meta.bind("transient", "x")
+        with DurableNode(data_dir) as node:
+            assert node.routing.exchange(V, "x") is not None
+
+
+class TestRemoval:
+    def check(self, node, data_dir, tmp_path, names):
+        """The store holds what the table does, and after a kill at this moment these exchanges and queues are there."""
+        node.meta.ask("write", ())
+        shutil.copytree(data_dir, tmp_path / "killed")
+        with DurableNode(tmp_path / "killed") as killed:
+            assert killed.durable() == node.durable()
+            assert (
+                sorted(
+                    {row[1] for row in killed.durable()["queues"]}
+                    | {row.name for row in killed.routing.exchanges(V)} - set(SYSTEM)
+                )
+                == names
+            )
+
+    @pytest.fixture
+    def chain(self, node):
+        """up -> middle -> q, both auto-delete, and another way to q."""
+        for name in ("up", "middle"):
+            node.meta.exchange(name, durable=True, auto_delete=True)
+        node.meta.queue("q", durable=True)
+        node.meta.bind("middle", "up", kind="exchange")
+        node.meta.bind("q", "middle")
+        node.meta.bind("q", "amq.direct")
+        return node
+
+    def test_of_a_queue_takes_its_bindings_and_what_hangs_on_them(self, chain, data_dir, tmp_path):
+        """AB-77, AB-86."""
+        assert chain.meta.delete("q") == 7
+        self.check(chain, data_dir, tmp_path, [])
+
+    def test_of_a_binding(self, chain, data_dir, tmp_path):
+        chain.meta.unbind("q", "middle")
+        self.check(chain, data_dir, tmp_path, ["q"])
+
+    def test_of_an_exchange(self, chain, data_dir, tmp_path):
+        chain.meta.delete_exchange("middle")
+        self.check(chain, data_dir, tmp_path, ["q"])
+
+    def test_of_a_queue_by_itself(self, chain, data_dir, tmp_path, eventually):
+        """Expiry and auto-delete."""
+        chain.client.tell(chain.routing.queue(V, "q").address, ("leave",))
+        eventually(lambda: chain.routing.queue(V, "q") is None)
+        self.check(chain, data_dir, tmp_path, [])
+
+    def test_of_an_exclusive_queue_that_a_durable_exchange_was_bound_to(self, chain, data_dir, tmp_path):
+        chain.meta.exchange("x", durable=True, auto_delete=True)
+        chain.meta.queue("mine", owner=MINE)
+        chain.meta.bind("mine", "x")
+        chain.meta.ask("delete_exclusive", MINE)
+        self.check(chain, data_dir, tmp_path, ["middle", "q", "up"])
+
+    def test_at_a_stop_nothing_is_left_unwritten(self, data_dir, disk):
+        with DurableNode(data_dir) as node:
+            row, _ = node.meta.queue("q", durable=True)
+            disk.hold()
+            node.client.tell(row.address, ("leave",))
+            stopping = Background(node.ask_node, "stop", "shutdown")
+            disk.release()
+            assert stopping.result() is True
+        with DurableNode(data_dir) as node:
+            assert node.routing.queue(V, "q") is None
+
+
+class TestOrder:
+    @pytest.fixture
+    def held(self, node, disk, eventually):
+        """A node that has an exchange x, a queue q and a binding between them, and whose disk is holding up a first commit of something else."""
+        node.meta.exchange("x", durable=True)
+        node.meta.queue("q", durable=True)
+        node.meta.bind("q", "x")
+        disk.hold()
+        self.first = Background(node.meta.exchange, "first", durable=True)
+        eventually(lambda: node.metadata.durable.commits._in_flight is not None)
+        yield node
+        disk.release()
+        self.first.result()
+
+    def seen(self, node):
+        """Everything before this has reached Metadata."""
+        node.meta.ask("list", "vhosts", None)
+
+    def test_an_addition_is_neither_answered_nor_seen_before_its_commit(self, held, disk):
+        pending = [
+            Background(held.meta.exchange, "y", durable=True),
+            Background(held.meta.queue, "r", durable=True),
+            Background(held.meta.bind, "q", "x", key="other"),
+        ]
+        with pytest.raises(AmqpError, match="no queue 'r'"):
+            held.meta.bind("r", "x")
+        self.seen(held)
+        assert not any(call.is_done() for call in pending)
+        assert (
+            held.routing.exchange(V, "y") is None
+            and held.routing.queue(V, "r") is None
+            and held.routing.route(V, "x", ("other",)) == ()
+        )
+        disk.release()
+        for call in pending:
+            call.result()
+        assert held.routing.exchange(V, "y") and held.routing.queue(V, "r") and held.routing.route(V, "x", ("other",))
+
+    def test_a_removal_is_seen_at_once_and_answered_after_its_commit(self, held, disk):
+        pending = [
+            Background(held.meta.unbind, "q", "x"),
+            Background(held.meta.delete_exchange, "x"),
+            Background(held.meta.delete, "q"),
+        ]
+        while held.routing.queue(V, "q") or held.routing.exchange(V, "x"):
+            self.seen(held)
+        # What is gone in the table alone must not be called gone.
+        pending += [
+            Background(held.meta.unbind, "q", "x"),
+            Background(held.meta.delete_exchange, "x"),
+            Background(held.meta.delete, "q"),
+        ]
+        self.seen(held)
+        assert not any(call.is_done() for call in pending)
+        disk.release()
+        assert sorted(call.result() or 0 for call in pending) == [0, 0, 0, 0, 0, 7]
+
+    def test_what_arrives_during_a_commit_shares_the_next(self, held, disk):
+        before = len(disk.commits)
+        calls = [Background(held.meta.queue, f"q{number}", durable=True) for number in range(20)]
+        calls += [Background(held.meta.exchange, f"x{number}", durable=True) for number in range(20)]
+        calls += [Background(held.meta.bind, "q", "x", key=f"{number}") for number in range(20)]
+        while len(held.metadata.durable.commits._waiting) < 60:
+            self.seen(held)
+        disk.release()
+        for call in calls:
+            call.result()
+        assert [len(changes) for changes in disk.commits[before:]] == [1, 60]
+
+    def test_what_is_transient_waits_for_nobody(self, held):
+        held.meta.exchange("t")
+        held.meta.queue("t", owner=MINE)
+        held.meta.bind("t", "t")
+        held.meta.bind("t", "x")
+        held.meta.unbind("t", "t")
+        held.meta.delete_exchange("t")
+        held.meta.delete("t")
+        held.meta.exchange("x", durable=True)
+        held.meta.queue("q", durable=True)
+        held.meta.bind("q", "x")
+        assert not self.first.is_done()
+
+    def test_declarations_of_one_name_still_meet(self, held, disk):
+        calls = [Background(held.meta.queue, "r", durable=True) for _ in range(5)]
+        calls += [Background(held.meta.exchange, "y", durable=True) for _ in range(5)]
+        calls += [Background(held.meta.bind, "q", "x", key="other") for _ in range(5)]
+        other = Background(held.meta.exchange, "y2", durable=True), Background(held.meta.exchange, "y2", durable=False)
+        disk.release()
+        assert sorted(call.result()[1] for call in calls[:5]) == [False] * 4 + [True]
+        for call in calls[5:]:
+            call.result()
+        refusals = []
+        for call in other:
+            try:
+                call.result()
+            except AmqpError as error:
+                refusals.append(error.code)
+        assert refusals == [406]
+
+    @pytest.mark.parametrize("gone", ["q", "x"])
+    def test_a_binding_whose_end_goes_before_its_commit_is_refused(self, held, disk, data_dir, tmp_path, gone):
+        binding = Background(held.meta.bind, "q", "x", key="other")
+        while not held.metadata.durable.commits._waiting:
+            self.seen(held)
+        going = Background(held.meta.delete, "q") if gone == "q" else Background(held.meta.delete_exchange, "x")
+        while held.routing.queue(V, "q") and held.routing.exchange(V, "x"):
+            self.seen(held)
+        disk.release()
+        with pytest.raises(AmqpError, match=f"no {'queue' if gone == 'q' else 'exchange'} '{gone}'"):
+            binding.result()
+        going.result()
+        held.meta.ask("write", ())
+        assert held.metadata.durable.store.load()["bindings"] == []
+
+    def test_a_binding_whose_queue_became_transient_meanwhile(self, held, disk):
+        binding = Background(held.meta.bind, "q", "x", key="other")
+        while not held.metadata.durable.commits._waiting:
+            self.seen(held)
+        going = Background(held.meta.delete, "q")
+        while held.routing.queue(V, "q"):
+            self.seen(held)
+        disk.release()
+        going.result()
+        held.meta.queue("q")
+        try:
+            binding.result()
+        except AmqpError:
+            held.meta.bind("q", "x", key="other")
+        held.meta.ask("write", ())
+        assert held.routing.route(V, "x", ("other",)) and held.metadata.durable.store.load()["bindings"] == []
+
+
+class TestDiskErrors:
+    @pytest.fixture
+    def full(self, node, disk):
+        node.meta.exchange("x", durable=True)
+        node.meta.queue("q", durable=True)
+        node.meta.bind("q", "x")
+        disk.is_full = True
+        return node
+
+    def test_additions_are_refused_and_have_no_effect(self, full, disk, caplog):
+        with caplog.at_level(logging.INFO, "warren.metadata"):
+            before = full.durable()
+            for _ in range(2):
+                assert (
+                    refused(full.meta.exchange, "y", durable=True)
+                    == "metadata cannot be written: No space left on device"
+                )
+                refused(full.meta.queue, "r", durable=True)
+                refused(full.meta.bind, "q", "x", key="other")
+                refused(full.ask_node, "create_vhost", "v")
+            assert full.durable() == before
+            disk.is_full = False
+            full.meta.exchange("y", durable=True)
+            full.meta.queue("r", durable=True)
+            full.meta.bind("q", "x", key="other")
+            full.ask_node("create_vhost", "v")
+        first, last = [record.getMessage() for record in caplog.records]
+        assert "541" in first and "look at its free space, quota and mount" in first
+        assert last == "metadata is written again; nothing is owed"
+
+    def test_removals_are_refused_but_made_up_for(self, full, disk, data_dir, tmp_path):
+        refused(full.meta.unbind, "q", "x")
+        refused(full.meta.unbind, "q", "x")
+        refused(full.meta.delete, "q")
+        refused(full.meta.delete, "q")
+        refused(full.meta.delete_exchange, "x")
+        assert full.routing.queue(V, "q") is None and full.routing.exchange(V, "x") is None
+        disk.is_full = False
+        full.meta.ask("write", ())
+        assert full.metadata.durable.store.load() == {
+            "vhosts": [((V,), {})],
+            "exchanges": [],
+            "queues": [],
+            "bindings": [],
+        }
+
+    def test_a_declaration_after_a_removal_that_fails_stands(self, full, disk, eventually):
+        """What a failed commit owes goes ahead of what was asked for later."""
+        disk.is_full = False
+        disk.hold()
+        removal = Background(full.meta.delete_exchange, "x")
+        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.durable.commits._written)
+        declaration = Background(full.meta.exchange, "x", durable=True)
+        absent = Background(full.meta.delete_exchange, "x")
+        eventually(lambda: full.metadata.durable.commits._changes)
+        assert not absent.is_done()
+        disk.faults = ["lost"]
+        disk.release()
+        refused(removal.result)
+        declaration.result()
+        assert [row.key for row in full.metadata.durable.store.load()["exchanges"]] == [(V, "x")]
+        assert full.routing.exchange(V, "x") is not None
+
+    def test_removals_of_what_is_being_removed_wait_for_it(self, full, disk, eventually):
+        disk.is_full = False
+        disk.hold()
+        removal = Background(full.meta.delete_exchange, "x")
+        eventually(lambda: full.metadata.durable.commits._written)
+        again = Background(full.meta.delete_exchange, "x"), Background(full.meta.unbind, "q", "x")
+        full.meta.exchange("t")
+        assert not any(call.is_done() for call in again)
+        disk.release()
+        for call in (removal, *again):
+            call.result()
+
+    def test_a_full_disk_is_not_hammered(self, full, disk, eventually):
+        before = len(disk.commits)
+        full.client.tell(full.routing.queue(V, "q").address, ("leave",))
+        eventually(lambda: full.metadata.durable.commits.is_failing)
+        time.sleep(0.1)
+        assert len(disk.commits) == before + 1
+
+    def test_what_is_owed_is_tried_again_though_nobody_asks(self, full, disk, eventually, monkeypatch):
+        monkeypatch.setattr("warren.actors.metadata.group_commit.RETRY_SECONDS", 0.02)
+        full.client.tell(full.routing.queue(V, "q").address, ("leave",))
+        eventually(lambda: len(disk.commits) > 6)
+        disk.is_full = False
+        eventually(lambda: not full.metadata.durable.store.load()["queues"])
+
+    def test_what_is_transient_goes_on(self, full):
+        refused(full.meta.exchange, "y", durable=True)
+        full.meta.exchange("t")
+        full.meta.queue("t", owner=MINE)
+        full.meta.bind("t", "x")
+        full.meta.unbind("t", "x")
+        full.meta.delete_exchange("t")
+        full.meta.delete_exchange("never there")
+        full.meta.ask("delete_exclusive", MINE)
+        full.meta.exchange("x", durable=True)
+
+    def test_a_commit_that_failed_and_is_on_the_disk_is_taken_back(self, node, disk):
+        disk.faults = ["landed"]
+        refused(node.meta.queue, "q", durable=True)
+        assert node.metadata.durable.store.load()["queues"]
+        node.meta.exchange("x", durable=True)
+        assert node.metadata.durable.store.load()["queues"] == []
+        disk.faults = ["lost"]
+        refused(node.meta.queue, "q", durable=True)
+        row, created = node.meta.queue("q", durable=True)
+        assert created and node.metadata.durable.store.load()["queues"][0].fields["queue_id"] == row.queue_id
+
+
+NAMES = ("a", "b", "c")
+OPERATIONS = st.one_of(
+    st.tuples(st.just("exchange"), st.sampled_from(NAMES), st.booleans(), st.booleans()),
+    st.tuples(st.just("delete_exchange"), st.sampled_from(NAMES)),
+    st.tuples(st.just("queue"), st.sampled_from(NAMES), st.booleans()),
+    st.tuples(st.just("delete"), st.sampled_from(NAMES)),
+    st.tuples(
+        st.sampled_from(("bind", "unbind")),
+        st.sampled_from(NAMES),
+        st.sampled_from((*NAMES, "amq.topic")),
+        st.sampled_from(("queue", "exchange")),
+    ),
+)
+FAULTS = st.sampled_from((None, None, None, "lost", "landed"))
+
+
+def perform(meta: Meta, verb: str, *arguments) -> None:
+    if verb == "exchange":
+        meta.exchange(arguments[0], "fanout", durable=arguments[1], auto_delete=arguments[2])
+    elif verb == "queue":
+        meta.queue(arguments[0], durable=arguments[1])
+    elif verb in ("bind", "unbind"):
+        getattr(meta, verb)(arguments[0], arguments[1], kind=arguments[2])
+    else:
+        getattr(meta, verb)(arguments[0])
+
+
+class TestTableAndStore:
+    @given(
+        turns=st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), max_size=12), faults=st.lists(FAULTS, max_size=8)
+    )
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_agree_whatever_happens_at_once_and_whatever_fails(self, tmp_path_factory, turns, faults):
+        """QS-40, QS-41: all operations of a turn are under way together. After the last commit the store holds the durable part of the table, and a restart brings it back."""
+        with pytest.MonkeyPatch.context() as patch:
+            disk = Disk(patch)
+            data_dir = tmp_path_factory.mktemp("agree")
+            with DurableNode(data_dir / "data") as node:
+                disk.faults = list(faults)
+                for turn in turns:
+                    for call in [Background(perform, node.meta, *operation) for operation in turn]:
+                        try:
+                            call.result()
+                        except AmqpError as error:
+                            assert error.code in (404, 406, 541)
+                disk.faults = []
+                node.meta.ask("write", ())
+                before = node.durable()
+            with DurableNode(data_dir / "data") as node:
+                assert node.durable() == before
+
+
+class TestRecovery:
+    def test_rows_that_belong_to_nothing_are_dropped(self, data_dir):
+        with DurableNode(data_dir) as node:
+            node.meta.queue("q", durable=True)
+            node.meta.bind("q", "amq.direct")
+            before = node.durable()
+            row = node.metadata.durable.store.load()["queues"][0]
+            arguments = row.fields["arguments"]
+            stale = [
+                Change("bindings", (V, "amq.direct", "queue", "gone", "k", arguments), {}),
+                Change("bindings", (V, "gone", "queue", "q", "k", arguments), {}),
+                Change("queues", ("no vhost", "q"), row.fields),
+                Change(
+                    "exchanges",
+                    ("no vhost", "x"),
+                    {"type": "fanout", "auto_delete": False, "internal": False, "arguments": arguments},
+                ),
+            ]
+            node.metadata.durable.store.apply(stale)
+        with DurableNode(data_dir) as node:
+            assert node.durable() == before
+            node.meta.ask("write", ())
+            assert {name: len(rows) for name, rows in node.metadata.durable.store.load().items()} == {
+                "vhosts": 1,
+                "exchanges": 0,
+                "queues": 1,
+                "bindings": 1,
+            }
+
+    def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):
+        """AB-171."""
+        with DurableNode(data_dir) as node:
+            node.ask_node("create_vhost", "other")
+            node.meta.queue("q", durable=True)
+            node.meta.ask("declare_queue", "other", "q", True, None, False, Table(), MINE)
+        healthy = iter((False, True))
+
+        def start(self, sender, context, name, rows):
+            assert next(healthy), "as told"
+            return VhostSupervisor.on_start(self, sender, context, name, rows)
+
+        monkeypatch.setitem(VhostSupervisor._handlers, "start", start)
+        with DurableNode(data_dir) as node:
+            states = {row.vhost: row.state for name in node.routing.vhosts() for row in node.routing.queues(name)}
+            assert states == {V: "stopped", "other": "running"}
+            refused(node.meta.queue, "new", durable=True)
+            assert node.durable()["queues"] and node.routing.queue(V, "new") is None
+
+    def test_a_queue_that_was_killed_is_not_deleted(self, data_dir, eventually):
+        with DurableNode(data_dir) as node:
+            row, _ = node.meta.queue("q", durable=True)
+            node.client.tell(row.address, ActorExitRequest())
+            eventually(lambda: node.routing.queue(V, "q").state == "stopped")
+            with pytest.raises(AmqpError, match="process is stopped by supervisor"):
+                node.meta.queue("q", durable=True)
+        with DurableNode(data_dir) as node:
+            assert node.routing.queue(V, "q").state == "running"
+
+    def test_a_queue_that_is_deleted_before_it_was_recovered_stays_away(self, data_dir, monkeypatch):
+        """AB-63: its supervisor, which would try it again, has heard of it when it is answered."""
+        with DurableNode(data_dir) as node:
+            node.meta.queue("q", durable=True)
+        monkeypatch.setitem(StubQueue._handlers, "start", None)
+        with DurableNode(data_dir) as node:
+            [supervisor] = [
+                cell.actor for cell in node.base.cells.values() if type(getattr(cell, "actor", None)) is QueueSupervisor
+            ]
+            assert node.routing.queue(V, "q").state == "stopped" and supervisor.queues
+            assert node.meta.delete("q") == 0
+            assert not supervisor.queues and node.routing.queue(V, "q") is None
+
+
+class TestRefusedDirectories:
+    """Through `RunningNode`, which is what holds the claim for a broker."""
+
+    def start(self, data_dir):
+        return RunningNode(Settings(port=0, data_dir=str(data_dir), node_name="warren@test"))
+
+    def test_one_in_use(self, data_dir):
+        node = self.start(data_dir)
+        with pytest.raises(StartError, match="is in use by warren@test"):
+            self.start(data_dir)
+        node.stop()
+        self.start(data_dir).stop()
+
+    def test_damaged_metadata(self, data_dir, caplog):
+        self.start(data_dir).stop()
+        path = data_dir / "metadata" / "data.mdb"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:9000])
+        for _ in range(2):
+            with pytest.raises(
+                StartError, match="the metadata in .* is damaged: .* Restore that directory from a backup"
+            ):
+                self.start(data_dir)
+        path.write_bytes(whole)
+        self.start(data_dir).stop()
+
+    def test_a_node_without_a_claim_hears_it_too(self, data_dir):
+        with DurableNode(data_dir):
+            pass
+        (data_dir / "metadata" / "data.mdb").write_bytes(b"")
+        with pytest.raises(StorageError, match="the file is empty"):
+            DurableNode(data_dir)
+
+
+def test_without_a_data_directory_nothing_is_written(client, metadata, disk, base):
+    meta = Meta(client, metadata)
+    declare_everything(meta)
+    meta.delete("durable")
+    assert meta.ask("write", ()) is None
+    assert disk.commits == []

@@ -1,0 +1,372 @@
+"""Metadata: section 7's checks in their order, and operations that meet (AB-64 to AB-66, AB-73, AB-77, AB-82 to AB-91)."""
+
+from __future__ import annotations
+
+import pytest
+from thespian.actors import ActorExitRequest
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table, table_from
+
+from ..meta import MINE, THEIRS, Meta, V
+
+WAIT = 5.0
+
+
+@pytest.fixture
+def meta(client, metadata):
+    return Meta(client, metadata)
+
+
+def refused(code, text, function, *arguments, **options):
+    with pytest.raises(AmqpError) as caught:
+        function(*arguments, **options)
+    assert (caught.value.code, caught.value.text) == (code, text)
+
+
+DEFAULT = 403, "operation not permitted on the default exchange"
+
+
+class TestExchangeDeclare:
+    def test_creates_a_row(self, meta, routing):
+        assert meta.exchange("x", "topic", durable=True, internal=True, alternate_exchange="ae") is None
+        row = routing.exchange(V, "x")
+        assert (row.type, row.durable, row.auto_delete, row.internal, row.alternate) == (
+            "topic",
+            True,
+            False,
+            True,
+            "ae",
+        )
+        meta.exchange("x", "topic", durable=True, internal=True, alternate_exchange="ae", other=1)
+        assert routing.exchange(V, "x") is row
+
+    def test_checks_in_order(self, meta):
+        refused(503, "unknown exchange type 'x-odd'", meta.exchange, "", "x-odd")
+        refused(*DEFAULT, meta.exchange, "")
+        reserved = "exchange name 'amq.x' contains reserved prefix 'amq.*'"
+        refused(403, reserved, meta.exchange, "amq.x", alternate_exchange=1)
+        invalid = "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
+        refused(406, invalid, meta.exchange, "x", alternate_exchange=1)
+
+    def test_declaring_a_default_exchange_as_it_is_succeeds(self, meta):
+        """AB-65."""
+        meta.exchange("amq.direct", durable=True)
+        text = (
+            "inequivalent arg 'durable' for exchange 'amq.direct' in vhost '/': received 'false' but current is 'true'"
+        )
+        refused(406, text, meta.exchange, "amq.direct")
+
+    def test_differences_are_refused(self, meta):
+        """AB-66."""
+        meta.exchange("x")
+        text = "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'fanout' but current is 'direct'"
+        refused(406, text, meta.exchange, "x", "fanout", durable=True)
+
+
+class TestExchangeDelete:
+    def test_checks_in_order(self, meta, routing):
+        refused(*DEFAULT, meta.delete_exchange, "")
+        for name in ("amq.direct", "amq.absent"):
+            refused(403, f"deletion of system exchange '{name}' in vhost '/' not allowed", meta.delete_exchange, name)
+        assert meta.delete_exchange("absent") is None
+        meta.exchange("x")
+        meta.queue("q")
+        meta.bind("q", "x")
+        refused(406, "exchange 'x' in vhost '/' in use", meta.delete_exchange, "x", if_unused=True)
+        meta.delete_exchange("x")
+        assert routing.exchange(V, "x") is None
+
+    def test_being_a_destination_is_not_use(self, meta, routing):
+        meta.exchange("x")
+        meta.bind("x", "amq.direct", kind="exchange")
+        meta.delete_exchange("x", if_unused=True)
+        assert routing.exchange(V, "x") is None and not routing.is_source(V, "amq.direct")
+
+
+class TestBind:
+    def test_queue_checks_in_order(self, meta, routing):
+        refused(*DEFAULT, meta.bind, "absent", "")
+        refused(404, "no exchange 'absent' in vhost '/'", meta.bind, "absent", "absent")
+        refused(
+            404, "no queue 'absent' in vhost '/'", meta.bind, "absent", "amq.headers", arguments={"x-match": "some"}
+        )
+        meta.queue("q", owner=THEIRS)
+        invalid = 'Invalid x-match field value "some"; expected all, any, all-with-x, or any-with-x'
+        refused(406, invalid, meta.bind, "q", "amq.headers", arguments={"x-match": "some"})
+        with pytest.raises(AmqpError) as caught:
+            meta.bind("q", "amq.headers")
+        assert caught.value.code == 405
+        assert meta.bind("q", "amq.headers", connection=THEIRS) is None
+        assert routing.is_source(V, "amq.headers")
+
+    def test_exchange_checks_in_order(self, meta, routing):
+        refused(*DEFAULT, meta.bind, "", "amq.direct", kind="exchange")
+        refused(*DEFAULT, meta.bind, "amq.direct", "", kind="exchange")
+        refused(404, "no exchange 'source' in vhost '/'", meta.bind, "destination", "source", kind="exchange")
+        refused(404, "no exchange 'destination' in vhost '/'", meta.bind, "destination", "amq.direct", kind="exchange")
+        assert meta.bind("amq.fanout", "amq.direct", kind="exchange") is None
+        assert routing.is_source(V, "amq.direct")
+
+    def test_unbind_succeeds_whatever_is_missing(self, meta):
+        refused(*DEFAULT, meta.unbind, "q", "")
+        refused(*DEFAULT, meta.unbind, "", "amq.direct", kind="exchange")
+        assert meta.unbind("absent", "absent") is None
+        meta.queue("q", owner=THEIRS)
+        assert meta.unbind("q", "amq.direct") is None  # no binding, so whose queue it is does not matter
+        meta.bind("q", "amq.direct", connection=THEIRS)
+        with pytest.raises(AmqpError) as caught:
+            meta.unbind("q", "amq.direct")
+        assert caught.value.code == 405
+        assert meta.unbind("q", "amq.direct", connection=THEIRS) is None
+
+    def test_unbind_ends_an_auto_delete_exchange(self, meta, routing):
+        """AB-77."""
+        meta.exchange("x", auto_delete=True)
+        meta.queue("q")
+        meta.bind("q", "x")
+        meta.bind("q", "x")
+        meta.unbind("q", "x")
+        assert routing.exchange(V, "x") is None
+
+
+class TestQueueDeclare:
+    def test_creates_a_queue_and_its_row(self, meta, routing, client):
+        row, created = meta.queue("q", durable=True, auto_delete=True, arguments={"x-max-length": 5})
+        assert created and routing.queue(V, "q") == row
+        assert (row.durable, row.auto_delete, row.exclusive_owner, row.type, row.state) == (
+            True,
+            True,
+            None,
+            "classic",
+            "running",
+        )
+        assert client.ask(row.address, ("row",), WAIT) == (row, False)
+        assert meta.queue("q", durable=True, auto_delete=True, arguments={"x-max-length": 5}) == (row, False)
+
+    def test_server_named(self, meta, routing):
+        """AB-82."""
+        row, created = meta.queue("")
+        assert created and row.name.startswith("amq.gen-") and len(row.name) == 8 + 22
+        assert meta.queue("")[0].name != row.name
+        text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
+        refused(406, text, meta.queue, "", arguments={"x-queue-type": "quorum"})
+        # declared by its name it is reserved like any other (AB-65)
+        refused(403, f"queue name '{row.name}' contains reserved prefix 'amq.*'", meta.queue, row.name)
+
+    def test_checks_in_order(self, meta):
+        refused(
+            403, "queue name 'amq.q' contains reserved prefix 'amq.*'", meta.queue, "amq.q", arguments={"x-expires": 0}
+        )
+        text = "invalid arg 'x-expires' for queue 'q' in vhost '/': {value_zero,0}"
+        refused(406, text, meta.queue, "q", arguments={"x-expires": 0})
+        meta.queue("q")
+        text = "inequivalent arg 'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'"
+        refused(406, text, meta.queue, "q", durable=True, arguments={"x-expires": 0})
+        text = (
+            "inequivalent arg 'x-expires' for queue 'q' in vhost '/': "
+            "received the value '0' of type 'signedint' but current is none"
+        )
+        refused(406, text, meta.queue, "q", arguments={"x-expires": 0})
+
+    def test_ownership_is_strict(self, meta):
+        """AB-84: also the owner must declare it exclusive again."""
+        meta.queue("q", owner=MINE, durable=True)
+        meta.queue("q", owner=MINE)
+        for options in ({"owner": THEIRS}, {"connection": MINE}, {"connection": THEIRS}):
+            with pytest.raises(AmqpError) as caught:
+                meta.queue("q", **options)
+            assert caught.value.code == 405
+        meta.queue("shared")
+        with pytest.raises(AmqpError) as caught:
+            meta.queue("shared", owner=MINE)
+        assert caught.value.code == 405
+
+    def test_exclusive_queues_are_not_durable(self, meta):
+        """AB-83."""
+        assert meta.queue("q", owner=MINE, durable=True)[0].durable is False
+
+    def test_types_that_are_not_here(self, meta):
+        """AB-91."""
+        with pytest.raises(AmqpError) as caught:
+            meta.queue("q", arguments={"x-queue-type": "stream"})
+        assert caught.value.code == 541 and "warren@test" in caught.value.text
+
+    def test_a_new_queue_under_an_old_name_has_another_id(self, meta):
+        row, _ = meta.queue("q")
+        meta.delete("q")
+        assert meta.queue("q")[0].queue_id != row.queue_id
+
+    def test_an_unknown_vhost(self, meta):
+        refused(
+            320, "vhost 'none' is deleted", meta.ask, "declare_queue", "none", "q", False, None, False, Table(), MINE
+        )
+
+
+class TestQueueDelete:
+    def test_answers_with_the_count_and_takes_the_row(self, meta, routing):
+        meta.queue("q")
+        meta.bind("q", "amq.direct")
+        assert meta.delete("q") == 7
+        assert routing.queue(V, "q") is None and not routing.is_source(V, "amq.direct")
+        assert meta.delete("q") == 0
+
+    def test_of_somebody_else(self, meta):
+        meta.queue("q", owner=THEIRS)
+        with pytest.raises(AmqpError) as caught:
+            meta.delete("q")
+        assert caught.value.code == 405
+
+    def test_the_queue_may_refuse(self, meta, routing, client):
+        row, _ = meta.queue("q")
+        client.ask(row.address, ("refuse", "queue 'q' in vhost '/' not empty"), WAIT)
+        refused(406, "queue 'q' in vhost '/' not empty", meta.delete, "q", if_empty=True)
+        assert routing.queue(V, "q") == row
+
+    def test_of_a_crashed_queue(self, meta, routing):
+        """AB-63."""
+        row, _ = meta.queue("q")
+        meta.client.tell(meta.address, ("queue_crashed", V, "q", row.queue_id))
+        refused(404, "queue 'q' in vhost '/' has crashed and failed to restart", meta.queue, "q")
+        assert routing.queue(V, "q").state == "crashed"
+        assert meta.delete("q") == 0
+        assert routing.queue(V, "q") is None
+
+    def test_that_crashes_meanwhile(self, meta, routing, client, ask_all):
+        row, _ = meta.queue("q")
+        client.ask(row.address, ("hold",), WAIT)
+        client.tell(meta.address, ("delete_queue", V, "q", False, False, MINE))
+        client.tell(row.address, ("crash",))
+        assert meta.queue("q")[1] is True  # it waited for the deletion
+        assert routing.queue(V, "q").queue_id != row.queue_id
+
+
+class TestQueueGone:
+    def test_takes_the_row(self, meta, routing, client, eventually):
+        row, _ = meta.queue("q", owner=MINE)
+        client.tell(row.address, ("leave",))
+        eventually(lambda: routing.queue(V, "q") is None)
+        assert meta.queue("q")[1] is True
+
+    def test_of_an_older_queue_changes_nothing(self, meta, routing):
+        old, _ = meta.queue("q")
+        meta.delete("q")
+        new, _ = meta.queue("q")
+        assert meta.ask("queue_gone", V, "q", old.queue_id) is None
+        assert routing.queue(V, "q") == new
+        assert meta.ask("queue_gone", V, "absent", "id") is None
+
+
+class TestAtTheSameTime:
+    def test_many_declare_one_queue(self, meta, ask_all):
+        answers = ask_all(meta.address, *[meta.queue_message("q")] * 50)
+        assert [created for _, created in answers] == [True] + [False] * 49
+        assert len({row.queue_id for row, _ in answers}) == 1
+
+    def test_a_slow_deletion_holds_up_its_own_name_alone(self, meta, routing, client, ask_all):
+        slow, _ = meta.queue("slow")
+        client.ask(slow.address, ("hold",), WAIT)
+        client.tell(meta.address, meta.delete_message("slow"))
+        assert meta.queue("other")[1] is True
+        meta.exchange("x")
+        assert meta.bind("slow", "x") is None  # it is there until it is gone
+        client.tell(meta.address, meta.queue_message("slow"))
+        assert meta.delete("other") == 7
+        assert routing.queue(V, "slow") == slow
+        client.tell(slow.address, ("release",))
+        row, created = meta.queue("slow")
+        assert not created and row.queue_id != slow.queue_id
+        assert not routing.is_source(V, "x")
+
+    def test_declare_and_delete_in_a_row(self, meta, ask_all, routing):
+        messages = [meta.queue_message("q"), meta.delete_message("q")] * 20
+        answers = ask_all(meta.address, *messages)
+        assert all(created for _, created in answers[::2]) and answers[1::2] == [7] * 20
+        assert routing.queue(V, "q") is None
+
+    def test_refusals_reach_their_own_asker(self, meta, ask_all):
+        answers = ask_all(
+            meta.address, meta.queue_message("q"), meta.queue_message("q", durable=True), meta.queue_message("q")
+        )
+        assert answers[0][1] is True and answers[2][1] is False
+        assert isinstance(answers[1], AmqpError)
+
+
+class TestExclusiveQueues:
+    def test_go_with_their_connection(self, meta, routing):
+        """AB-84."""
+        for name in ("a", "b"):
+            meta.queue(name, owner=MINE)
+        meta.queue("theirs", owner=THEIRS)
+        meta.queue("shared")
+        assert meta.ask("delete_exclusive", MINE) is None
+        assert {row.name for row in routing.queues(V)} == {"theirs", "shared"}
+        assert meta.ask("delete_exclusive", MINE) is None
+
+    def test_one_that_is_slow_does_not_keep_the_others(self, meta, routing, client, eventually):
+        row, _ = meta.queue("a", owner=MINE)
+        meta.queue("b", owner=MINE)
+        client.ask(row.address, ("hold",), WAIT)
+        client.tell(meta.address, ("delete_exclusive", MINE))
+        eventually(lambda: [row.name for row in routing.queues(V)] == ["a"])
+        client.tell(row.address, ("release",))
+        assert meta.ask("delete_exclusive", MINE) is None
+        assert routing.queues(V) == ()
+
+
+class TestVhosts:
+    def test_creating_one_again_is_success(self, meta, routing):
+        """AB-169."""
+        meta.queue("q")
+        assert meta.ask("create_vhost", V) is None
+        assert routing.queue(V, "q") is not None
+
+    def test_one_that_is_down(self, meta, routing):
+        meta.queue("q")
+        meta.client.tell(meta.address, ("vhost_down", V))
+        refused(404, "queue 'q' in vhost '/' process is stopped by supervisor", meta.queue, "q")
+        refused(541, "vhost '/' is down", meta.queue, "new")
+        assert meta.delete("q") == 0
+
+    def test_one_that_goes_down_meanwhile(self, meta, client, stub_node):
+        meta.queue("q", owner=MINE)
+        supervisor = client.ask(stub_node, ("queue_supervisor", V), WAIT)
+        client.tell(supervisor, ActorExitRequest())
+        refused(541, "vhost '/' is down", meta.queue, "new")
+        assert meta.ask("delete_exclusive", MINE) is None
+
+
+class TestReplyChannels:
+    def test_are_forgotten_when_they_end(self, meta, routing, client, system, eventually):
+        row, _ = meta.queue("stands in for a channel")
+        assert meta.ask("register_reply", "c", row.address) is None
+        assert routing.reply_channel("c") == row.address
+        assert meta.ask("unregister_reply", "c") is None
+        assert routing.reply_channel("c") is None
+        meta.ask("register_reply", "c", row.address)
+        client.tell(row.address, ActorExitRequest())
+        eventually(lambda: routing.reply_channel("c") is None)
+
+
+class TestList:
+    def test_kinds(self, meta):
+        meta.exchange("x", "topic", durable=True, alternate_exchange="ae")
+        meta.queue("q", owner=MINE)
+        meta.bind("q", "x", key="a.b", arguments={"n": 1})
+        assert meta.ask("list", "vhosts", None) == [{"name": V}]
+        exchanges = {row["name"]: row for row in meta.ask("list", "exchanges", V)}
+        assert len(exchanges) == 8
+        assert (exchanges["x"]["type"], exchanges["x"]["durable"]) == ("topic", True)
+        [queue] = meta.ask("list", "queues", None)
+        assert (queue["name"], queue["exclusive"], queue["state"]) == ("q", True, "running")
+        implicit, explicit = meta.ask("list", "bindings", V)
+        assert (implicit["source_name"], implicit["routing_key"]) == ("", "q")
+        assert explicit == {
+            "vhost": V,
+            "source_name": "x",
+            "source_kind": "exchange",
+            "destination_name": "q",
+            "destination_kind": "queue",
+            "routing_key": "a.b",
+            "arguments": table_from({"n": 1}),
+        }

@@ -1,0 +1,110 @@
+"""Virtual hosts on a data directory: what a restart brings back, and that a deleted one leaves no row (AB-169, AB-170)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.actors.node.process import NodeError
+from warren.amqp.fields import Table
+from warren.running_node import RunningNode
+from warren.settings import Settings
+from warren.store.data_dir.data_dir import DataDir
+from warren.store.data_dir.metadata_store import MetadataStore
+
+from ..durable_node import DurableNode
+
+T = "tenant"
+
+
+def fill(node, vhost):
+    ask = node.meta.ask
+    ask("declare_exchange", vhost, "x", "fanout", True, False, False, Table())
+    ask("declare_exchange", vhost, "fleeting", "fanout", True, True, False, Table())
+    ask("declare_queue", vhost, "q", True, None, False, Table(), "c")
+    ask("declare_queue", vhost, "mine", False, "c", False, Table(), "c")
+    ask("bind", vhost, "queue", "q", "x", "k", Table(), "c")
+    ask("bind", vhost, "queue", "q", "amq.topic", "#", Table(), "c")
+    ask("bind", vhost, "exchange", "x", "fleeting", "", Table(), "c")
+
+
+def rows_on_disk(path):
+    store = MetadataStore(DataDir(str(path)).metadata)
+    try:
+        return {table: sorted(row.key for row in rows) for table, rows in store.load().items()}
+    finally:
+        store.close()
+
+
+def test_a_created_vhost_outlives_the_node(tmp_path):
+    """AB-169."""
+    with DurableNode(tmp_path) as node:
+        node.ask_node("create_vhost", T)
+        node.ask_node("create_vhost", T)
+        fill(node, T)
+        before = node.durable()
+    with DurableNode(tmp_path) as node:
+        assert node.durable() == before
+        assert T in node.routing.vhosts()
+
+
+def test_a_deleted_vhost_leaves_no_row(tmp_path):
+    """AB-170: vhost, exchanges, queues and bindings are off the disk when it is answered; the other's stay."""
+    with DurableNode(tmp_path) as node:
+        fill(node, "/")
+        before = node.durable()
+        node.ask_node("create_vhost", T)
+        fill(node, T)
+        node.ask_node("delete_vhost", T)
+        assert node.durable() == before
+        assert node.metadata.queues.exclusive == {"c": {("/", "mine"): None}}
+    tables = rows_on_disk(tmp_path)
+    assert all("/" in key and T not in key for keys in tables.values() for key in keys)
+    assert len(tables["queues"]) == 1
+    with DurableNode(tmp_path) as node:
+        assert node.durable() == before
+
+
+def test_one_created_anew_inherits_nothing(tmp_path):
+    with DurableNode(tmp_path) as node:
+        for _ in range(3):
+            node.ask_node("create_vhost", T)
+            fill(node, T)
+            node.ask_node("delete_vhost", T)
+        node.ask_node("create_vhost", T)
+    with DurableNode(tmp_path) as node:
+        assert node.routing.queues(T) == ()
+        assert [row for row in node.routing.exchanges(T) if not row.name.startswith("amq.") and row.name] == []
+        assert T in node.routing.vhosts()
+
+
+def test_declares_under_way_are_taken_back(tmp_path):
+    """A declare that was being written when the vhost went is refused, and not found in the vhost's successor."""
+    with DurableNode(tmp_path) as node:
+        for number in range(10):
+            node.ask_node("create_vhost", T)
+            for each in range(20):
+                node.client.tell(
+                    node.metadata.myAddress, ("declare_exchange", T, f"x{each}", "fanout", True, False, False, Table())
+                )
+                node.client.tell(
+                    node.metadata.myAddress, ("declare_queue", T, f"q{each}", True, None, False, Table(), "c")
+                )
+            if number % 2:
+                node.client.tell(node.metadata.myAddress, ("delete_vhost", T))
+                node.ask_node("create_vhost", T)
+            node.ask_node("delete_vhost", T)
+        assert not node.metadata.turns._waiting
+    tables = rows_on_disk(tmp_path)
+    assert tables["vhosts"] == [("/",)]
+    assert not tables["exchanges"] and not tables["queues"] and not tables["bindings"]
+
+
+def test_deleting_an_unknown_one_is_an_error(tmp_path):
+    with DurableNode(tmp_path) as node, pytest.raises(NodeError, match="Virtual host 'nowhere' does not exist"):
+        node.ask_node("delete_vhost", "nowhere")
+
+
+def test_a_start_takes_as_long_as_it_takes(tmp_path, monkeypatch):
+    """QS-41: with much to recover that is longer than a call on a node may take, and giving up would not make it shorter."""
+    monkeypatch.setattr("warren.running_node.CALL_TIMEOUT", 0.0)
+    RunningNode(Settings(port=0, data_dir=str(tmp_path))).stop()

@@ -1,0 +1,191 @@
+"""A whole node: started, listed, alarmed, stopped. The client is pika, so that what it hears is AMQP."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import pika
+import pytest
+from thespian.actors import ActorExitRequest
+
+from warren.actors.connection.listener import ListenError
+from warren.actors.node.process import NodeError, NodeSupervisor
+from warren.actors.resources.alarms import UnknownAlarm
+from warren.runtime.errors import ProcessDown
+from warren.settings import Settings
+
+WAIT = 10.0
+
+
+@pytest.fixture
+def node(system):
+    return system.createActor(NodeSupervisor)
+
+
+@pytest.fixture
+def started(client, node):
+    return client.ask(node, ("start", Settings(port=0, node_name="warren@test", stop_timeout=300)), WAIT)
+
+
+@pytest.fixture
+def connection(started):
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters(started["host"], started["port"], client_properties={"connection_name": "tester"})
+    )
+    yield connection
+    with suppress(pika.exceptions.AMQPError):
+        connection.close()
+
+
+def cell_of(base, name):
+    """The address of the only process of this class."""
+    [address] = [cell.address for cell in base.cells.values() if type(getattr(cell, "actor", None)).__name__ == name]
+    return address
+
+
+def test_start_says_where_it_listens(started):
+    assert started["host"] == "127.0.0.1" and started["port"] > 0
+    assert started["node_name"] == "warren@test"
+
+
+def test_a_port_in_use_ends_the_node(client, system, node, started):
+    other = system.createActor(NodeSupervisor)
+    with pytest.raises(ListenError, match="the port is in use by another program"):
+        client.ask(other, ("start", Settings(port=started["port"])), WAIT)
+    with pytest.raises(ProcessDown):
+        client.ask(other, ("list", "queues", None), WAIT)
+    assert client.ask(node, ("list", "queues", None), WAIT) == []
+
+
+class TestList:
+    @pytest.fixture
+    def ask(self, client, node):
+        return lambda kind, vhost=None: client.ask(node, ("list", kind, vhost), WAIT)
+
+    def test_every_kind(self, ask, connection):
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.exchange_declare("x", "topic")
+        channel.queue_bind("q", "x", "a.#")
+        channel.basic_publish("x", "a.b", b"body")
+        channel.basic_consume("q", lambda *_: None, consumer_tag="tag")
+        [queue] = ask("queues")
+        assert (queue["name"], queue["vhost"], queue["durable"], queue["state"], queue["messages"]) == (
+            "q",
+            "/",
+            True,
+            "running",
+            1,
+        )
+        assert "x" in {row["name"] for row in ask("exchanges", "/")}
+        assert {row["source_name"] for row in ask("bindings", "/")} == {"", "x"}
+        assert [(row["queue_name"], row["consumer_tag"]) for row in ask("consumers")] == [("q", "tag")]
+        assert [(row["user"], row["vhost"]) for row in ask("connections")] == [("guest", "/")]
+        assert [row["number"] for row in ask("channels", "/")] == [1]
+        assert ask("vhosts") == [{"name": "/"}]
+
+    def test_unknown_kinds_and_vhosts(self, ask, started):
+        with pytest.raises(
+            NodeError, match="unknown kind 'queue'; it is one of: bindings, channels, connections, consumers"
+        ):
+            ask("queue")
+        with pytest.raises(NodeError, match="Virtual host 'none' does not exist"):
+            ask("queues", "none")
+
+    def test_other_vhosts(self, client, node, ask, connection):
+        client.ask(node, ("create_vhost", "other"), WAIT)
+        connection.channel().queue_declare("q")
+        assert ask("queues", "other") == ask("connections", "other") == ask("channels", "other") == []
+        assert len(ask("exchanges", "other")) == 7
+        assert {row["name"] for row in ask("vhosts")} == {"/", "other"}
+
+    @pytest.mark.parametrize("kind", ["queues", "consumers"])
+    def test_a_queue_that_does_not_answer_holds_nobody_up(self, ask, connection, base, monkeypatch, kind):
+        monkeypatch.setattr("warren.actors.node.process.LIST_TIMEOUT", 0.05)
+        connection.channel().queue_declare("q")
+        queue = cell_of(base, "Queue")
+        stuck = {**queue._cell.actor._handlers, "info": lambda *_: None, "consumers_info": lambda *_: None}
+        queue._cell.handlers = queue._cell.actor._handlers = stuck
+        assert [(row["name"], "messages" in row) for row in ask(kind)] == ([("q", False)] if kind == "queues" else [])
+
+    def test_a_crashed_queue_is_listed(self, ask, started, client, base, connection):
+        connection.channel().queue_declare("q")
+        queue = cell_of(base, "Queue")
+        routing = cell_of(base, "Metadata")._cell.actor.routing
+        client.tell(cell_of(base, "Metadata"), ("queue_crashed", "/", "q", routing.queue("/", "q").queue_id))
+        [row] = ask("queues")
+        assert (row["name"], row["state"]) == ("q", "crashed")
+        assert queue is not None
+
+
+def test_alarms_reach_connections(client, node, connection):
+    blocked, unblocked = [], []
+    connection.add_on_connection_blocked_callback(lambda _, frame: blocked.append(frame.method.reason))
+    connection.add_on_connection_unblocked_callback(lambda _, frame: unblocked.append(True))
+    assert client.ask(node, ("set_alarm", "memory", True), WAIT) is True
+    connection.channel().basic_publish("", "q", b"")
+    deadline = time.monotonic() + WAIT
+    while not blocked and time.monotonic() < deadline:
+        connection.process_data_events(0.05)
+    assert blocked == ["low on memory"]
+    client.ask(node, ("set_alarm", "memory", False), WAIT)
+    while not unblocked and time.monotonic() < deadline:
+        connection.process_data_events(0.05)
+    assert unblocked
+    with pytest.raises(UnknownAlarm):
+        client.ask(node, ("set_alarm", "cpu", True), WAIT)
+
+
+class TestStop:
+    def test_clients_are_told_why(self, client, node, connection):
+        """AB-31."""
+        answers = []
+        stopping = threading.Thread(target=lambda: answers.append(client.ask(node, ("stop", "shutdown"), WAIT)))
+        stopping.start()
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+            while True:
+                connection.process_data_events(0.05)
+        stopping.join(WAIT)
+        assert answers == [True]
+        assert caught.value.reply_code == 320
+        assert caught.value.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+
+    def test_a_client_that_does_not_answer_is_hung_up_on(self, client, node, base, connection, eventually):
+        started_at = time.monotonic()
+        assert client.ask(node, ("stop", "shutdown"), WAIT) is True
+        assert 0.25 < time.monotonic() - started_at < 3.0
+        eventually(
+            lambda: (
+                not [
+                    cell for cell in base.cells.values() if type(getattr(cell, "actor", None)).__name__ == "Connection"
+                ]
+            )
+        )
+
+    def test_without_clients_at_once(self, client, node, started, base, eventually):
+        assert client.ask(node, ("stop", "shutdown"), WAIT) is True
+        eventually(
+            lambda: (
+                not [cell for cell in base.cells.values() if type(getattr(cell, "actor", None)).__name__ == "Listener"]
+            )
+        )
+
+
+class TestFailures:
+    def test_a_vhost_that_fails_closes_its_own_connections(self, client, node, base, connection):
+        """AB-171."""
+        client.tell(cell_of(base, "QueueSupervisor"), ActorExitRequest())
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+            while True:
+                connection.process_data_events(0.05)
+        assert (caught.value.reply_code, caught.value.reply_text) == (320, "CONNECTION_FORCED - vhost '/' is down")
+        assert client.ask(node, ("list", "vhosts", None), WAIT) == [{"name": "/"}]
+
+    @pytest.mark.parametrize("name", ["Metadata", "Alarms", "Listener"])
+    def test_without_its_core_the_node_ends(self, client, node, base, started, name):
+        client.tell(cell_of(base, name), ActorExitRequest())
+        with pytest.raises(ProcessDown):
+            while True:
+                client.ask(node, ("list", "connections", None), 0.5)

@@ -1,0 +1,107 @@
+"""Queues that crash, end and are forgotten."""
+
+from __future__ import annotations
+
+import pytest
+from thespian.actors import ActorExitRequest
+
+from warren.actors.node.restart_policy import MAX_RESTARTS
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table
+from warren.routing.rows import QueueRow
+from warren.runtime.errors import ProcessDown
+
+V = "/"
+WAIT = 5.0
+
+
+@pytest.fixture
+def declare(client, metadata):
+    return lambda name="q": client.ask(metadata, ("declare_queue", V, name, True, None, False, Table(), "c"), WAIT)
+
+
+def crash(client, row):
+    client.tell(row.address, ("crash",))
+
+
+def test_a_crashed_queue_is_restarted(client, declare, routing, eventually):
+    row, _ = declare()
+    crash(client, row)
+    eventually(lambda: routing.queue(V, "q").address != row.address)
+    again = routing.queue(V, "q")
+    assert (again.queue_id, again.state, again.durable) == (row.queue_id, "running", True)
+    assert client.ask(again.address, ("row",), WAIT) == (again, False), (
+        "everything is in memory, so there is nothing to recover"
+    )
+    assert declare() == (again, False)
+
+
+def test_its_bindings_stay(client, metadata, declare, routing, eventually):
+    row, _ = declare()
+    client.ask(metadata, ("bind", V, "queue", "q", "amq.fanout", "", Table(), "c"), WAIT)
+    crash(client, row)
+    eventually(lambda: routing.queue(V, "q").address != row.address)
+    assert routing.route(V, "amq.fanout", ("",)) == (routing.queue(V, "q"),)
+
+
+def test_one_that_crashes_too_often_stays_down(client, metadata, declare, routing, eventually):
+    """AB-63."""
+    declare()
+    for _ in range(MAX_RESTARTS):
+        before = routing.queue(V, "q").address
+        crash(client, routing.queue(V, "q"))
+        eventually(lambda before=before: routing.queue(V, "q").address != before)
+    crash(client, routing.queue(V, "q"))
+    eventually(lambda: routing.queue(V, "q").state == "crashed")
+    with pytest.raises(AmqpError, match="has crashed and failed to restart"):
+        declare()
+    assert client.ask(metadata, ("delete_queue", V, "q", False, False, "c"), WAIT) == 0
+    assert declare()[1] is True
+
+
+def test_the_crashes_of_one_queue_are_not_anothers(client, declare, routing, eventually):
+    for name in ("a", "b"):
+        declare(name)
+        for _ in range(MAX_RESTARTS):
+            before = routing.queue(V, name).address
+            crash(client, routing.queue(V, name))
+            eventually(lambda name=name, before=before: routing.queue(V, name).address != before)
+
+
+def test_one_that_was_killed_is_gone(client, declare, routing, eventually):
+    row, _ = declare()
+    client.tell(row.address, ActorExitRequest())
+    eventually(lambda: routing.queue(V, "q") is None)
+
+
+def test_a_forgotten_one_ends_and_is_not_restarted(client, stub_node, declare):
+    row, _ = declare()
+    supervisor = client.ask(stub_node, ("queue_supervisor", V), WAIT)
+    assert client.ask(supervisor, ("forget_queue", row.queue_id), WAIT) is True
+    with pytest.raises(ProcessDown):
+        client.ask(row.address, ("row",), WAIT)
+    assert client.ask(supervisor, ("forget_queue", "unknown"), WAIT) is True
+
+
+@pytest.fixture
+def supervisor(client, metadata, stub_node, base):
+    return base.cells[client.ask(stub_node, ("queue_supervisor", V), WAIT).actorAddressString].actor
+
+
+def test_one_that_crashes_when_it_is_out_of_the_table_does_not_come_back(client, supervisor, eventually):
+    row = client.ask(supervisor.myAddress, ("start_queue", QueueRow(V, "gone", None, "id")), WAIT)
+    assert supervisor.queues
+    crash(client, row)
+    eventually(lambda: not supervisor.queues)
+
+
+def test_one_that_is_restarted_before_its_end_is_heard_of_does_not_stay(
+    client, metadata, supervisor, declare, routing, eventually
+):
+    """Its process told of its end, and crashed."""
+    row, _ = declare()
+    crash(client, row)
+    eventually(lambda: routing.queue(V, "q").address != row.address)
+    assert client.ask(metadata, ("queue_gone", V, "q", row.queue_id), WAIT) is None
+    assert routing.queue(V, "q") is None
+    eventually(lambda: not supervisor.queues)

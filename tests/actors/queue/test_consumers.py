@@ -1,0 +1,241 @@
+"""Who gets the next message, against RabbitMQ's rules told message by message (AB-121 to AB-128, FC-32)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.actors.queue.consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers
+
+CHANNELS = 3
+
+
+class Model:
+    """RabbitMQ's queue of consumers: one message at a time, the front of the highest line that can take it, which then
+    goes to the end. Who cannot, when asked, is set aside until something of its channel changes."""
+
+    def __init__(self, single_active: bool) -> None:
+        self.single_active = single_active
+        self.all: list[Consumer] = []
+        self.lines: dict[int, list[Consumer]] = {}
+        self.aside: list[Consumer] = []
+        self.active: Consumer | None = None
+        self.unacked: dict[Consumer, int] = {}
+        self.unsent: dict[str, int] = {}
+        self.slots: dict[str, int] = {}
+
+    def can_take(self, consumer: Consumer) -> bool:
+        channel = consumer.channel
+        if self.unsent.get(channel.channel_id, 0) >= UNSENT_LIMIT:
+            return False
+        if channel.limited and self.slots.get(channel.channel_id, 0) <= 0:
+            return False
+        return consumer.no_ack or not consumer.prefetch or self.unacked[consumer] < consumer.prefetch
+
+    def add(self, consumer: Consumer) -> None:
+        self.all.append(consumer)
+        self.unacked[consumer] = 0
+        if self.single_active:
+            self.active = self.active or consumer
+        else:
+            self.lines.setdefault(consumer.priority, []).append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        self.all.remove(consumer)
+        if consumer in self.aside:
+            self.aside.remove(consumer)
+        elif not self.single_active:
+            self.lines[consumer.priority].remove(consumer)
+        elif self.active is consumer:
+            self.active = max(self.all, key=lambda other: other.priority, default=None)
+
+    def next(self) -> Consumer | None:
+        if self.single_active:
+            return self.active if self.active is not None and self.can_take(self.active) else None
+        for priority in sorted(self.lines, reverse=True):
+            line = self.lines[priority]
+            while line:
+                consumer = line.pop(0)
+                if self.can_take(consumer):
+                    line.append(consumer)
+                    return consumer
+                self.aside.append(consumer)
+        return None
+
+    def give(self, count: int) -> list[Consumer]:
+        given = []
+        while len(given) < count and (consumer := self.next()) is not None:
+            name = consumer.channel.channel_id
+            self.unsent[name] = self.unsent.get(name, 0) + 1
+            if consumer.channel.limited:
+                self.slots[name] -= 1
+            self.unacked[consumer] += not consumer.no_ack
+            given.append(consumer)
+        return given
+
+    def resume(self, channel: ChannelRecord) -> None:
+        for consumer in [consumer for consumer in self.all if consumer in self.aside]:
+            if consumer.channel is channel and self.can_take(consumer):
+                self.aside.remove(consumer)
+                self.lines[consumer.priority].append(consumer)
+
+
+def receivers(consumers: Consumers, count: int) -> list[Consumer]:
+    """`share` as the list of who gets which message."""
+    given: list[Consumer | None] = [None] * count
+    shares, taken = consumers.share(count)
+    for consumer, start, stop, step in shares:
+        assert step == 1 or consumers.is_uniform
+        for at in range(start, stop, step):
+            assert given[at] is None
+            given[at] = consumer
+    assert None not in given[:taken] and given[taken:] == [None] * (count - taken)
+    return given[:taken]
+
+
+some_channel = st.integers(0, CHANNELS - 1)
+steps = st.one_of(
+    st.tuples(
+        st.just("add"),
+        some_channel,
+        st.booleans(),
+        st.sampled_from([0, 0, 1, 3, 20]),
+        st.sampled_from([0, 0, 0, 1, -5]),
+    ),
+    st.tuples(st.just("remove"), st.integers(0, 20)),
+    st.tuples(st.just("share"), st.sampled_from([1, 2, 5, 40, 700])),
+    st.tuples(st.just("settle"), st.integers(0, 20), st.integers(1, 30)),
+    st.tuples(st.just("sent"), some_channel, st.integers(1, 200)),
+    st.tuples(st.just("limit"), some_channel, st.booleans()),
+    st.tuples(st.just("slots"), some_channel, st.integers(1, 50)),
+)
+
+
+@given(st.booleans(), st.booleans(), st.lists(steps, max_size=40))
+@settings(max_examples=700, deadline=None)
+def test_every_message_goes_to_whom_rabbitmq_gives_it(single_active, mixed, plan):
+    """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent, slots; consumers of one channel share its room."""
+    consumers, model = Consumers(single_active), Model(single_active)
+    channels = [ChannelRecord(f"channel {number}", None) for number in range(CHANNELS)]
+    for name, first, *rest in plan:
+        if name == "add":
+            no_ack, prefetch, priority = rest
+            consumer = Consumer(
+                channels[first], f"tag {len(model.unacked)}", no_ack and mixed, False, prefetch, priority, (), "guest"
+            )
+            consumers.add(consumer)
+            model.add(consumer)
+        elif name == "remove" and model.all:
+            consumer = model.all[first % len(model.all)]
+            consumers.remove(consumer)
+            model.remove(consumer)
+        elif name == "share":
+            got, expected = receivers(consumers, first), model.give(first)
+            assert [consumer.tag for consumer in got] == [consumer.tag for consumer in expected]
+        elif name == "settle" and model.all:
+            consumer = model.all[first % len(model.all)]
+            count = min(rest[0], model.unacked[consumer])
+            consumer.unacked -= count
+            model.unacked[consumer] -= count
+            resume(consumers, model, consumer.channel)
+        elif name == "sent":
+            channel = channels[first]
+            count = min(rest[0], channel.unsent)
+            channel.unsent -= count
+            model.unsent[channel.channel_id] = model.unsent.get(channel.channel_id, 0) - count
+            resume(consumers, model, channel)
+        elif name == "limit":
+            channel = channels[first]
+            channel.limited, channel.slots, channel.slots_asked = rest[0], 0, False
+            model.slots[channel.channel_id] = 0
+            resume(consumers, model, channel)
+        elif name == "slots" and channels[first].limited:
+            channel = channels[first]
+            channel.slots += rest[0]
+            model.slots[channel.channel_id] += rest[0]
+            resume(consumers, model, channel)
+        assert list(consumers) == model.all and consumers.active is model.active
+        for consumer in model.all:
+            assert consumer.unacked == model.unacked[consumer]
+            assert consumer.channel.unsent == model.unsent.get(consumer.channel.channel_id, 0)
+        assert [channel.consumers for channel in channels] == [
+            sum(consumer.channel is channel for consumer in model.all) for channel in channels
+        ]
+
+
+def resume(consumers: Consumers, model: Model, channel: ChannelRecord) -> None:
+    """What the queue calls whenever something of a channel changed; the answer is whether it is worth looking for work."""
+    worth_it = consumers.resume(channel)
+    model.resume(channel)
+    eligible = [model.active] if model.single_active and model.active else [] if model.single_active else model.all
+    mine = [consumer for consumer in eligible if consumer.channel is channel]
+    assert worth_it == any(model.can_take(consumer) or consumer.awaits_slots for consumer in mine)
+
+
+def test_an_only_consumer_that_fills_up_is_set_aside_too():
+    """AB-122: who comes meanwhile is before it in the line."""
+    consumers, first, second = Consumers(), ChannelRecord("first", None), ChannelRecord("second", None)
+    full = consumer(first, "full", prefetch=1)
+    consumers.add(full)
+    assert [each.tag for each in receivers(consumers, 2)] == ["full"]
+    consumers.add(consumer(second, "new"))
+    full.unacked = 0
+    consumers.resume(first)
+    assert [each.tag for each in receivers(consumers, 3)] == ["new", "full", "new"]
+
+
+def consumer(channel: ChannelRecord, tag: str = "c", **options) -> Consumer:
+    return Consumer(
+        channel,
+        tag,
+        **{"no_ack": False, "exclusive": False, "prefetch": 0, "priority": 0, "arguments": (), "user": "u", **options},
+    )
+
+
+def test_a_channel_gets_two_hundred_and_then_waits_for_its_socket():
+    """FC-32: counted by channel, no-ack deliveries too; the report of 50 lets 50 more through."""
+    consumers, channel = Consumers(), ChannelRecord("c", None)
+    consumers.add(consumer(channel, "acks"))
+    consumers.add(consumer(channel, "no acks", no_ack=True))
+    assert len(receivers(consumers, 1000)) == UNSENT_LIMIT
+    channel.unsent -= 50
+    assert consumers.resume(channel)
+    assert len(receivers(consumers, 1000)) == 50
+
+
+def test_a_full_consumer_comes_back_at_the_end_of_its_line():
+    """AB-122: set aside when its turn comes, it re-enters behind those that went on."""
+    consumers, channels = Consumers(), [ChannelRecord(name, None) for name in "abc"]
+    full, *others = [
+        consumer(channel, channel.channel_id, prefetch=1 if channel is channels[0] else 0) for channel in channels
+    ]
+    for each in (full, *others):
+        consumers.add(each)
+    assert [c.tag for c in receivers(consumers, 5)] == ["a", "b", "c", "b", "c"]
+    full.unacked = 0
+    consumers.resume(channels[0])
+    assert [c.tag for c in receivers(consumers, 4)] == ["b", "c", "a", "b"]
+
+
+def test_slots_are_asked_for_once_and_only_where_nothing_else_is_missing():
+    """AB-128: a consumer at its own prefetch, or one whose socket is full, needs no slot."""
+    consumers = Consumers()
+    ready, full, stuck = (ChannelRecord(name, None, limited=True) for name in ("ready", "full", "stuck"))
+    consumers.add(consumer(ready))
+    consumers.add(consumer(full, prefetch=1, unacked=1))
+    consumers.add(consumer(stuck))
+    stuck.unsent = UNSENT_LIMIT
+    assert receivers(consumers, 5) == []
+    assert consumers.waiting_for_slots() == [ready]
+    ready.slots_asked = True
+    assert consumers.waiting_for_slots() == []
+
+
+def test_exclusive_consumers_are_seen():
+    """AB-121."""
+    consumers, channel = Consumers(), ChannelRecord("c", None)
+    alone = consumer(channel, exclusive=True)
+    consumers.add(alone)
+    assert consumers.has_exclusive() and consumers.find("c", "c") is alone and consumers.find("d", "c") is None
+    consumers.remove(alone)
+    assert not consumers.has_exclusive() and not len(consumers)

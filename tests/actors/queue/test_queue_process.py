@@ -1,0 +1,264 @@
+"""A queue among stub channels: the messages of its contract, prefetch, publishing in step, the ends of its neighbours."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ..stage import Stage, Stub, bodies_of
+
+
+@pytest.fixture
+def stage():
+    with Stage() as stage:
+        yield stage
+
+
+class Asker(Stub):
+    async def on_go(self, sender, target, message):
+        self.heard.append(("answer", await self.ask(target, message)))
+
+
+def numbered(count, first=0):
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def delivered(stub):
+    """(tag, redelivered, ack tags, bodies) of what the stub channel was given."""
+    return [
+        (tag, redelivered, tags if tags is None else list(tags), bodies_of(contents))
+        for _, tag, runs in stub.take("deliver")
+        for _, redelivered, tags, contents in runs
+    ]
+
+
+def bodies(stub):
+    return [body for _, _, _, found in delivered(stub) for body in found]
+
+
+def test_a_publish_is_confirmed_when_the_queue_has_it(stage):
+    """AB-111: transient messages at once, in ranges, to the channel that published."""
+    queue, one, other = stage.queue(), stage.create(Stub), stage.create(Stub)
+    queue.publish(one, numbered(3), first_confirm=1)
+    queue.publish(one, numbered(2), first_confirm=4)
+    queue.publish(other, numbered(1), first_confirm=9)
+    queue.publish(one, numbered(1))
+    stage.settle()
+    assert stage.actor(one).take("confirm") == [(queue.id, [(1, 5)])]
+    assert stage.actor(other).take("confirm") == [(queue.id, [(9, 9)])]
+
+
+def test_deliveries_carry_tags_and_come_back_when_settled(stage):
+    """AB-129, AB-131: requeued messages come again in their places, redelivered; acknowledged ones never."""
+    queue, channel = stage.queue(), stage.create(Stub)
+    queue.publish(channel, numbered(4))
+    queue.consume(channel)
+    stage.settle()
+    ((tag, redelivered, tags, found),) = delivered(stage.actor(channel))
+    assert (tag, redelivered, found) == ("c", False, numbered(4))
+    queue.tell(channel, "settle", "ack", [[tags[1]]])
+    queue.tell(channel, "settle", "requeue", [[tags[0]], [tags[3]]])
+    queue.tell(channel, "settle", "reject", [[tags[2]]])
+    stage.settle()
+    assert [(again, body) for _, again, _, body in delivered(stage.actor(channel))] in (
+        [(True, [b"0", b"3"])],
+        [(True, [b"0"]), (True, [b"3"])],
+    )
+
+
+def test_unknown_and_repeated_settlements_are_nothing(stage):
+    queue, channel = stage.queue(), stage.create(Stub)
+    queue.publish(channel, numbered(2))
+    queue.consume(channel, prefetch=2)
+    stage.settle()
+    for _ in range(3):
+        queue.tell(channel, "settle", "ack", [[0, 7, 99]])
+    stage.settle()
+    assert [consumer.unacked for consumer in queue.actor.consumers] == [1]
+
+
+def test_a_message_to_an_empty_queue_goes_straight_through(stage):
+    """AB-123: it is confirmed, given an ack tag where one is due, and never ready."""
+    queue, channel = stage.queue(), stage.create(Stub)
+    queue.consume(channel, prefetch=2)
+    stage.settle()
+    queue.publish(channel, numbered(3), first_confirm=1)
+    stage.settle()
+    assert stage.actor(channel).take("confirm") == [(queue.id, [(1, 3)])]
+    assert delivered(stage.actor(channel)) == [("c", False, [0, 1], numbered(2))]
+    assert len(queue.actor.backing) == 1
+
+
+def test_two_hundred_unsent_deliveries_stop_one_channel_only(stage):
+    """FC-32: per channel, whatever its consumers; what the socket took lets more out; another channel is not concerned."""
+    queue, stuck, reading = stage.queue(), stage.create(Stub), stage.create(Stub)
+    queue.consume(stuck, "a", no_ack=True)
+    queue.consume(stuck, "b", no_ack=True)
+    queue.publish(stuck, numbered(500))
+    stage.settle()
+    assert len(bodies(stage.actor(stuck))) == 200
+    queue.consume(reading, no_ack=True)
+    stage.settle()
+    assert len(bodies(stage.actor(reading))) == 200
+    queue.tell(stuck, "sent", 50)
+    stage.settle()
+    assert len(bodies(stage.actor(stuck))) == 50
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
+    """AB-53, FC-53: its unacknowledged messages are back in their places, its consumers, confirms and credit are gone."""
+    queue, ending, staying = stage.queue(), stage.create(Stub), stage.create(Stub)
+    queue.publish(ending, numbered(5), first_confirm=1)
+    queue.consume(ending, prefetch=3)
+    stage.settle()
+    if orderly:
+        queue.tell(ending, "channel_closing")
+    else:
+        stage.base.end(stage.base.cells[ending.actorAddressString], "crash: provoked")
+    stage.settle()
+    actor = queue.actor
+    assert not actor.channels and not len(actor.consumers) and not actor.intake.confirmed and not actor._monitored
+    assert not actor.credit._credit_to
+    queue.consume(staying)
+    stage.settle()
+    assert bodies(stage.actor(staying)) == numbered(5)
+
+
+def test_the_answer_to_consume_precedes_the_first_delivery(stage):
+    """AB-119."""
+    queue, channel = stage.queue(), stage.create(Asker)
+    queue.publish(channel, numbered(1))
+    stage.tell(
+        channel, channel, "go", queue.address, ("consume", "ch", channel, "c", True, False, 0, False, 0, (), "guest")
+    )
+    stage.settle()
+    assert [message[0] for message in stage.actor(channel).heard] == ["answer", "deliver"]
+
+
+def test_no_delivery_follows_the_answer_to_cancel(stage):
+    """AB-120: what was on its way comes first; what stays unacknowledged may still be settled."""
+    queue, channel = stage.queue(), stage.create(Stub)
+    queue.publish(channel, numbered(3))
+    queue.consume(channel, prefetch=2)
+    stage.settle()
+    assert bodies(stage.actor(channel)) == numbered(2)
+    queue.tell(channel, "cancel", "c")
+    queue.tell(channel, "settle", "ack", [[0]])
+    queue.publish(channel, numbered(1, 3))
+    stage.settle()
+    assert bodies(stage.actor(channel)) == []
+    assert (len(queue.actor.backing), queue.actor.backing.depth()) == (2, 3)
+
+
+# --- publishing in step with deliveries (FC-33) -----------------------------------------------------------------------
+
+
+def fill(stage, queue, consumer):
+    """A consumer whose socket takes nothing, and a backlog: publishes have to wait from now on."""
+    queue.consume(consumer, no_ack=True)
+    queue.publish(consumer, numbered(300))
+    stage.settle()
+    assert len(bodies(stage.actor(consumer))) == 200 and queue.actor.dispatch.awaits_write
+
+
+def test_publishes_wait_for_deliveries_but_not_for_ever(stage):
+    """FC-33, FC-14: a publisher is held up while a socket takes something, and no longer when nobody reads."""
+    queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
+    fill(stage, queue, consumer)
+    queue.publish(publisher, numbered(10, 300), first_confirm=1)
+    stage.settle()
+    assert queue.actor.intake.late and not stage.actor(publisher).take("confirm")
+    stage.until(lambda: queue.actor.intake.stalled)
+    stage.settle()
+    assert not queue.actor.intake.late and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
+    queue.publish(publisher, numbered(10, 310), first_confirm=11)
+    stage.settle()
+    assert stage.actor(publisher).take("confirm") == [(queue.id, [(11, 20)])], "nobody reads, so nobody need wait"
+    queue.tell(consumer, "sent", 50)
+    queue.publish(publisher, numbered(10, 320))
+    stage.settle()
+    assert not queue.actor.intake.stalled
+
+
+def test_a_question_is_answered_with_what_was_published_before(stage):
+    """AB-109: purge, counts and get see publishes that were held up."""
+    queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
+    fill(stage, queue, consumer)
+    queue.publish(publisher, numbered(7))
+    stage.tell(publisher, queue.address, "counts")
+    stage.settle()
+    assert len(queue.actor.backing) == 107
+
+
+def test_a_publisher_that_dies_while_its_publishes_wait_has_published_them(stage):
+    queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
+    fill(stage, queue, consumer)
+    queue.publish(publisher, numbered(7), first_confirm=1)
+    stage.settle()
+    stage.base.end(stage.base.cells[publisher.actorAddressString], "normal")
+    stage.until(lambda: len(queue.actor.backing) == 107)
+    stage.settle()
+    assert list(queue.actor.channels) == [consumer.actorAddressString]
+
+
+moves = st.one_of(
+    st.tuples(st.just("publish"), st.integers(0, 1), st.integers(1, 60)),
+    st.tuples(st.just("sent"), st.integers(1, 4), st.none()),
+    st.tuples(st.just("settle"), st.none(), st.none()),
+    st.tuples(st.just("wait"), st.none(), st.none()),
+)
+
+
+@given(st.lists(moves, min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_held_up_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
+    """FC-33, AB-109, FC-5: each channel's order at the consumer is that of its publishes, each is confirmed, credit comes back."""
+    with Stage() as stage:
+        queue, consumer = stage.queue(), stage.create(Stub)
+        publishers = [stage.create(Stub), stage.create(Stub)]
+        published, unsent, got = [0, 0], 0, []
+        queue.consume(consumer, no_ack=True)
+
+        def drain():
+            nonlocal unsent
+            found = bodies(stage.actor(consumer))
+            got.extend(found)
+            unsent += len(found)
+            assert unsent <= 200
+
+        for name, first, count in plan:
+            if name == "publish":
+                sent = [b"%d %d" % (first, number) for number in range(published[first], published[first] + count)]
+                queue.publish(publishers[first], sent, first_confirm=published[first] + 1)
+                published[first] += count
+            elif name == "sent" and unsent:
+                count = min(unsent, 50 * first)
+                queue.tell(consumer, "sent", count)
+                unsent -= count
+            elif name == "settle":
+                stage.settle()
+            elif name == "wait":
+                stage.until(lambda: queue.actor.intake.patience_timer is None)
+            drain()
+        while len(got) < sum(published):
+            queue.tell(consumer, "sent", unsent)
+            unsent = 0
+            stage.until(lambda: queue.actor.intake.patience_timer is None)
+            stage.settle()
+            drain()
+        for number, publisher in enumerate(publishers):
+            assert [body for body in got if body.startswith(b"%d " % number)] == [
+                b"%d %d" % (number, at) for at in range(published[number])
+            ]
+            confirmed = [
+                n
+                for _, ranges in stage.actor(publisher).take("confirm")
+                for low, high in ranges
+                for n in range(low, high + 1)
+            ]
+            assert confirmed == list(range(1, published[number] + 1))
+            granted = sum(amount for _, amount in stage.actor(publisher).take("bump"))
+            assert granted == published[number] // 200 * 200
+        assert not queue.actor.intake.late and queue.actor.intake.patience_timer is None

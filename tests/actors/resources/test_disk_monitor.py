@@ -1,0 +1,180 @@
+"""The disk monitor with a file system of the test's own (QS 8.6)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+
+import pytest
+
+from warren.actors.node.context import NodeContext
+from warren.actors.resources import disk_monitor
+from warren.actors.resources.alarms import Alarms
+from warren.actors.resources.disk_monitor import DiskMonitor, next_look
+from warren.limits import LimitError
+from warren.settings import Settings
+from warren.store.disk.disk import RealDisk
+
+WAIT = 5.0
+MB = 1_000_000
+MEMORY = 16_000 * MB
+
+
+class FileSystem:
+    """`free` bytes, or an error. `looked` tells that somebody asked."""
+
+    def __init__(self):
+        self.free = 5_000 * MB
+        self.error = None
+        self.looks = 0
+        self.looked = threading.Semaphore(0)
+
+    def free_space(self):
+        self.looks += 1
+        self.looked.release()
+        if self.error is not None:
+            raise self.error
+        return self.free
+
+
+@pytest.fixture
+def files():
+    return FileSystem()
+
+
+@pytest.fixture
+def alarms(system):
+    return system.createActor(Alarms)
+
+
+@pytest.fixture
+def monitor(system):
+    return system.createActor(DiskMonitor)
+
+
+@pytest.fixture
+def start(client, monitor, alarms, files, tmp_path):
+    def start(**settings):
+        given = Settings(**{"data_dir": tmp_path, **settings})
+        return client.ask(
+            monitor,
+            ("start", NodeContext("warren@test", given, None, None, alarms, open_disk=lambda root: files), MEMORY),
+            WAIT,
+        )
+
+    return start
+
+
+@pytest.fixture
+def set_limit(client, monitor):
+    return lambda limit: client.ask(monitor, ("set_limit", limit), WAIT)
+
+
+@pytest.fixture
+def active(client, alarms):
+    return lambda: client.ask(alarms, ("active",), WAIT)
+
+
+@pytest.mark.parametrize(
+    ("over", "seconds"),
+    [
+        (-1, 10.0),
+        (0, 0.1),
+        (12_500_000, 0.1),
+        (12_625_000, 0.101),
+        (125_000_000, 1.0),
+        (1_250_000_000, 10.0),
+        (10**12, 10.0),
+    ],
+)
+def test_it_looks_the_more_often_the_less_is_left(over, seconds):
+    """QS 8.6: clamp(trunc(2 x (free - limit) / 250000), 100, 10000) ms; 10 s under an alarm."""
+    assert next_look(50 * MB + over, 50 * MB) == seconds
+
+
+def test_disk_monitor(tmp_path):
+    """QS 12.5: the free figure is a non-negative integer."""
+    found = RealDisk(str(tmp_path)).free_space()
+    assert type(found) is int and found >= 0
+
+
+def test_its_status(files, start):
+    assert start() == {"limit": 50 * MB, "free": 5_000 * MB, "alarmed": False}
+
+
+def test_the_alarm_is_on_below_the_limit(files, start, set_limit, active):
+    """QS 8.6: alarm if and only if free < limit."""
+    start()
+    seen = []
+    for free in (50 * MB, 50 * MB - 1, 0, 50 * MB):
+        files.free = free
+        set_limit(50 * MB)
+        seen.append(active())
+    assert seen == [(), ("disk",), ("disk",), ()]
+
+
+def test_it_looks_by_itself(files, start, active, eventually):
+    """Ten times a second when near."""
+    files.free = 51 * MB
+    start()
+    assert files.looked.acquire(timeout=WAIT) and files.looked.acquire(timeout=WAIT)
+    files.free = 49 * MB
+    eventually(lambda: active() == ("disk",))
+
+
+def test_set_disk_free_limit_command(files, start, set_limit):
+    """QS 12.5, and 0 is off."""
+    start()
+    given = [1.0, {"mem_relative": 1.5}, "70MiB", "50MB", 0]
+    assert [set_limit(limit)["limit"] for limit in given] == [MEMORY, MEMORY * 1.5, 73_400_320, 50 * MB, 0]
+    files.free = 0
+    assert set_limit(0)["alarmed"] is False
+
+
+def test_a_limit_that_cannot_be_read_changes_nothing(files, start, set_limit, client, monitor):
+    start()
+    with pytest.raises(LimitError, match="'half' is not a multiple of memory"):
+        set_limit("half")
+    assert client.ask(monitor, ("status",), WAIT)["limit"] == 50 * MB
+
+
+def test_a_limit_relative_to_memory_in_the_settings(files, start):
+    assert start(disk_free_limit=1.0) == {"limit": MEMORY, "free": 5_000 * MB, "alarmed": True}
+
+
+class TestAFileSystemThatDoesNotAnswer:
+    @pytest.fixture
+    def silent(self, files, monkeypatch):
+        monkeypatch.setattr(disk_monitor, "RETRY_INTERVAL", 0.001)
+        files.error = OSError(errno.EIO, "Input/output error")
+        return files
+
+    def test_disk_monitor_enable(self, silent, start, client, monitor, active, eventually, caplog):
+        """QS 8.6, 12.5: ten more looks, free space unknown and no alarm meanwhile, then it is left alone."""
+        with caplog.at_level(logging.WARNING, "warren.disk"):
+            assert start() == {"limit": 50 * MB, "free": None, "alarmed": False}
+            eventually(lambda: "still unknown after 11 looks: Input/output error" in caplog.text)
+        assert silent.looks == 11
+        assert active() == ()
+
+    def test_a_new_limit_tries_again(self, silent, start, set_limit, eventually, caplog):
+        start()
+        eventually(lambda: "still unknown" in caplog.text)
+        silent.error = None
+        assert set_limit("6GB") == {"limit": 6_000 * MB, "free": 5_000 * MB, "alarmed": True}
+
+    def test_it_is_watched_again_when_it_answers(self, silent, start, active, eventually):
+        silent.free = 1
+        start()
+        silent.error = None
+        eventually(lambda: active() == ("disk",))
+
+
+def test_the_log_says_what_is_free(files, start, set_limit, caplog, tmp_path):
+    start()
+    with caplog.at_level(logging.WARNING, "warren.disk"):
+        set_limit("6GB")
+    assert caplog.messages == [
+        f"low on disk: 4.7 GiB free for {tmp_path}, the limit is 5.6 GiB; publishers are blocked until there is more"
+    ]

@@ -1,0 +1,197 @@
+"""The memory monitor with samples of the test's own (QS 8.1, 8.2)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from warren.actors.node.context import NodeContext
+from warren.actors.resources.alarms import Alarms
+from warren.actors.resources.memory_monitor import MemoryMonitor
+from warren.limits import LimitError
+from warren.runtime.machine.memory import SystemMemory
+from warren.settings import Settings
+
+WAIT = 5.0
+MIB = 1 << 20
+NEVER = 3_600_000
+
+
+class Machine:
+    """1000 MiB, of which `used` are in use; a trim brings that down to `after_trim`."""
+
+    def __init__(self):
+        self.used = 100 * MIB
+        self.after_trim = None
+        self.trims = 0
+        self.samples = 0
+        self.is_closed = False
+
+    def anonymous(self):
+        self.samples += 1
+        return self.used
+
+    def close(self):
+        self.is_closed = True
+
+    def trim(self):
+        self.trims += 1
+        if self.after_trim is not None:
+            self.used = self.after_trim
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    machine = Machine()
+    monkeypatch.setattr(SystemMemory, "meter", lambda self: machine)
+    monkeypatch.setattr(SystemMemory, "total", lambda self: 1000 * MIB)
+    monkeypatch.setattr(SystemMemory, "trimmer", lambda self: machine.trim)
+    return machine
+
+
+@pytest.fixture
+def alarms(system):
+    return system.createActor(Alarms)
+
+
+@pytest.fixture
+def monitor(system):
+    return system.createActor(MemoryMonitor)
+
+
+@pytest.fixture
+def start(client, monitor, alarms):
+    def start(**settings):
+        given = Settings(**{"memory_monitor_interval": NEVER, **settings})
+        return client.ask(monitor, ("start", NodeContext("warren@test", given, None, None, alarms)), WAIT)
+
+    return start
+
+
+@pytest.fixture
+def active(client, monitor, alarms):
+    """The alarms that are on after a sample."""
+
+    def active():
+        client.ask(monitor, ("status",), WAIT)
+        return client.ask(alarms, ("active",), WAIT)
+
+    return active
+
+
+def test_its_status(machine, start):
+    assert start() == {"total": 1000 * MIB, "limit": 400 * MIB, "used": 100 * MIB, "alarmed": False}
+
+
+def test_the_alarm_is_on_above_the_limit_and_off_at_it(machine, start, active):
+    """QS 8.2: used > limit sets, used <= limit clears; no hysteresis."""
+    start()
+    seen = []
+    for used in (400 * MIB, 400 * MIB + 1, 401 * MIB, 400 * MIB):
+        machine.used = used
+        seen.append(active())
+    assert seen == [(), ("memory",), ("memory",), ()]
+
+
+def test_a_node_that_starts_above_its_limit_is_alarmed_at_once(machine, start, client, alarms):
+    assert start(vm_memory_high_watermark=0)["alarmed"] is True
+    assert client.ask(alarms, ("active",), WAIT) == ("memory",)
+
+
+def test_it_samples_by_itself(machine, start, client, alarms, eventually):
+    start(memory_monitor_interval=10)
+    machine.used = 500 * MIB
+    eventually(lambda: client.ask(alarms, ("active",), WAIT) == ("memory",))
+    machine.used = 300 * MIB
+    eventually(lambda: client.ask(alarms, ("active",), WAIT) == ())
+
+
+def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
+    """QS 8.2: the collection of QS-16 and another sample; it is set only if that is still above."""
+    start()
+    machine.used, machine.after_trim = 500 * MIB, 300 * MIB
+    assert active() == ()
+    assert machine.trims == 1
+
+
+def test_without_malloc_trim_the_alarm_is_set_all_the_same(machine, start, active, monkeypatch):
+    monkeypatch.setattr(SystemMemory, "trimmer", lambda self: None)
+    start()
+    machine.used = 500 * MIB
+    assert active() == ("memory",)
+
+
+def test_what_a_drained_queue_leaves_is_given_back(machine, start, active, client, monitor):
+    start()
+    machine.used, machine.after_trim = 300 * MIB, 30 * MIB
+    active()
+    assert machine.trims == 0, "it has just grown"
+    assert client.ask(monitor, ("status",), WAIT)["used"] == 30 * MIB
+    assert machine.trims == 1
+
+
+def test_the_watermark_changes_at_run_time(machine, start, client, monitor, alarms):
+    start()
+    assert client.ask(monitor, ("set_watermark", "50MiB"), WAIT) == {
+        "total": 1000 * MIB,
+        "limit": 50 * MIB,
+        "used": 100 * MIB,
+        "alarmed": True,
+    }
+    assert client.ask(alarms, ("active",), WAIT) == ("memory",)
+    assert client.ask(monitor, ("set_watermark", 0.1), WAIT)["alarmed"] is False
+    assert client.ask(alarms, ("active",), WAIT) == ()
+
+
+def test_the_memory_there_is_is_looked_up_again_with_it(machine, start, client, monitor, monkeypatch):
+    """QS 8.1: at start and whenever the watermark is set."""
+    start()
+    monkeypatch.setattr(SystemMemory, "total", lambda self: 2000 * MIB)
+    assert client.ask(monitor, ("status",), WAIT)["total"] == 1000 * MIB
+    assert client.ask(monitor, ("set_watermark", 0.5), WAIT)["limit"] == 1000 * MIB
+
+
+def test_a_watermark_that_cannot_be_read_changes_nothing(machine, start, client, monitor):
+    start()
+    with pytest.raises(LimitError, match="'a lot' is not a share of memory"):
+        client.ask(monitor, ("set_watermark", "a lot"), WAIT)
+    assert client.ask(monitor, ("status",), WAIT)["limit"] == 400 * MIB
+
+
+def test_the_total_may_be_given(machine, start):
+    """QS 8.1: the override goes before what the system says."""
+    status = start(total_memory_available_override_value="200MiB", vm_memory_high_watermark=0.25)
+    assert (status["total"], status["limit"]) == (200 * MIB, 50 * MIB)
+
+
+def test_where_memory_cannot_be_measured_there_is_no_alarm(
+    machine, start, active, client, monitor, monkeypatch, caplog
+):
+    def missing(self):
+        raise FileNotFoundError("no /proc here")
+
+    monkeypatch.setattr(SystemMemory, "meter", missing)
+    with caplog.at_level(logging.WARNING, "warren.memory"):
+        assert start(vm_memory_high_watermark=0)["used"] is None
+    assert "no memory alarm: no /proc here" in caplog.text
+    assert active() == ()
+    assert client.ask(monitor, ("set_watermark", 0.5), WAIT)["limit"] == 500 * MIB
+
+
+def test_what_it_opened_is_closed_with_it(machine, start, base):
+    start()
+    base.shutdown()
+    assert machine.is_closed
+
+
+def test_the_log_says_what_is_in_use(machine, start, active, caplog):
+    start()
+    with caplog.at_level(logging.INFO, "warren.memory"):
+        for used in (500 * MIB, 50 * MIB):
+            machine.used = used
+            active()
+    assert caplog.messages == [
+        "low on memory: 500 MiB in use, the high watermark is 400 MiB; publishers are blocked until it is less",
+        "no longer low on memory: 50 MiB in use, the high watermark is 400 MiB",
+    ]

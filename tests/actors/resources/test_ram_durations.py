@@ -1,0 +1,99 @@
+"""How much of their traffic queues may keep in memory: the rule alone (actors/ram_durations.py, QS section 8.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.actors.resources.ram_durations import INFINITE, RamDurations
+
+RATIO = 0.5
+
+
+@pytest.fixture
+def durations():
+    return RamDurations(RATIO)
+
+
+def test_below_the_paging_ratio_there_is_no_limit(durations):
+    """S001: with 0.4 and 0.5 paging starts at 20 % of memory."""
+    assert durations.report("a", "A", 100.0) is None
+    assert durations.update(RATIO - 0.01, False) == []
+    assert durations.desired == INFINITE
+
+
+def test_above_it_all_get_the_same_and_are_told_at_once(durations):
+    """((sum + 1) / n) / ratio."""
+    durations.report("a", "A", 10.0)
+    durations.report("b", "B", 30.0)
+    desired = (41.0 / 2) / 0.8
+    assert durations.update(0.8, False) == [("B", desired)], "A has less than it may"
+    assert durations.report("a", "A", 10.0) == desired
+    assert durations.report("a", "A", 10.0) is None, "it knows"
+    assert durations.report("a", "another process", 10.0) == desired, "one that was restarted knows nothing"
+
+
+def test_nobody_is_told_twice(durations):
+    durations.report("a", "A", 100.0)
+    durations.report("b", "B", 1.0)
+    (first,) = durations.update(0.8, False)
+    assert durations.update(0.8, False) == []
+    assert durations.update(0.7, False) == [], "more than it was told waits until it reports"
+    ((_, less),) = durations.update(0.9, False)
+    assert less < first[1]
+
+
+def test_idle_queues_take_no_part(durations):
+    durations.report("a", "A", INFINITE)
+    assert durations.update(0.9, False) == [] and durations.desired == INFINITE
+    durations.report("b", "B", 10.0)
+    told = durations.update(0.9, False)
+    assert told == [("A", 11.0 / 0.9)]
+
+
+def test_queues_that_keep_nothing_come_back(durations):
+    """The increment lets queues that sit at 0 come back; close to the watermark there is none."""
+    durations.report("a", "A", 0.0)
+    durations.update(0.94, False)
+    assert durations.desired == pytest.approx(1 / 0.94)
+    durations.update(0.96, False)
+    assert durations.desired == 0.0
+    durations.report("a", "A", 1e-7)
+    durations.update(0.96, False)
+    assert durations.desired == 0.0, "less than 1e-6 s is nothing"
+
+
+def test_without_a_limit_to_divide_by_everything_goes_out(durations):
+    """Section 8.2: limit 0."""
+    durations.report("a", "A", 5.0)
+    assert durations.update(INFINITE, False) == [("A", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "used", "is_limited"), [(1.5, 1.2, False), (1.5, 1.6, True), (1.0, 0.99, False), (1.0, 1.0, True)]
+)
+def test_a_ratio_of_one_and_more(ratio, used, is_limited):
+    """D-13: 1 goes straight to blocking, more disables paging."""
+    durations = RamDurations(ratio)
+    durations.report("a", "A", 5.0)
+    durations.update(used, False)
+    assert (durations.desired < INFINITE) == is_limited
+
+
+def test_a_disk_alarm_stops_paging(durations):
+    """S000, S001: those that page are told at once that they need not; afterwards it goes on."""
+    durations.report("a", "A", 100.0)
+    durations.report("b", "B", 1.0)
+    ((_, desired),) = durations.update(0.9, False)
+    assert durations.update(0.9, True) == [("A", INFINITE)]
+    assert durations.update(0.9, True) == []
+    assert durations.update(0.9, False) == [("A", desired)]
+
+
+def test_one_that_ended_counts_no_more(durations):
+    durations.report("a", "A", 100.0)
+    durations.report("b", "B", 10.0)
+    durations.forget("a")
+    durations.forget("a")
+    assert "a" not in durations and "b" in durations
+    durations.update(0.8, False)
+    assert durations.desired == 11.0 / 0.8

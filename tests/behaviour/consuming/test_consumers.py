@@ -1,0 +1,213 @@
+"""Consumers: order, priorities, exclusivity, cancelling (AB-119 to AB-123). Prefetch is in test_prefetch.py."""
+
+import pytest
+
+from warren.amqp import methods as m
+
+
+def tags(events):
+    return [event.method.consumer_tag for event in events]
+
+
+@pytest.fixture
+def turns(channel, name):
+    """`turns(count)` publishes so many messages and tells which consumers get them, in order."""
+    channel.queue(name)
+
+    def turns(count):
+        for number in range(count):
+            channel.publish(str(number), name)
+        events = channel.deliveries(count)
+        assert [event.body for event in events] == [str(number).encode() for number in range(count)]
+        return tags(events)
+
+    return turns
+
+
+def test_consume_ok_precedes_the_first_delivery(channel, name):
+    """AB-119: though messages are waiting."""
+    channel.queue(name)
+    for number in range(50):
+        channel.publish(str(number), name)
+    channel.send(m.BasicConsume(queue=name, consumer_tag="t", no_ack=True))
+    assert channel.wait().method == m.BasicConsumeOk("t")
+    assert len(channel.bodies(50)) == 50
+
+
+def test_round_robin(channel, name, turns):
+    """AB-122."""
+    for tag in "abc":
+        channel.consume(name, tag, no_ack=True)
+    got = turns(9)
+    assert got[:3] == got[3:6] == got[6:]
+    assert sorted(got[:3]) == ["a", "b", "c"]
+
+
+def test_round_robin_of_a_backlog(channel, name):
+    """AB-122: each message in its turn also when many are there at once."""
+    channel.queue(name)
+    for number in range(90):
+        channel.publish(str(number), name)
+    channel.expect_ready(name, 90)
+    channel.qos(1)
+    for tag in "abc":
+        channel.consume(name, tag)
+    first = channel.deliveries(3)
+    assert sorted(tags(first)) == ["a", "b", "c"]
+    assert [event.body for event in first] == [b"0", b"1", b"2"]
+    for event in first:
+        channel.ack(event.tag)
+    assert [event.body for event in channel.deliveries(3)] == [b"3", b"4", b"5"]
+
+
+def test_round_robin_over_runs_of_unlike_messages(client, name):
+    """AB-122: three channels take a backlog at once; the second run of messages begins where one of them has had its last full round."""
+    channels = [client.channel() for _ in range(3)]
+    channels[0].queue(name)
+    for channel in channels:
+        channel.qos(3)
+        channel.consume(name)
+    for number in range(9):
+        channels[0].publish(str(number), name)
+    held = [channel.deliveries(3)[-1].tag for channel in channels]
+    for number in range(9, 17):
+        channels[0].publish(str(number), name, content_type="a" if number < 14 else "b")
+    channels[0].expect_ready(name, 8)
+    with client.in_one_piece():
+        for channel, tag in zip(channels, held, strict=True):
+            channel.ack(tag, multiple=True)
+    got = [channel.bodies(count) for channel, count in zip(channels, (3, 3, 2), strict=True)]
+    assert sorted(int(body) for bodies in got for body in bodies) == list(range(9, 17))
+    assert all(bodies == sorted(bodies, key=int) for bodies in got)
+
+
+def test_higher_priority_first(channel, name, turns):
+    """AB-122: lower ones get something only while all higher ones are full; negative ones are below the default."""
+    channel.qos(1)
+    channel.consume(name, "low", {"x-priority": -1})
+    channel.consume(name, "mid")
+    channel.consume(name, "high", {"x-priority": 10})
+    assert turns(3) == ["high", "mid", "low"]
+    channel.ack(1)
+    channel.publish("again", name)
+    assert channel.delivery().method.consumer_tag == "high"
+    channel.ack(3)
+    channel.ack(4)
+    channel.publish("once more", name)
+    assert channel.delivery().method.consumer_tag == "high"
+
+
+def test_round_robin_within_a_priority(channel, name, turns):
+    """AB-122."""
+    channel.consume(name, "low", no_ack=True)
+    for tag in "ab":
+        channel.consume(name, tag, {"x-priority": 5}, no_ack=True)
+    got = turns(6)
+    assert got[:2] == got[2:4] == got[4:] and sorted(got[:2]) == ["a", "b"]
+
+
+def test_exclusive_consumer(client, name):
+    """AB-121: alone from first to last; basic.get is possible beside it."""
+    text = f"queue '{name}' in vhost '/' in exclusive use"
+    channel = client.channel()
+    channel.queue(name)
+    channel.consume(name, "alone", exclusive=True)
+    client.channel().refuses(403, text, m.BasicConsume(queue=name))
+    client.channel().refuses(403, text, m.BasicConsume(queue=name, exclusive=True))
+    assert client.channel().get(name) is None
+    channel.cancel("alone")
+    channel.consume(name, "first")
+    client.channel().refuses(403, text, m.BasicConsume(queue=name, exclusive=True))
+    client.channel().consume(name, "second")
+
+
+def test_no_delivery_after_cancel_ok(channel, name):
+    """AB-120: what was sent comes before it; what was not stays in the queue; unacknowledged deliveries stay with the channel."""
+    channel.queue(name)
+    channel.consume(name, "t")
+    for number in range(500):
+        channel.publish(str(number), name)
+    channel.cancel("t")
+    got = [event for event in channel.pending if isinstance(event.method, m.BasicDeliver)]
+    assert channel.quiet(name) or len(
+        [event for event in channel.pending if isinstance(event.method, m.BasicDeliver)]
+    ) == len(got)
+    channel.expect_ready(name, 500 - len(got))
+    if got:
+        channel.ack(got[-1].tag, multiple=True)
+    channel.ack(0, multiple=True)
+    assert [event.body for event in got] + channel.get_all(name) == [str(number).encode() for number in range(500)]
+
+
+def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
+    """AB-120."""
+    channel.queue(name)
+    channel.qos(1)
+    channel.consume(name, "a")
+    channel.consume(name, "b")
+    for body in ("1", "2", "3"):
+        channel.publish(body, name)
+    held = {event.method.consumer_tag: event for event in channel.deliveries(2)}
+    channel.cancel("a")
+    channel.ack(held["b"].tag)
+    last = channel.delivery()
+    assert (last.method.consumer_tag, last.body) == ("b", b"3")
+    channel.nack(held["a"].tag, requeue=True)
+    channel.ack(last.tag)
+    again = channel.delivery()
+    assert (again.method.consumer_tag, again.method.redelivered, again.body) == ("b", True, held["a"].body)
+
+
+def test_deliveries_carry_exchange_and_key_of_the_publish(channel, name):
+    """AB-131: the first key only."""
+    channel.queue(name)
+    channel.bind(name, "amq.topic", f"{name}.#")
+    channel.consume(name, "t")
+    channel.publish("m", f"{name}.a", "amq.topic", headers={"CC": [f"{name}.b"]})
+    assert channel.delivery().method == m.BasicDeliver("t", 1, False, "amq.topic", f"{name}.a")
+
+
+@pytest.mark.parametrize("frame_max", [4096, 131_072])
+def test_bodies_are_cut_to_the_consumers_frame_max(connect, name, frame_max):
+    """AB-44: whatever the publisher's was."""
+    publisher = connect(frame_max=131_072).channel()
+    publisher.queue(name)
+    consumer = connect(frame_max=frame_max).channel(3)
+    consumer.client.frame_max = 4096
+    consumer.consume(name, no_ack=True)
+    bodies = [bytes([number]) * size for number, size in enumerate((0, 1, 4088, 4089, 100_000, 300_000))]
+    for body in bodies:
+        publisher.publish(body, name, message_id="kept")
+    assert consumer.bodies(len(bodies)) == bodies
+
+
+def test_consumers_on_one_channel_of_two_queues(channel, name):
+    """AB-119, AB-130: delivery tags are the channel's."""
+    for suffix in "ab":
+        channel.queue(f"{name}-{suffix}")
+        channel.consume(f"{name}-{suffix}", suffix)
+    for suffix in "abab":
+        channel.publish(suffix, f"{name}-{suffix}")
+        event = channel.delivery()
+        assert event.method.consumer_tag == suffix
+    assert event.tag == 4
+
+
+def test_a_client_that_does_not_read_leaves_messages_to_others(connect, name):
+    """AB-122: with 200 deliveries pending for its channel it is set aside, whatever its priority; nothing is lost."""
+    publisher, deaf, other = (connect().channel() for _ in range(3))
+    publisher.queue(name)
+    deaf.consume(name, "deaf", {"x-priority": 10}, no_ack=True)
+    other.consume(name, "other", no_ack=True)
+    body, count = bytes(50_000), 600
+    for number in range(count):
+        publisher.publish(number.to_bytes(2, "big") + body, name)
+    got = [int.from_bytes(event.body[:2], "big") for event in other.deliveries(50)]
+    left = {deaf: [], other: got}
+    while sum(map(len, left.values())) < count:
+        for channel, numbers in left.items():
+            channel.client.receive(0)
+            for _ in channel.pending:
+                numbers.append(int.from_bytes(channel.delivery().body[:2], "big"))
+    assert sorted(left[deaf] + left[other]) == list(range(count))
+    assert all(numbers == sorted(numbers) for numbers in left.values())

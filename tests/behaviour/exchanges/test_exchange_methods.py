@@ -1,0 +1,221 @@
+"""exchange.declare, delete, bind, unbind: checks in order, codes and texts (AB section 7, AB-59, AB-64 to AB-68, AB-72, AB-73, AB-77)."""
+
+import pytest
+
+from warren.amqp import methods as m
+from warren.amqp.fields import Table
+
+from ..wire import table
+
+DEFAULT = "operation not permitted on the default exchange"
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [
+        ("amq.direct", "direct"),
+        ("amq.fanout", "fanout"),
+        ("amq.topic", "topic"),
+        ("amq.match", "headers"),
+        ("amq.headers", "headers"),
+    ],
+)
+def test_predefined_exchanges(channel, name, type):
+    """AB-64, AB-65: declaring one as it is succeeds, though its name is reserved."""
+    channel.exchange(name, type, durable=True)
+    channel.exchange(name, passive=True)
+
+
+def test_trace_exchange_is_internal(client):
+    """AB-64, AB-67."""
+    client.channel().exchange("amq.rabbitmq.trace", "topic", durable=True, internal=True)
+    text = "cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'"
+    client.channel().refuses(403, text, m.BasicPublish(exchange="amq.rabbitmq.trace"), b"")
+
+
+def test_declare_checks_in_order(client, name):
+    """Section 7: type, default exchange, reserved prefix, then the type of alternate-exchange."""
+    client.channel().refuses(403, DEFAULT, m.ExchangeDeclare(exchange="", type="direct"))
+    arguments = table({"alternate-exchange": 5})
+    client.channel().refuses(
+        403,
+        "exchange name 'amq.new' contains reserved prefix 'amq.*'",
+        m.ExchangeDeclare(exchange="amq.new", type="direct", arguments=arguments),
+    )
+    client.channel().refuses(
+        406,
+        f"invalid type 'signedint' for arg 'alternate-exchange' in exchange '{name}' in vhost '/'",
+        m.ExchangeDeclare(exchange=name, type="direct", arguments=arguments),
+    )
+    client.channel().refuses(503, "unknown exchange type 'odd'", m.ExchangeDeclare(exchange="", type="odd"))
+
+
+def test_passive_declare(client, name):
+    """Section 7: type and flags are not looked at."""
+    channel = client.channel()
+    channel.exchange(name, "topic")
+    channel.exchange(name, "no such type", passive=True, durable=True)
+    channel.refuses(
+        404,
+        f"no exchange '{name}-x' in vhost '/'",
+        m.ExchangeDeclare(exchange=f"{name}-x", type="direct", passive=True),
+    )
+    client.channel().refuses(403, DEFAULT, m.ExchangeDeclare(exchange="", passive=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"type": "fanout"}, "'type' for {}: received 'fanout' but current is 'direct'"),
+        ({"durable": True}, "'durable' for {}: received 'true' but current is 'false'"),
+        ({"auto_delete": True}, "'auto_delete' for {}: received 'true' but current is 'false'"),
+        ({"internal": True}, "'internal' for {}: received 'true' but current is 'false'"),
+        (
+            {"arguments": Table([("alternate-exchange", "S", b"a")])},
+            "'alternate-exchange' for {}: received the value 'a' of type 'longstr' but current is none",
+        ),
+        (
+            {"internal": True, "auto_delete": True, "type": "topic"},
+            "'type' for {}: received 'topic' but current is 'direct'",
+        ),
+        ({"internal": True, "auto_delete": True}, "'auto_delete' for {}: received 'true' but current is 'false'"),
+    ],
+)
+def test_inequivalent_declarations(channel, name, change, text):
+    """AB-66, AB-88: compared in this order."""
+    channel.exchange(name)
+    channel.refuses(
+        406,
+        "inequivalent arg " + text.format(f"exchange '{name}' in vhost '/'"),
+        m.ExchangeDeclare(exchange=name, **{"type": "direct", **change}),
+    )
+
+
+def test_other_arguments_are_not_compared(channel, name):
+    """AB-66."""
+    channel.exchange(name, arguments={"x-a": 1})
+    channel.exchange(name, arguments={"x-b": 2})
+
+
+def test_nowait_omits_the_reply(channel, name):
+    """AB-60."""
+    channel.send(m.ExchangeDeclare(exchange=f"{name}-a", type="fanout", nowait=True))
+    channel.send(m.ExchangeDeclare(exchange=f"{name}-b", type="fanout", nowait=True))
+    channel.send(m.ExchangeBind(destination=f"{name}-a", source=f"{name}-b", nowait=True))
+    channel.send(m.ExchangeUnbind(destination=f"{name}-a", source=f"{name}-b", nowait=True))
+    channel.send(m.ExchangeDelete(exchange=f"{name}-a", nowait=True))
+    channel.exchange(f"{name}-b", passive=True)
+    assert not channel.pending
+    channel.refuses(
+        404, f"no exchange '{name}-a' in vhost '/'", m.ExchangeDeclare(exchange=f"{name}-a", passive=True, nowait=True)
+    )
+
+
+def test_delete_checks_in_order(client, name):
+    """Section 7: an absent exchange is success."""
+    client.channel().refuses(403, DEFAULT, m.ExchangeDelete(exchange=""))
+    client.channel().refuses(
+        403,
+        "deletion of system exchange 'amq.fanout' in vhost '/' not allowed",
+        m.ExchangeDelete(exchange="amq.fanout"),
+    )
+    client.channel().call(m.ExchangeDelete(exchange=name, if_unused=True))
+
+
+def test_delete_if_unused(client, name):
+    """Section 7: used is an exchange that is the source of a binding; being a destination does not count."""
+    channel = client.channel()
+    channel.exchange(f"{name}-a", "fanout")
+    channel.exchange(f"{name}-b", "fanout")
+    channel.bind_exchange(f"{name}-b", f"{name}-a")
+    channel.refuses(
+        406, f"exchange '{name}-a' in vhost '/' in use", m.ExchangeDelete(exchange=f"{name}-a", if_unused=True)
+    )
+    channel = client.channel()
+    channel.call(m.ExchangeDelete(exchange=f"{name}-b", if_unused=True))
+    channel.call(m.ExchangeDelete(exchange=f"{name}-a", if_unused=True))
+
+
+@pytest.mark.parametrize("method", [m.ExchangeBind, m.ExchangeUnbind])
+def test_bindings_of_the_default_exchange(client, name, method):
+    """Section 7, AB-68: on neither side."""
+    client.channel().exchange(name)
+    client.channel().refuses(403, DEFAULT, method(destination=name, source=""))
+    client.channel().refuses(403, DEFAULT, method(destination="", source=name))
+
+
+def test_bind_reports_the_absent_source_first(client, name):
+    """Section 7."""
+    channel = client.channel()
+    channel.exchange(name)
+    channel.refuses(
+        404, f"no exchange '{name}-s' in vhost '/'", m.ExchangeBind(destination=f"{name}-d", source=f"{name}-s")
+    )
+    client.channel().refuses(
+        404, f"no exchange '{name}-d' in vhost '/'", m.ExchangeBind(destination=f"{name}-d", source=name)
+    )
+
+
+def test_unbind_of_what_is_not_there_succeeds(channel, name):
+    """Section 7: the reply is exchange.unbind-ok 40,51."""
+    channel.exchange(name)
+    channel.call(m.ExchangeUnbind(destination=f"{name}-d", source=f"{name}-s"))
+    channel.call(m.ExchangeUnbind(destination=f"{name}-d", source=name))
+    channel.call(m.ExchangeUnbind(destination=name, source=name, routing_key="k"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("some", 'Invalid x-match field value "some"; expected all, any, all-with-x, or any-with-x'),
+        (7, "Invalid x-match field type signedint (value 7); expected longstr"),
+    ],
+)
+def test_x_match_is_checked(client, name, value, text):
+    """AB-72: also where the destination is an exchange."""
+    channel = client.channel()
+    channel.queue(name)
+    channel.exchange(name)
+    arguments = table({"x-match": value})
+    channel.refuses(406, text, m.QueueBind(queue=name, exchange="amq.headers", arguments=arguments))
+    client.channel().refuses(406, text, m.ExchangeBind(destination=name, source="amq.match", arguments=arguments))
+
+
+def test_binding_twice_is_one_binding(channel, name):
+    """AB-73: one unbind undoes both, whatever the order of the arguments."""
+    channel.queue(name)
+    channel.exchange(name, "fanout")
+    channel.bind(name, name, "k", {"a": 1, "b": 2})
+    channel.bind(name, name, "k", {"b": 2, "a": 1})
+    channel.call(m.QueueUnbind(queue=name, exchange=name, routing_key="k", arguments=table({"a": 1, "b": 2})))
+    channel.publish("lost", "k", name)
+    assert channel.get(name) is None
+
+
+def test_auto_delete_exchange_goes_with_its_last_binding(client, name):
+    """AB-77: not before it had one; being a destination does not keep it."""
+    channel = client.channel()
+    channel.queue(name)
+    channel.exchange(name, "fanout", auto_delete=True)
+    channel.exchange(name, passive=True)
+    channel.bind(name, name, "a")
+    channel.bind(name, name, "b")
+    channel.call(m.QueueUnbind(queue=name, exchange=name, routing_key="a"))
+    channel.exchange(name, passive=True)
+    channel.call(m.QueueUnbind(queue=name, exchange=name, routing_key="b"))
+    channel.refuses(404, f"no exchange '{name}' in vhost '/'", m.ExchangeDeclare(exchange=name, passive=True))
+
+
+def test_auto_delete_cascades(client, name):
+    """AB-77: deleting the queue unbinds b, whose end unbinds a."""
+    channel = client.channel()
+    channel.queue(name)
+    channel.exchange(f"{name}-a", "fanout", auto_delete=True)
+    channel.exchange(f"{name}-b", "fanout", auto_delete=True)
+    channel.bind_exchange(f"{name}-b", f"{name}-a")
+    channel.bind(name, f"{name}-b")
+    channel.delete(name)
+    channel.refuses(404, f"no exchange '{name}-b' in vhost '/'", m.ExchangeDeclare(exchange=f"{name}-b", passive=True))
+    client.channel().refuses(
+        404, f"no exchange '{name}-a' in vhost '/'", m.ExchangeDeclare(exchange=f"{name}-a", passive=True)
+    )

@@ -1,0 +1,330 @@
+"""Extension points (AB-80): interceptors of methods, decorators of exchanges and queues."""
+
+from dataclasses import replace
+
+import pytest
+
+from warren import Broker
+from warren.actors.node.extensions import ChannelInterceptor, Content, ExtensionError, Place
+from warren.amqp import methods as m
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import table_from
+from warren.routing.decorators import ExchangeDecorator, QueueDecorator
+
+from ..wire import Refused
+
+
+@pytest.fixture
+def open_channel(own_broker, connect):
+    """`open_channel(*extensions)` is a channel of a broker that has them."""
+    return lambda *extensions: connect(to=own_broker(extensions=extensions).url).channel()
+
+
+class Heard(list):
+    """What was told, as `(method, ...)`."""
+
+    def names(self):
+        return [name for name, *_ in self]
+
+    def taken(self):
+        told = list(self)
+        self.clear()
+        return told
+
+
+class Rewriter(ChannelInterceptor):
+    """Calls `rewrite(place, method, content)` for the methods given."""
+
+    def __init__(self, rewrite, *methods):
+        self.methods = methods
+        self.intercept = rewrite
+
+
+# -- channel interceptors
+
+
+def test_an_interceptor_rewrites_a_method_before_it_is_checked(open_channel):
+    """AB-80: the reserved name would be refused; of other methods it hears nothing."""
+    places = []
+
+    def rename(place, method, content):
+        places.append((place, type(method), content))
+        return replace(method, queue=method.queue.replace("amq.", "mine.")), None
+
+    channel = open_channel(Rewriter(rename, m.QueueDeclare))
+    assert channel.queue("amq.q") == "mine.q"
+    channel.publish("body", "mine.q")
+    channel.expect_ready("mine.q", 1)
+    (place, kind, content) = places[0]
+    assert (place.vhost, place.user, place.channel, kind, content) == ("/", "guest", 1, m.QueueDeclare, None)
+    assert isinstance(place, Place) and place.connection.startswith("127.0.0.1:")
+    assert {kind for _, kind, _ in places} == {m.QueueDeclare}
+
+
+def test_an_interceptor_rewrites_messages(open_channel):
+    """AB-80: method, properties and body of each, in order, also when many come at once."""
+    numbers = iter(range(1000))
+
+    def stamp(place, method, content):
+        properties = replace(content.properties, headers=table_from({"number": next(numbers)}))
+        return replace(method, routing_key="other"), Content(properties, content.body * 2)
+
+    channel = open_channel(Rewriter(stamp, m.BasicPublish))
+    channel.queue("q")
+    channel.queue("other")
+    channel.confirm()
+    with channel.client.in_one_piece():
+        for body in ("a", "b", "c" * 100_000, "c" * 100_000):
+            channel.publish(body, "q", content_type="text/plain")
+    assert channel.confirms(1, 4) == ([1, 2, 3, 4], [])
+    taken = channel.take("other", 4)
+    assert [event.body for event in taken] == [b"aa", b"bb", b"c" * 200_000, b"c" * 200_000]
+    assert [event.headers.get("number")[1] for event in taken] == [0, 1, 2, 3]
+    assert {event.properties.content_type for event in taken} == {"text/plain"}
+    assert channel.ready("q") == 0
+
+
+def test_what_an_interceptor_makes_is_checked(open_channel):
+    """AB-80, AB-105: a body that has become too large, an exchange that is not there."""
+
+    def spoil(place, method, content):
+        return (
+            (method, content._replace(body=bytes(200_000_000)))
+            if method.exchange == ""
+            else (replace(method, exchange="nowhere"), content)
+        )
+
+    channel = open_channel(Rewriter(spoil, m.BasicPublish))
+    channel.refuses(
+        406, "message size 200000000 is larger than configured max size 134217728", m.BasicPublish(routing_key="q"), b""
+    )
+    again = channel.client.channel()
+    again.refuses(404, "no exchange 'nowhere' in vhost '/'", m.BasicPublish(exchange="amq.fanout"), b"")
+
+
+def test_an_interceptor_rewrites_acknowledgements(open_channel):
+    """AB-80: here each acknowledges all before it."""
+    channel = open_channel(Rewriter(lambda place, method, content: (replace(method, multiple=True), None), m.BasicAck))
+    channel.queue("q")
+    channel.fill("q", "a", "b", "c")
+    channel.consume("q")
+    channel.deliveries(3)
+    channel.ack(3)
+    channel.refuses(406, "unknown delivery tag 1", m.BasicReject(1, True))
+
+
+def test_an_interceptor_refuses(open_channel):
+    """AB-80: with its AmqpError, naming the method; what was published before stays."""
+
+    def censor(place, method, content):
+        if content is None or content.body == b"bad":
+            raise AmqpError(403, "not here")
+        return method, content
+
+    channel = open_channel(Rewriter(censor, m.BasicPublish, m.QueuePurge))
+    channel.queue("q")
+    with channel.client.in_one_piece():
+        for body in ("good", "bad", "late"):
+            channel.publish(body, "q")
+    with pytest.raises(Refused) as refused:
+        channel.wait(m.ChannelCloseOk)
+    close = refused.value.close
+    assert (close.reply_code, close.reply_text, close.class_id, close.method_id) == (
+        403,
+        "ACCESS_REFUSED - not here",
+        60,
+        40,
+    )
+    again = channel.client.channel()
+    again.expect_ready("q", 1)
+    again.refuses(403, "not here", m.QueuePurge(queue="q"))
+
+
+@pytest.mark.parametrize(
+    "intercept",
+    [
+        lambda place, method, content: 1 / 0,
+        lambda place, method, content: (m.QueueDelete(queue="q"), None),
+        lambda place, method, content: (method, Content(None, b"")),
+    ],
+)
+def test_a_faulty_interceptor_ends_the_channel(open_channel, connect, intercept):
+    """AB-80: as a crash would, and with it the connection; others go on."""
+    channel = open_channel(Rewriter(intercept, m.QueuePurge))
+    channel.queue("q")
+    with pytest.raises(Refused) as refused:
+        channel.purge("q")
+    assert refused.value.close.reply_code == 541
+
+
+def test_one_interceptor_for_a_method():
+    """AB-80: two are an error at start; so is a method that is none of an open channel's, and an object that is no extension."""
+    first, second = (Rewriter(None, m.BasicGet, m.BasicAck), Rewriter(None, m.BasicAck))
+    for extensions, text in (
+        ([first, second], "basic.ack has two interceptors"),
+        ([Rewriter(None, m.ChannelOpen)], "cannot intercept"),
+        ([Rewriter(None, m.BasicDeliver)], "cannot intercept"),
+        (["hello"], "'hello' is no extension"),
+    ):
+        with pytest.raises(ExtensionError, match=text):
+            Broker(extensions=extensions)
+
+
+# -- exchange decorators
+
+
+class Tee(ExchangeDecorator):
+    """Everything also goes to queue `tee` and to exchange `more`."""
+
+    def __init__(self):
+        self.heard = Heard()
+
+    def route(self, exchange, routing_keys, headers):
+        if routing_keys == ("refused",):
+            raise AmqpError(403, "not that way")
+        if exchange.name == "from":
+            return [("queue", "tee"), ("exchange", "more"), ("queue", "not there")]
+        return ()
+
+    def created(self, exchange):
+        self.heard.append(("created", exchange.name))
+
+    def deleted(self, exchange):
+        self.heard.append(("deleted", exchange.name))
+
+    def bound(self, vhost, binding):
+        self.heard.append(("bound", vhost, binding.source, binding.destination))
+
+    def unbound(self, vhost, binding):
+        self.heard.append(("unbound", vhost, binding.source, binding.destination))
+
+
+def test_a_decorator_adds_destinations(open_channel):
+    """AB-80: a queue and an exchange; the alternate exchange gets what the exchange itself has no destination for (AB-76)."""
+    channel = open_channel(Tee())
+    for queue in ("tee", "own", "spare", "further"):
+        channel.queue(queue)
+    channel.exchange("spares", "fanout")
+    channel.exchange("more", "fanout")
+    channel.exchange("from", "direct", {"alternate-exchange": "spares"})
+    channel.bind("spare", "spares")
+    channel.bind("further", "more")
+    channel.bind("own", "from", "key")
+    channel.confirm()
+    channel.publish("one", "key", "from")
+    channel.publish("two", "other", "from")
+    assert channel.confirms(1, 2) == ([1, 2], [])
+    found = {queue: channel.get_all(queue) for queue in ("own", "tee", "further", "spare")}
+    assert found == {"own": [b"one"], "tee": [b"one", b"two"], "further": [b"one", b"two"], "spare": [b"two"]}
+
+
+def test_a_decorator_refuses(open_channel):
+    """AB-80: a publish on its way."""
+    channel = open_channel(Tee())
+    channel.publish("fine", "refused")  # the default exchange is not decorated
+    channel.refuses(403, "not that way", m.BasicPublish(exchange="amq.topic", routing_key="refused"), b"")
+
+
+def test_a_decorator_hears_of_exchanges_and_bindings(open_channel):
+    """AB-80: the predefined ones first; bindings that go with an exchange or queue, and auto-deleted exchanges, are told too."""
+    tee = Tee()
+    channel = open_channel(tee)
+    heard = tee.heard
+    assert set(heard.names()) == {"created"} and ("created", "amq.topic") in heard.taken()
+    channel.exchange("x", "fanout")
+    channel.exchange("x", "fanout")
+    channel.exchange("going", "fanout", auto_delete=True)
+    channel.queue("q")
+    for exchange in ("x", "x", "going"):
+        channel.bind("q", exchange)
+    channel.bind_exchange("x", "amq.fanout")
+    assert heard.taken() == [
+        ("created", "x"),
+        ("created", "going"),
+        ("bound", "/", "x", "q"),
+        ("bound", "/", "going", "q"),
+        ("bound", "/", "amq.fanout", "x"),
+    ]
+    channel.delete("q")
+    assert heard.taken() == [("unbound", "/", "x", "q"), ("unbound", "/", "going", "q"), ("deleted", "going")]
+    channel.call(m.ExchangeDelete(exchange="x"))
+    assert heard.taken() == [("unbound", "/", "amq.fanout", "x"), ("deleted", "x")]
+    assert channel.client.channel().queue("q") == "q"
+
+
+# -- queue decorators
+
+
+class Watcher(QueueDecorator):
+    def __init__(self):
+        self.heard = Heard()
+
+    def started(self, queue):
+        self.heard.append(("started", queue.name))
+
+    def stopped(self, queue):
+        self.heard.append(("stopped", queue.name))
+
+    def consumers_changed(self, queue, consumers):
+        self.heard.append(("consumers", queue.name, *[consumer["consumer_tag"] for consumer in consumers]))
+
+
+def test_a_decorator_hears_of_a_queue(open_channel):
+    """AB-80: its start, its consumers however they go, its end."""
+    watcher = Watcher()
+    channel = open_channel(watcher)
+    channel.queue("q", auto_delete=True)
+    channel.queue("q", auto_delete=True)
+    other = channel.client.channel()
+    for consuming, tag in ((channel, "a"), (channel, "b"), (other, "c")):
+        consuming.consume("q", tag)
+    channel.cancel("a")
+    channel.get("q")
+    channel.close()
+    other.cancel("c")
+    assert channel.client.channel().queue("next") == "next"
+    assert watcher.heard == [
+        ("started", "q"),
+        ("consumers", "q", "a"),
+        ("consumers", "q", "a", "b"),
+        ("consumers", "q", "a", "b", "c"),
+        ("consumers", "q", "b", "c"),
+        ("consumers", "q", "c"),
+        ("consumers", "q"),
+        ("stopped", "q"),
+        ("started", "next"),
+    ]
+
+
+def test_a_decorator_hears_of_a_queue_at_a_stop_of_the_broker():
+    """AB-80: it has stopped when `stop` returns; a second life starts it anew."""
+    watcher = Watcher()
+    broker = Broker(extensions=[watcher])
+    for _ in range(2):
+        with broker:
+            broker.declare_queue("q")
+    assert watcher.heard == [("started", "q"), ("stopped", "q")] * 2
+
+
+def test_a_decorator_hears_of_a_restart(own_broker, connect):
+    """AB-80: one that fails is a crash of the queue, whose supervisor starts it again; what it hears it cannot refuse."""
+
+    class Failing(Watcher):
+        def consumers_changed(self, queue, consumers):
+            super().consumers_changed(queue, consumers)
+            if self.heard.names().count("consumers") == 1:
+                raise AmqpError(403, "refused")
+
+    watcher = Failing()
+    broker = own_broker(extensions=[watcher])
+    channel = connect(to=broker.url).channel()
+    channel.queue("q")
+    channel.send(m.BasicConsume(queue="q"))
+    broker.wait_idle()
+    assert watcher.heard.names() == [
+        "started",
+        "consumers",
+        "stopped",
+        "started",
+        "consumers",
+    ]  # the consume waits for the restart

@@ -1,0 +1,115 @@
+"""per_vhost_msg_store_SUITE and what of msg_store_SUITE is about settings (queue-and-store section 12.2), on a broker with a data directory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from warren import Broker, Settings
+from warren.actors.disk.message_store import CREDIT
+from warren.settings import SettingsError
+from warren.store.data_dir.data_dir import DataDir
+
+from ..wire import Client
+
+SMALL, LARGE = 512, 8192  # embedded in the queue's index, and kept in the message store
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    return str(tmp_path / "data")
+
+
+def started(data_dir):
+    return Broker(data_dir=data_dir, stop_timeout=100).start()
+
+
+def octets(broker, vhost):
+    """Of a virtual host's files, LMDB's apart: those grow a page at a time."""
+    files = Path(DataDir(broker.settings.data_dir).vhost(vhost)).rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".mdb")
+
+
+def written(broker, vhost):
+    """Octets that its journal and its store have written: files may be longer, for room is reserved ahead."""
+    files = Path(DataDir(broker.settings.data_dir).vhost(vhost)).rglob("*")
+    return sum(len(file.read_bytes().rstrip(b"\0")) for file in files if file.suffix in (".wal", ".rdq", ".idx"))
+
+
+def fill(broker, vhost, size, count=100):
+    client = Client(broker.url_of(vhost))
+    channel = client.channel()
+    channel.queue("q", durable=True)
+    channel.confirm()
+    with client.in_one_piece():
+        for number in range(count):
+            channel.publish(str(number).ljust(size, "."), "q", delivery_mode=2)
+    assert len(channel.confirms(1, count)[0]) == count
+    client.close()
+
+
+@pytest.mark.parametrize("setting", ["msg_store_io_batch_size", "msg_store_credit_disc_bound"])
+def test_parameter_validation(setting):
+    """They are no settings here: a batch is what has gathered. The credit is the least that RabbitMQ accepts for it."""
+    with pytest.raises(SettingsError, match="unknown setting"):
+        Settings.of(**{setting: 4096})
+    assert CREDIT == (4000, 800)
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["embedded", "stored"])
+def test_publish_to_different_dirs(data_dir, size):
+    """Embedded and stored messages grow only their own virtual host's directory."""
+    broker = started(data_dir)
+    try:
+        for vhost in ("one", "other"):
+            broker.create_vhost(vhost)
+        for vhost, still in (("one", "other"), ("other", "one")):
+            before = {name: written(broker, name) for name in (vhost, still)}
+            fill(broker, vhost, size)
+            broker.wait_idle()
+            assert written(broker, vhost) >= before[vhost] + 100 * size
+            assert written(broker, still) == before[still]
+    finally:
+        broker.stop()
+
+
+def test_storage_deleted_on_vhost_delete(data_dir):
+    """Deleting a virtual host removes its directory and shrinks the whole."""
+    broker = started(data_dir)
+    try:
+        broker.create_vhost("gone")
+        fill(broker, "gone", SMALL)
+        fill(broker, "gone", LARGE)
+        path = Path(DataDir(data_dir).vhost("gone"))
+        before = octets(broker, "gone")
+        assert before > 100 * (SMALL + LARGE)
+        broker.delete_vhost("gone")
+        assert not path.exists()
+        assert sum(file.stat().st_size for file in Path(data_dir).rglob("*") if file.is_file()) < before
+    finally:
+        broker.stop()
+
+
+def test_single_vhost_storage_delete_is_safe(data_dir):
+    """With one virtual host's directory wiped while the broker is down, its queue comes back empty, and the other keeps all 200 messages in order."""
+    broker = started(data_dir)
+    for vhost in ("wiped", "kept"):
+        broker.create_vhost(vhost)
+        fill(broker, vhost, SMALL)
+        fill(broker, vhost, LARGE)
+    broker.stop()
+    shutil.rmtree(DataDir(data_dir).vhost("wiped"))
+    broker = started(data_dir)
+    try:
+        assert broker.queue("q", vhost="wiped").messages == 0
+        fill(broker, "wiped", LARGE)
+        assert broker.queue("q", vhost="wiped").messages == 100
+        client = Client(broker.url_of("kept"))
+        bodies = client.channel().get_all("q")
+        client.close()
+        assert [int(body.rstrip(b".")) for body in bodies] == [*range(100), *range(100)]
+        assert [len(body) for body in bodies] == [SMALL] * 100 + [LARGE] * 100
+    finally:
+        broker.stop()

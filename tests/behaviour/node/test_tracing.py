@@ -1,0 +1,169 @@
+"""Tracing (AB-81): copies of publishes and deliveries at `amq.rabbitmq.trace`. The headers expected here are those RabbitMQ 3.10.8 was seen to send."""
+
+import pytest
+
+from warren.amqp import methods as m
+from warren.amqp.fields import Table
+from warren.amqp.properties import Properties
+from warren.broker import BrokerError
+
+TRACE = "amq.rabbitmq.trace"
+
+
+@pytest.fixture
+def traced(own_broker):
+    return own_broker()
+
+
+@pytest.fixture
+def channel(traced, connect):
+    return connect(to=traced.url).channel()
+
+
+@pytest.fixture
+def traces(traced, connect):
+    """Tracing is on; `traces(count)` are the copies made so far, which must be so many."""
+    watcher = connect(to=traced.url).channel()
+    queue = watcher.queue(exclusive=True)
+    watcher.bind(queue, TRACE, "#")
+    traced.trace(True)
+    return lambda count: watcher.take(queue, count)
+
+
+def longstrs(*texts):
+    return tuple(("S", text.encode()) for text in texts)
+
+
+def test_a_publish_is_copied(traced, channel, traces, name):
+    """AB-81: with what was published, where, by whom, and the queues that got it."""
+    channel.queue(name)
+    channel.publish(
+        "body",
+        name,
+        headers={"a": 1, "CC": ["nowhere"], "BCC": ["secret"]},
+        content_type="text/plain",
+        delivery_mode=2,
+        timestamp=1_700_000_000,
+    )
+    (copy,) = traces(1)
+    assert (copy.method.exchange, copy.method.routing_key, copy.body) == (TRACE, "publish.", b"body")
+    properties = Table(
+        [
+            ("content_type", "S", b"text/plain"),
+            ("headers", "F", Table([("a", "I", 1), ("CC", "A", longstrs("nowhere"))])),
+            ("delivery_mode", "I", 2),
+            ("timestamp", "I", 1_700_000_000),
+        ]
+    )
+    (connection,) = [
+        info.name
+        for info in traced.connections()
+        if info.name.split(" -> ")[0].endswith(str(channel.client.socket.getsockname()[1]))
+    ]
+    assert copy.properties == Properties(
+        headers=Table(
+            [
+                ("exchange_name", "S", b""),
+                ("routing_keys", "A", longstrs(name, "nowhere", "secret")),
+                ("properties", "F", properties),
+                ("node", "S", b"warren@localhost"),
+                ("vhost", "S", b"/"),
+                ("connection", "S", connection.encode()),
+                ("channel", "I", 1),
+                ("user", "S", b"guest"),
+                ("routed_queues", "A", longstrs(name)),
+            ]
+        )
+    )
+
+
+def test_a_publish_that_reaches_no_queue_is_copied(channel, traces):
+    """AB-81: under its exchange; no queue is named."""
+    channel.publish("lost", "key", "amq.topic")
+    (copy,) = traces(1)
+    assert copy.method.routing_key == "publish.amq.topic"
+    assert copy.headers.get("exchange_name") == ("S", b"amq.topic")
+    assert copy.headers.get("routed_queues") == ("A", ())
+
+
+def test_deliveries_are_copied(channel, traces, name):
+    """AB-81: pushed and got ones, under the queue's name, and whether they were delivered before."""
+    channel.queue(name)
+    channel.fill(name, "body")
+    channel.nack(channel.get(name).tag)
+    channel.consume(name, "tag")
+    channel.delivery()
+    copies = traces(3)
+    assert [copy.method.routing_key for copy in copies] == ["publish.", f"deliver.{name}", f"deliver.{name}"]
+    assert [copy.body for copy in copies] == [b"body"] * 3
+    assert [copy.headers.get("redelivered") for copy in copies] == [None, ("I", 0), ("I", 1)]
+    assert [entry[0] for entry in copies[1].headers] == [
+        "exchange_name",
+        "routing_keys",
+        "properties",
+        "node",
+        "redelivered",
+        "vhost",
+        "connection",
+        "channel",
+        "user",
+    ]
+
+
+def test_copies_of_a_run_come_in_order_on_any_channel(traced, connect, traces, name):
+    """AB-81: many at once, with bodies of several frames, on a channel that is not the first."""
+    client = connect(to=traced.url, frame_max=4096)
+    channel = client.channel(7)
+    channel.queue(name)
+    channel.consume(name, no_ack=True)
+    bodies = [str(number).encode() * 3000 for number in range(30)]
+    with client.in_one_piece():
+        for body in bodies:
+            channel.publish(body, name)
+    assert channel.bodies(30) == bodies
+    copies = traces(60)
+    for key in ("publish.", f"deliver.{name}"):
+        assert [copy.body for copy in copies if copy.method.routing_key == key] == bodies
+    assert {copy.headers.get("channel") for copy in copies} == {("I", 7)}
+
+
+def test_the_trace_exchange_is_not_traced(traced, channel, traces):
+    """AB-81: neither are deliveries of what came through it; the program's own calls are."""
+    traced.declare_queue("q")
+    traced.publish(b"body", "q")
+    assert [copy.headers.get("user") for copy in traces(1)] == [("S", b"direct")]
+    assert traces(0) == []
+
+
+def test_a_publish_in_a_transaction_is_copied_before_the_commit(channel, traces):
+    """AB-81: it was published, whatever becomes of it."""
+    channel.call(m.TxSelect())
+    channel.publish("body", "nowhere")
+    channel.call(m.TxRollback())
+    assert [copy.body for copy in traces(1)] == [b"body"]
+
+
+def test_a_name_too_long_for_a_key(channel, traces):
+    """AB-81: the copy's routing key ends where a routing key must."""
+    exchange = channel.exchange("x" * 255, "fanout")
+    channel.publish("body", exchange=exchange)
+    (copy,) = traces(1)
+    assert copy.method.routing_key == "publish." + "x" * 247
+    assert copy.headers.get("exchange_name") == ("S", exchange.encode())
+
+
+def test_off_at_run_time(traced, channel, traces, name):
+    """AB-81: open channels follow at once, in both directions."""
+    channel.queue(name)
+    for on in (True, False, True):
+        traced.trace(on)
+        channel.publish(str(on), name)
+        channel.expect_ready(name, 1)
+        channel.get(name, no_ack=True)
+    assert [copy.body for copy in traces(4)] == [b"True"] * 4
+
+
+def test_a_virtual_host_that_is_not_there(traced):
+    with pytest.raises(BrokerError) as caught:
+        traced.trace(True, vhost="nowhere")
+    assert caught.value.code == 530

@@ -1,0 +1,101 @@
+"""confirms_rejects_SUITE: its cases that need one node and no policy (AB-111, AB-113)."""
+
+import pytest
+
+from warren.amqp import methods as m
+
+LIMITS = [
+    {"x-overflow": "reject-publish", "x-max-length": 12},
+    {"x-overflow": "reject-publish-dlx", "x-max-length": 12},
+]
+COUNT = 30_000
+
+
+@pytest.mark.parametrize("arguments", LIMITS, ids=["reject_publish", "reject_publish_dlx"])
+def test_confirms_rejects_conflict(client, name, arguments):
+    """Publishes mixed with gets: no ack or nack for a number at or below an earlier multiple, and each number is settled once."""
+    publisher, getter = client.channel(), client.channel()
+    publisher.queue(name, arguments)
+    publisher.confirm()
+    for start in range(1, COUNT + 1, 1000):
+        with client.in_one_piece():
+            for number in range(start, start + 1000):
+                publisher.publish(b"HI", name)
+                if number % 10 == 0:
+                    getter.send(m.BasicGet(queue=name, no_ack=True))
+        publisher.confirms(start, start + 999)
+        for _ in range(100):
+            getter.wait(m.BasicGetOk, m.BasicGetEmpty)
+    assert not publisher.pending
+
+
+def test_dead_queue_rejects(channel, inside, name):
+    """A publish to a queue whose process was killed for good is nacked (AB-111)."""
+    channel.queue(name, durable=True)
+    channel.confirm()
+    channel.publish("HI", name)
+    assert channel.confirms(1, 1) == ([1], [])
+    inside.crash_for_good(name)
+    channel.publish("HI", name)
+    assert channel.confirms(2, 2) == ([], [2])
+
+
+def test_mixed_dead_alive_queues_reject(channel, inside, name):
+    """Routed to one dead and one live queue: nacked (AB-111)."""
+    dead, alive = channel.queue(f"{name}-dead", durable=True), channel.queue(f"{name}-alive", durable=True)
+    for queue in (dead, alive):
+        channel.bind(queue, "amq.direct", name)
+    channel.confirm()
+    channel.publish("HI", name, "amq.direct")
+    assert channel.confirms(1, 1) == ([1], [])
+    inside.crash_for_good(dead)
+    channel.publish("HI", name, "amq.direct")
+    assert channel.confirms(2, 2) == ([], [2])
+    assert channel.ready(alive) == 2
+
+
+# --- queues that cannot be used (AB-63) -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", [m.QueueDeclare(), m.QueueDeclare(passive=True), m.BasicGet(), m.BasicConsume(), m.QueuePurge()]
+)
+def test_dead_queue_is_reported(channel, inside, name, method):
+    """AB-63."""
+    channel.queue(name)
+    inside.crash_for_good(name)
+    method.queue = name
+    channel.refuses(404, f"queue '{name}' in vhost '/' has crashed and failed to restart", method)
+
+
+def test_dead_queue_can_be_deleted(channel, inside, name):
+    """AB-63: and declared anew."""
+    channel.queue(name)
+    inside.crash_for_good(name)
+    assert channel.delete(name) == 0
+    channel.queue(name)
+    channel.publish("alive", name)
+    assert channel.get(name).body == b"alive"
+
+
+def test_queue_that_crashed_once_is_used_again(channel, client, inside, name):
+    """AB-126: a consumer that wants to know is cancelled; the queue is started again."""
+    channel.queue(name)
+    channel.consume(name, "t", {"x-cancel-on-ha-failover": True})
+    channel.confirm()
+    inside.crash(name)
+    assert channel.wait(m.BasicCancel).method.consumer_tag == "t"
+    channel.publish("again", name)
+    assert channel.confirms(1, 1) == ([1], [])
+    assert channel.get(name).body == b"again"
+
+
+def test_acks_for_a_crashed_queue_are_accepted(channel, inside, name):
+    """AB-86: deliveries of the process that is gone."""
+    channel.queue(name)
+    channel.publish("1", name)
+    event = channel.get(name)
+    inside.crash(name)
+    inside.broker.wait_idle()
+    channel.ack(event.tag)
+    assert channel.ready(name) == 0

@@ -1,0 +1,122 @@
+"""lazy_queue_SUITE: a test for each of its cases that needs no policy (queue-and-store section 12.3), on a broker with a data directory."""
+
+import pytest
+
+from warren import Broker
+from warren.broker import BrokerError
+
+from ..inside import Inside
+from ..wire import Client
+
+WAVE = 2000
+
+
+@pytest.fixture(scope="module")
+def disk_broker(tmp_path_factory):
+    with Broker(data_dir=str(tmp_path_factory.mktemp("lazy") / "data"), stop_timeout=100) as broker:
+        yield broker
+
+
+@pytest.fixture
+def disk_channel(disk_broker):
+    client = Client(disk_broker.url)
+    yield client.channel()
+    client.abort()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode"),
+    [({"x-queue-mode": "lazy"}, "lazy"), ({"x-queue-mode": "default"}, "default"), ({}, "default")],
+)
+def test_declare_args(disk_broker, disk_channel, name, arguments, mode):
+    """The mode is reported as declared; default when absent."""
+    disk_channel.queue(name, arguments, durable=True)
+    assert disk_broker.queue(name).queue_mode == mode
+
+
+@pytest.mark.parametrize("argument", [None, "default", "lazy"])
+def test_queue_mode_policy(disk_broker, disk_channel, name, argument):
+    """What a policy will do when it changes (QS-49); and, before there are policies, the half of D-1's twin that is the operation's: it wins over the argument, until the
+    queue's next life, which is again as it was declared.
+    """
+    disk_channel.queue(name, {} if argument is None else {"x-queue-mode": argument}, durable=True)
+    disk_channel.fill(name, *map(str, range(100)))
+    for mode in ("lazy", "default", "lazy", "lazy", "default"):
+        disk_broker.set_queue_mode(name, mode)
+        assert disk_broker.queue(name).queue_mode == mode
+    other = {"lazy": "default"}.get(argument, "lazy")
+    disk_broker.set_queue_mode(name, other)
+    Inside(disk_broker).crash(name)
+    disk_broker.wait_idle()
+    disk_channel.ready(name)  # answered by the queue's next process
+    assert disk_broker.queue(name).queue_mode == (argument or "default") != other
+
+
+def test_queue_mode_of_no_queue_and_no_mode(disk_broker, disk_channel, name):
+    with pytest.raises(BrokerError, match="404"):
+        disk_broker.set_queue_mode(name, "lazy")
+    disk_channel.queue(name)
+    with pytest.raises(BrokerError, match="one of: default, lazy"):
+        disk_broker.set_queue_mode(name, "idle")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("size", [20, 5000], ids=["embedded", "stored"])
+def test_publish_consume(disk_broker, disk_channel, name, size):
+    """Waves of 2000 messages are published and consumed in order across live switches."""
+    disk_channel.queue(name, durable=True)
+    disk_channel.confirm()
+    published = consumed = 0
+
+    def publish(count):
+        nonlocal published
+        with disk_channel.client.in_one_piece():
+            for _ in range(count):
+                disk_channel.publish(str(published).ljust(size), name, delivery_mode=2)
+                published += 1
+        assert len(disk_channel.confirms(published - count + 1, published)[0]) == count
+
+    def consume(count):
+        nonlocal consumed
+        disk_channel.qos(count)
+        tag = disk_channel.consume(name)
+        events = disk_channel.deliveries(count)
+        disk_channel.cancel(tag)
+        assert [int(event.body) for event in events] == list(range(consumed, consumed + count))
+        consumed += count
+        disk_channel.ack(events[-1].tag, multiple=True)
+
+    publish(WAVE)
+    for mode in ("lazy", "default", "lazy", "default"):
+        disk_broker.set_queue_mode(name, mode)
+        publish(WAVE)
+        consume(WAVE)
+    consume(WAVE)
+    disk_channel.expect_ready(name, 0)
+    assert disk_channel.get(name) is None
+
+
+def test_a_switch_while_it_is_consumed(disk_broker, disk_channel, name):
+    """Neither order nor a message is lost when the mode changes between deliveries of one consumer."""
+    disk_channel.queue(name, durable=True)
+    disk_channel.fill(name, *(f"{number}" for number in range(WAVE)))
+    disk_channel.qos(100)
+    disk_channel.consume(name)
+    for start in range(0, WAVE, 100):
+        disk_broker.set_queue_mode(name, "lazy" if start % 200 else "default")
+        events = disk_channel.deliveries(100)
+        assert [int(event.body) for event in events] == list(range(start, start + 100))
+        disk_channel.ack(events[-1].tag, multiple=True)
+
+
+def test_a_listing_of_a_queue_whose_unacknowledged_bodies_are_on_disk(disk_broker, disk_channel, name):
+    """It says what it knows without them."""
+    disk_channel.queue(name, {"x-queue-mode": "lazy"}, durable=True)
+    disk_channel.confirm()
+    disk_channel.publish("x" * 5000, name, delivery_mode=2, timestamp=1000)
+    disk_channel.confirms(1, 1)
+    disk_channel.get(name)
+    for mode in ("lazy", "default"):
+        disk_broker.set_queue_mode(name, mode)
+        info = disk_broker.queue(name)
+        assert (info.messages_unacknowledged, info.queue_mode) == (1, mode)

@@ -1,0 +1,175 @@
+"""Expiry of messages: queue TTL and expiration (AB-94 to AB-98). Dead letters tell when a message expired, so nothing here sleeps."""
+
+from time import monotonic
+
+import pytest
+
+
+@pytest.fixture
+def mortal(channel, name):
+    """Makes a queue whose dead letters are delivered to this channel under tag `dead`."""
+
+    def make(**arguments):
+        channel.queue(f"{name}-dead")
+        channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead", **arguments})
+        channel.consume(f"{name}-dead", "dead", no_ack=True)
+        return name
+
+    return make
+
+
+def expired(channel, count):
+    """The next `count` dead letters."""
+    events = channel.deliveries(count)
+    assert all(event.method.consumer_tag == "dead" for event in events)
+    return [event.body for event in events]
+
+
+def test_queue_ttl(channel, mortal):
+    """AB-94, AB-95: never early."""
+    queue = mortal(**{"x-message-ttl": 40})
+    begun = monotonic()
+    channel.publish("a", queue)
+    channel.publish("b", queue)
+    assert expired(channel, 2) == [b"a", b"b"]
+    assert 0.040 <= monotonic() - begun < 5
+    assert channel.ready(queue) == 0
+
+
+@pytest.mark.parametrize(("ttl", "expiration"), [(60_000, "30"), (30, "60000"), (None, "30")])
+def test_the_smaller_of_queue_ttl_and_expiration_counts(channel, mortal, ttl, expiration):
+    """AB-94."""
+    queue = mortal(**({} if ttl is None else {"x-message-ttl": ttl}))
+    begun = monotonic()
+    channel.publish("m", queue, expiration=expiration)
+    assert expired(channel, 1) == [b"m"]
+    assert monotonic() - begun >= 0.030
+
+
+def test_only_the_head_expires(channel, mortal):
+    """AB-95: a short-lived message behind a long-lived one stays and counts until it is the head."""
+    queue = mortal()
+    channel.publish("long", queue)
+    channel.publish("short", queue, expiration="1")
+    channel.publish("bell", queue, expiration="60")
+    channel.expect_ready(queue, 3)
+    assert channel.get(queue, no_ack=True).body == b"long"
+    assert expired(channel, 2) == [b"short", b"bell"]
+
+
+def test_expired_message_behind_the_head_still_counts(channel, mortal, name):
+    """AB-95."""
+    queue = mortal()
+    channel.queue(
+        f"{name}-clock",
+        {"x-message-ttl": 60, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"},
+    )
+    channel.publish("long", queue)
+    channel.publish("short", queue, expiration="10")
+    channel.publish("60 ms are over", f"{name}-clock")
+    assert expired(channel, 1) == [b"60 ms are over"]
+    assert channel.ready(queue) == 2
+
+
+def test_expiry_goes_on_behind_what_expired(channel, mortal):
+    """AB-95: each message has its own time."""
+    queue = mortal()
+    begun = monotonic()
+    for number in (20, 40, 60):
+        channel.publish(str(number), queue, expiration=str(number))
+    assert expired(channel, 1) == [b"20"]
+    assert expired(channel, 2) == [b"40", b"60"]
+    assert monotonic() - begun >= 0.060
+
+
+def test_many_messages_expire_in_order(channel, mortal):
+    """AB-95: more than the queue expires at a time."""
+    queue = mortal(**{"x-message-ttl": 20})
+    with channel.client.in_one_piece():
+        for number in range(1500):
+            channel.publish(str(number), queue)
+    assert expired(channel, 1500) == [str(number).encode() for number in range(1500)]
+
+
+def test_unacknowledged_messages_do_not_expire(channel, mortal, name):
+    """AB-97: requeued after their time they expire at the head instead of being delivered."""
+    queue = mortal(**{"x-message-ttl": 50})
+    channel.queue(
+        f"{name}-clock",
+        {"x-message-ttl": 80, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"},
+    )
+    channel.publish("held", queue)
+    held = channel.get(queue)
+    channel.publish("80 ms are over", f"{name}-clock")
+    assert expired(channel, 1) == [b"80 ms are over"]
+    channel.nack(held.tag, requeue=True)
+    assert expired(channel, 1) == [b"held"]
+    assert channel.get(queue) is None
+
+
+def test_requeued_message_keeps_its_expiry(channel, mortal):
+    """AB-94, AB-134."""
+    queue = mortal(**{"x-message-ttl": 60})
+    begun = monotonic()
+    channel.publish("m", queue)
+    channel.nack(channel.get(queue).tag, requeue=True)
+    assert expired(channel, 1) == [b"m"]
+    assert monotonic() - begun >= 0.060
+
+
+def test_ttl_0_without_dead_letter_exchange(channel, name):
+    """AB-96: discarded and confirmed."""
+    channel.queue(name, {"x-message-ttl": 0})
+    channel.confirm()
+    channel.publish("1", name, mandatory=True)
+    assert channel.confirms(1, 1) == ([1], [])
+    assert channel.get(name) is None
+    assert not channel.pending
+
+
+def test_ttl_0_with_dead_letter_exchange(channel, mortal):
+    """AB-96."""
+    queue = mortal(**{"x-message-ttl": 0})
+    channel.publish("1", queue)
+    assert expired(channel, 1) == [b"1"]
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
+@pytest.mark.parametrize("by", ["queue", "message"])
+def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
+    """AB-96."""
+    channel.queue(name, {"x-message-ttl": 0} if by == "queue" else {})
+    channel.consume(name, no_ack=no_ack)
+    for body in ("1", "2", "3"):
+        channel.publish(body, name, expiration="0" if by == "message" else None)
+    assert channel.bodies(3) == [b"1", b"2", b"3"]
+
+
+def test_ttl_0_is_not_kept_for_a_consumer_that_is_full(channel, mortal):
+    """AB-96."""
+    queue = mortal(**{"x-message-ttl": 0})
+    channel.qos(1)
+    channel.consume(queue, "full")
+    channel.publish("taken", queue)
+    assert channel.delivery().body == b"taken"
+    channel.publish("late", queue)
+    assert expired(channel, 1) == [b"late"]
+
+
+def test_expiration_is_delivered_unchanged(channel, name):
+    """AB-98: also with a plus sign and leading zeros, as the number 60000."""
+    channel.queue(name)
+    for text in ("60000", "0060000", "+60000"):
+        channel.publish("m", name, expiration=text)
+        assert channel.get(name, no_ack=True).properties.expiration == text
+
+
+def test_expired_messages_free_length(channel, mortal):
+    """AB-95, AB-101: room for new messages comes back."""
+    queue = mortal(**{"x-max-length": 1, "x-overflow": "reject-publish", "x-message-ttl": 30})
+    channel.confirm()
+    channel.publish("1", queue)
+    assert channel.confirms(1, 1) == ([1], [])
+    assert expired(channel, 1) == [b"1"]
+    channel.publish("2", queue)
+    assert channel.confirms(2, 2) == ([2], [])

@@ -1,0 +1,247 @@
+"""The loop: fairness, descriptors under load, sleeping, the caller's own thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from thespian.actors import ActorSystem
+
+from warren.runtime.errors import ProcessTimeout
+from warren.runtime.loop.loop_base import BUDGET, LoopBase
+from warren.runtime.loop.outside import OutsideClient
+from warren.runtime.process import Process
+
+WAIT = 5
+
+
+class Flood(Process):
+    """Never has an empty mailbox: every message brings another. Counts how many it handled."""
+
+    def __init__(self):
+        self.count = 0
+        self.going = False
+
+    def on_start(self, sender, width):
+        self.going = True
+        for _ in range(width):
+            self.send(self.myAddress, ("again",))
+        return True
+
+    def on_again(self, sender):
+        self.count += 1
+        if self.going:
+            self.send(self.myAddress, ("again",))
+
+    def on_finish(self, sender):
+        self.going = False
+        return self.count
+
+
+class Witness(Process):
+    def on_ping(self, sender):
+        return "pong"
+
+
+class Pipe(Process):
+    def on_open(self, sender, fd):
+        self.to = sender
+        self.watch(fd)
+        return True
+
+    def on_readable(self, fd):
+        self.send(self.to, os.read(fd, 100))
+
+
+class TestFairness:
+    def test_a_flooding_actor_lets_others_have_their_turn(self, system, client):
+        """Beside a mailbox that is never empty, asks are answered and timers fire."""
+        flood, witness = system.createActor(Flood), system.createActor(Witness)
+        assert client.ask(flood, ("start", 1000), WAIT)
+        for _ in range(100):
+            assert client.ask(witness, ("ping",), WAIT) == "pong"
+        assert client.ask(flood, ("finish",), WAIT) > 0
+
+    def test_a_turn_is_at_most_the_budget(self, base, system):
+        """Messages of two actors are handled in alternating runs of the budget."""
+        order: list[str] = []
+
+        class Noted(Process):
+            def on_note(self, sender, name):
+                order.append(name)
+
+        one, other = system.createActor(Noted), system.createActor(Noted)
+
+        def fill():
+            for _ in range(3 * BUDGET):
+                base.enqueue(base.address, one, ("note", "one"))
+            for _ in range(BUDGET):
+                base.enqueue(base.address, other, ("note", "other"))
+
+        base.call(fill)
+        with OutsideClient(system) as client:
+            while len(order) < 4 * BUDGET:
+                client.ask(system.createActor(Witness), ("ping",), WAIT)
+        assert order == ["one"] * BUDGET + ["other"] * BUDGET + ["one"] * (2 * BUDGET)
+
+    def test_busy_actors_do_not_starve_descriptors(self, system, client):
+        """Input is read while the run queue is never empty."""
+        floods = [system.createActor(Flood) for _ in range(3)]
+        for flood in floods:
+            assert client.ask(flood, ("start", 100), WAIT)
+        reading, writing = os.pipe()
+        try:
+            pipe = system.createActor(Pipe)
+            system.tell(pipe, ("open", reading))
+            for number in range(50):
+                os.write(writing, b"%d" % number)
+                assert system.listen(WAIT) == b"%d" % number
+        finally:
+            for flood in floods:
+                client.ask(flood, ("finish",), WAIT)
+            os.close(reading)
+            os.close(writing)
+
+    def test_a_busy_descriptor_does_not_starve_mailboxes(self, system, client):
+        """One that is always readable (nobody reads it) leaves turns to others."""
+
+        class Deaf(Process):
+            seen = 0
+
+            def on_open(self, sender, fd):
+                self.watch(fd)
+                return True
+
+            def on_readable(self, fd):
+                self.seen += 1
+
+            def on_seen(self, sender):
+                return self.seen
+
+        reading, writing = os.pipe()
+        os.write(writing, b"x")
+        deaf, witness = system.createActor(Deaf), system.createActor(Witness)
+        assert client.ask(deaf, ("open", reading), WAIT)
+        for _ in range(50):
+            assert client.ask(witness, ("ping",), WAIT) == "pong"
+        assert client.ask(deaf, ("seen",), WAIT) > 0
+        client.tell(deaf, ("nix",))
+        os.close(reading)
+        os.close(writing)
+
+
+class TestSleep:
+    def test_an_idle_loop_does_nothing(self, base, system, client):
+        """No thread time is used while nothing happens."""
+        address = system.createActor(Witness)
+        client.ask(address, ("ping",), WAIT)
+
+        def used() -> float:
+            return time.clock_gettime(time.pthread_getcpuclockid(base._thread.ident))
+
+        before = used()
+        time.sleep(0.2)
+        assert used() - before < 0.005
+
+    def test_a_far_timer_does_not_overflow_the_sleep(self, system, client):
+        """A hundred years are fine."""
+
+        class Patient(Process):
+            def on_wait(self, sender):
+                self.start_timer(100 * 365 * 86400.0)
+                return True
+
+        assert client.ask(system.createActor(Patient), ("wait",), WAIT)
+        assert client.ask(system.createActor(Witness), ("ping",), WAIT) == "pong"
+
+    def test_busy_with_names_the_work(self, base, system, client):
+        """And is empty when there is none."""
+        flood = system.createActor(Flood)
+        assert base.call(base.busy_with) == ""
+        assert client.ask(flood, ("start", 1), WAIT)
+        assert "Flood" in base.call(base.busy_with)
+        client.ask(flood, ("finish",), WAIT)
+
+
+class TestCallersThread:
+    @pytest.fixture
+    def own(self):
+        base = LoopBase(thread=False)
+        yield base
+        base.shutdown()
+
+    def test_asking_runs_the_loop(self, own):
+        """Without a thread of its own the system runs while somebody waits for it."""
+        system = ActorSystem(systemBase=own, transientUnique=True)
+        address = system.createActor(Witness)
+        with OutsideClient(system) as client:
+            assert client.ask(address, ("ping",), WAIT) == "pong"
+            with pytest.raises(ProcessTimeout):
+                client.ask(system.createActor(Silent), ("hm",), 0.01)
+        assert own.name not in [thread.name for thread in threading.enumerate()]
+
+    def test_run_until(self, own):
+        """Returns what the condition said last; False after the timeout."""
+        system = ActorSystem(systemBase=own, transientUnique=True)
+        flood = system.createActor(Flood)
+        system.tell(flood, ("start", 1))
+        actor = flood._cell.actor
+        assert own.run_until(lambda: actor.count > 1000, WAIT)
+        assert not own.run_until(lambda: False, 0.01)
+
+    def test_run_forever_until_stop(self, own):
+        """From another thread; the actors are still there."""
+        system = ActorSystem(systemBase=own, transientUnique=True)
+        address = system.createActor(Witness)
+        timer = threading.Timer(0.02, own.stop)
+        timer.start()
+        own.run_forever()
+        timer.join()
+        with OutsideClient(system) as client:
+            assert client.ask(address, ("ping",), WAIT) == "pong"
+
+    def test_a_stop_that_comes_first_counts(self, own):
+        """A signal between set-up and run_forever is not lost."""
+        own.stop()
+        own.run_forever()
+
+    def test_shutdown_from_another_thread(self):
+        """run_forever returns and everything is gone."""
+        base = LoopBase(thread=False)
+        threading.Timer(0.02, base.shutdown).start()
+        base.run_forever()
+        assert base._closed
+
+    def test_an_interrupt_leaves_the_loop_usable(self, own):
+        """Ctrl-C in the middle of a handler comes out of run_forever; the actor still ends in good order."""
+        ended = []
+
+        class Interrupted(Witness):
+            def on_interrupt(self, sender):
+                raise KeyboardInterrupt
+
+            def on_exit(self):
+                ended.append(True)
+
+        system = ActorSystem(systemBase=own, transientUnique=True)
+        address = system.createActor(Interrupted)
+        system.tell(address, ("interrupt",))
+        with pytest.raises(KeyboardInterrupt):
+            own.run_forever()
+        with OutsideClient(system) as client:
+            assert client.ask(address, ("ping",), WAIT) == "pong"
+        started = time.monotonic()
+        own.shutdown()
+        assert ended == [True] and time.monotonic() - started < 1
+
+    def test_a_running_loop_cannot_be_run_again(self, base):
+        """By anyone."""
+        with pytest.raises(RuntimeError, match="running already"):
+            base.run_forever()
+
+
+class Silent(Process):
+    def on_hm(self, sender):
+        """No answer."""

@@ -1,0 +1,207 @@
+"""The way in for threads and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from thespian.actors import ActorExitRequest, ActorSystem
+
+from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.loop.outside import OutsideClient
+from warren.runtime.process import Process
+
+WAIT = 10
+
+
+class Refused(ProcessError):
+    pass
+
+
+class Server(Process):
+    def __init__(self):
+        self.total = 0
+        self.seen = {}
+
+    def on_add(self, sender, number):
+        self.total += number
+        return number
+
+    def on_total(self, sender):
+        return self.total
+
+    def on_in_order(self, sender, thread, number):
+        assert number == self.seen.get(thread, 0)
+        self.seen[thread] = number + 1
+
+    async def on_slow(self, sender, value):
+        await self.run_blocking(int)
+        return value
+
+    def on_refuse(self, sender):
+        raise Refused("no")
+
+    def on_silence(self, sender):
+        """No answer."""
+
+    def on_open_asks(self, sender):
+        return len(self._asked) - 1
+
+    async def on_ask_own_system(self, sender, client):
+        return client.ask(self.myAddress, ("total",))
+
+
+def in_threads(count, work):
+    """Run work(number) in `count` threads; re-raise what failed."""
+    errors = []
+
+    def run(number):
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+class TestThreads:
+    def test_one_client_serves_eight_threads(self, system, client):
+        """Every thread gets its own answers, none is lost."""
+        server = system.createActor(Server)
+
+        def work(thread):
+            for number in range(200):
+                value = thread * 1000 + number
+                assert client.ask(server, ("add" if number % 2 else "slow", value), WAIT) == value
+
+        in_threads(8, work)
+        expected = sum(thread * 1000 + number for thread in range(8) for number in range(1, 200, 2))
+        assert client.ask(server, ("total",), WAIT) == expected
+
+    def test_tells_of_each_thread_keep_their_order(self, system, client):
+        """The server asserts it."""
+        server = system.createActor(Server)
+        in_threads(8, lambda thread: [client.tell(server, ("in_order", thread, number)) for number in range(300)])
+        assert client.ask(server, ("total",), WAIT) == 0
+
+    def test_actors_are_created_from_all_threads(self, base, system, client):
+        """createActor is thread-safe."""
+        addresses = []
+        in_threads(8, lambda thread: addresses.extend(system.createActor(Server) for _ in range(50)))
+        assert len({str(address) for address in addresses}) == 400
+        assert base.call(lambda: base.living) == 400
+        assert all(client.ask(address, ("add", 1), WAIT) == 1 for address in addresses[::50])
+
+    def test_private_contexts_in_threads(self, system):
+        """Thespian's own way of doing it."""
+        server = system.createActor(Server)
+
+        def work(thread):
+            with system.private() as own:
+                for number in range(50):
+                    answer = own.ask(server, ("ask", number, ("add", thread)), WAIT)
+                    assert answer == ("$answer", number, True, thread)
+
+        in_threads(8, work)
+
+
+class TestAnswers:
+    def test_errors_are_raised_here(self, system, client):
+        """The ones that travel."""
+        server = system.createActor(Server)
+        with pytest.raises(Refused, match="no"):
+            client.ask(server, ("refuse",), WAIT)
+
+    def test_a_timeout_leaves_nothing_behind(self, system, client):
+        """Not here, not there."""
+        server = system.createActor(Server)
+        for _ in range(10):
+            with pytest.raises(ProcessTimeout):
+                client.ask(server, ("silence",), 0.001)
+        assert client.ask(server, ("open_asks",), WAIT) == 0
+        assert not client._waiting
+
+    def test_a_shutdown_releases_who_waits(self):
+        """With ProcessDown, promptly; asking afterwards is the same."""
+        base = LoopBase()
+        system = ActorSystem(systemBase=base, transientUnique=True)
+        client = OutsideClient(system)
+        server = system.createActor(Server)
+        errors = []
+
+        def wait():
+            try:
+                client.ask(server, ("silence",))
+            except ProcessDown as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while client.ask(server, ("open_asks",), WAIT) < 4:
+            pass
+        base.shutdown()
+        for thread in threads:
+            thread.join(WAIT)
+        assert len(errors) == 4
+        with pytest.raises(ProcessDown, match="shutdown"):
+            client.ask(server, ("total",), WAIT)
+
+    def test_an_actor_may_not_wait_for_its_own_system(self, system, client):
+        """It would wait for itself: RuntimeError at once, here as the reason of its crash."""
+        with pytest.raises(ProcessDown, match="cannot wait for its own system"):
+            client.ask(system.createActor(Server), ("ask_own_system", client), WAIT)
+
+    def test_a_closed_client_is_no_address_any_more(self, base, system):
+        """What is sent to it goes to the dead letters."""
+        client = OutsideClient(system)
+        assert client.address.actorAddressString in base.cells
+        client.close()
+        assert base.call(lambda: client.address.actorAddressString in base.cells) is False
+
+
+class TestAsyncio:
+    async def test_answers_and_errors(self, system, client):
+        """await client.aask(...)."""
+        server = system.createActor(Server)
+        assert await client.aask(server, ("add", 5), WAIT) == 5
+        with pytest.raises(Refused):
+            await client.aask(server, ("refuse",), WAIT)
+        with pytest.raises(ProcessTimeout):
+            await client.aask(server, ("silence",), 0.01)
+
+    async def test_many_at_once_on_one_loop(self, system, client):
+        """No thread is used up by those who wait."""
+        server = system.createActor(Server)
+        threads = threading.active_count()
+        values = await asyncio.gather(*(client.aask(server, ("slow", number), WAIT) for number in range(200)))
+        assert values == list(range(200))
+        assert threading.active_count() <= threads + 4  # the system's own, for blocking work
+
+    async def test_cancelling_forgets_the_ask(self, system, client):
+        """On both sides."""
+        server = system.createActor(Server)
+        task = asyncio.create_task(client.aask(server, ("silence",)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await client.aask(server, ("open_asks",), WAIT) == 0
+        assert not client._waiting
+
+    async def test_a_process_that_ends_is_an_error(self, system, client):
+        """ProcessDown at the await."""
+        server = system.createActor(Server)
+        task = asyncio.create_task(client.aask(server, ("silence",), WAIT))
+        await asyncio.sleep(0)
+        system.tell(server, ActorExitRequest())
+        with pytest.raises(ProcessDown):
+            await task

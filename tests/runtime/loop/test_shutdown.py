@@ -1,0 +1,180 @@
+"""Shutdown: bounded in time, and nothing is left: no thread, no descriptor, no child."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import weakref
+
+import pytest
+from thespian.actors import Actor, ActorExitRequest, ActorSystem
+
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.loop.outside import OutsideClient
+from warren.runtime.process import Process
+
+WAIT = 5
+
+
+def open_descriptors() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+class Busy(Process):
+    """Holds everything a process can hold: a descriptor, a timer, blocking work, a child, a coroutine."""
+
+    def on_start(self, sender):
+        self.reading, self.writing = os.pipe()
+        self.watch(self.reading)
+        self.start_timer(3600, "never")
+        self.spawn(self._work())
+        self.child = self.createActor(Looping)
+        self.send(self.child, ("again",))
+        return True
+
+    async def _work(self):
+        await self.run_blocking(time.sleep, 0.001)
+        await self.ask(self.child, ("nothing",))
+
+    def on_exit(self):
+        os.close(self.reading)
+        os.close(self.writing)
+
+
+class Looping(Process):
+    def on_again(self, sender):
+        self.send(self.myAddress, ("again",))
+
+    def on_nothing(self, sender):
+        """No answer."""
+
+
+class Heartless(Actor):
+    """Spares its child."""
+
+    def receiveMessage(self, message, sender):
+        if message == "child":
+            self.send(sender, self.createActor(Heartless))
+        elif isinstance(message, ActorExitRequest):
+            message.notRecursive()
+
+
+def test_nothing_is_left_after_fifty_systems_in_a_row():
+    """Threads and descriptors are the same before and after."""
+    gc.collect()  # what earlier tests left would else be closed on the way
+    threads, descriptors = set(threading.enumerate()), open_descriptors()
+    for number in range(50):
+        base = LoopBase()
+        system = ActorSystem(systemBase=base, transientUnique=True)
+        with OutsideClient(system) as client:
+            assert client.ask(system.createActor(Busy), ("start",), WAIT)
+        system.shutdown() if number % 2 else base.shutdown()
+    assert set(threading.enumerate()) == threads
+    assert open_descriptors() == descriptors
+
+
+def test_the_system_itself_is_garbage_afterwards():
+    """No cycle through anything global keeps it."""
+    base = LoopBase()
+    system = ActorSystem(systemBase=base, transientUnique=True)
+    with OutsideClient(system) as client:
+        client.ask(system.createActor(Busy), ("start",), WAIT)
+    system.shutdown()
+    ref = weakref.ref(base)
+    del base, system, client
+    gc.collect()
+    assert ref() is None
+
+
+def test_an_ended_process_is_freed_without_the_garbage_collector(base, system, client):
+    """Reference counting alone frees a process that has ended: brokers with many connections depend on it."""
+    gc.collect()
+    gc.disable()
+    try:
+        address = system.createActor(Busy)
+        client.ask(address, ("start",), WAIT)
+        ref = weakref.ref(address._cell.actor)
+        client.tell(address, ActorExitRequest())
+        base.call(lambda: None)
+        while base.call(lambda: base.living):
+            pass
+        base.call(lambda: None)
+        assert ref() is None
+    finally:
+        gc.enable()
+
+
+def test_children_that_were_spared_go_with_the_system(system, base):
+    """notRecursive() holds against a parent's exit, not against shutdown; and does not delay it."""
+    parent = system.createActor(Heartless)
+    child = system.ask(parent, "child", WAIT)
+    system.ask(child, "child", WAIT)
+    system.tell(parent, ActorExitRequest())
+    started = time.monotonic()
+    base.shutdown()
+    assert time.monotonic() - started < 1
+    assert base.living == 0
+
+
+def test_a_blocking_call_that_hangs_does_not_hold_up_shutdown(caplog):
+    """It is given up after shutdown_seconds, and logged."""
+    release = threading.Event()
+
+    class Hanging(Process):
+        async def on_hang(self, sender):
+            await self.run_blocking(release.wait)
+
+        def on_ping(self, sender):
+            return True
+
+    base = LoopBase(shutdown_seconds=0.1)
+    system = ActorSystem(systemBase=base, transientUnique=True)
+    with OutsideClient(system) as client:
+        address = system.createActor(Hanging)
+        client.tell(address, ("hang",))
+        client.ask(address, ("ping",), WAIT)
+        started = time.monotonic()
+        base.shutdown()
+        assert time.monotonic() - started < 2
+    assert "blocking call does not return" in caplog.text
+    left = [thread for thread in threading.enumerate() if thread.name.startswith(base.name)]
+    release.set()
+    for thread in left:
+        thread.join(WAIT)
+
+
+def test_shutdown_twice_and_from_many_threads(base, system):
+    """Is shutdown."""
+    system.createActor(Busy)
+    threads = [threading.Thread(target=base.shutdown) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    base.shutdown()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_everyone_who_listens_is_released(base, system):
+    """Several threads may wait on one endpoint."""
+    heard = []
+    threads = [threading.Thread(target=lambda: heard.append(system.listen(None))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    base.shutdown()
+    for thread in threads:
+        thread.join(WAIT)
+    assert heard == [None] * 3
+
+
+def test_after_shutdown_calls_fail_or_do_nothing(base, system):
+    """createActor raises; tell is void; listen returns None."""
+    address = system.createActor(Busy)
+    base.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        system.createActor(Busy)
+    system.tell(address, ("start",))
+    assert system.listen(WAIT) is None
+    assert system.listen(WAIT) is None

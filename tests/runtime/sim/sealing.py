@@ -1,0 +1,65 @@
+"""A world in which nothing but the simulation can be used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import select
+import socket
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+
+
+def refuse(name):
+    def refused(*args, **kwargs):
+        raise AssertionError(f"the simulation used {name}")
+
+    return refused
+
+
+@contextmanager
+def no_real_world(monkeypatch):
+    """No real clock, thread, random source, socket or poll can be used. Logging is off: its records carry the real time, and no actor reads them."""
+    logging.disable(logging.CRITICAL)
+    with monkeypatch.context() as sealed:
+        for module, names in {
+            time: (
+                "time",
+                "time_ns",
+                "monotonic",
+                "monotonic_ns",
+                "perf_counter",
+                "perf_counter_ns",
+                "sleep",
+                "process_time",
+                "localtime",
+                "gmtime",
+            ),
+            os: ("urandom", "getrandom", "eventfd", "pipe", "getpid", "statvfs"),
+            random: (
+                "random",
+                "randint",
+                "randrange",
+                "choice",
+                "getrandbits",
+                "randbytes",
+                "shuffle",
+                "seed",
+                "SystemRandom",
+            ),
+            secrets: ("token_bytes", "token_hex", "randbelow", "choice"),
+            uuid: ("uuid1", "uuid4"),
+            socket: ("socket", "socketpair", "create_connection", "create_server", "getaddrinfo"),
+            select: ("select", "poll", "epoll"),
+            threading.Thread: ("start",),
+            asyncio: ("get_running_loop", "new_event_loop"),
+        }.items():
+            for name in names:
+                sealed.setattr(module, name, refuse(f"{module.__name__}.{name}"))
+        yield
+    logging.disable(logging.NOTSET)

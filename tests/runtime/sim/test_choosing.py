@@ -1,0 +1,140 @@
+"""Who decides: seeds, Hypothesis, and patience."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+
+from warren.runtime.process import Process
+from warren.runtime.sim.choosing import DrawnChooser, SeedChooser
+from warren.runtime.sim.port import SimPort
+from warren.runtime.sim.trace import digest, whole_message
+from warren.runtime.sim.world import SimWorld
+
+from .test_sim_base import Sink, Source
+
+
+def race(chooser, **options):
+    """What a sink saw of two sources, and the world."""
+    world = SimWorld(0, chooser, **options)
+    port = SimPort(world.machine("a").boot())
+    sink = port.base.newPrimaryActor(Sink)
+    for _ in range(2):
+        port.tell(port.base.newPrimaryActor(Source), ("go", sink, 2))
+    world.settle()
+    return [(name[-1], number) for name, number in port.request(sink, ("seen",))], world
+
+
+def test_a_seed_says_the_same_again():
+    rolls = [[chooser.below(7) for _ in range(200)] for chooser in map(SeedChooser, (1, 1, 2))]
+    assert rolls[0] == rolls[1] != rolls[2]
+    assert set(rolls[0]) == set(range(7))
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_hypothesis_can_choose(data):
+    """Every decision is a draw, and the run is as good as any."""
+    draws = []
+
+    def draw(count):
+        draws.append(data.draw(st.integers(0, count - 1)))
+        return draws[-1]
+
+    seen, world = race(DrawnChooser(draw), describe=whole_message)
+    assert sorted(seen) == [("2", 0), ("2", 1), ("3", 0), ("3", 1)]
+    again = iter(draws)
+    _, twin = race(DrawnChooser(lambda count: next(again)), describe=whole_message)
+    assert digest(twin.trace) == digest(world.trace)
+
+
+def test_a_failing_schedule_shrinks_to_the_plainest():
+    """The schedule in which the second source is first differs from the ordinary one in as few places as can be."""
+
+    def second_first(choices):
+        draws = iter(choices)
+        return race(DrawnChooser(lambda count: min(next(draws, 0), count - 1)))[0][0] == ("3", 0)
+
+    shrunk = find(st.lists(st.integers(0, 9), max_size=20), second_first)
+    assert sum(map(bool, shrunk)) <= 2 and len(shrunk) <= 5
+
+
+def test_no_choice_puts_messages_of_a_pair_out_of_order():
+    def out_of_order(choices):
+        draws = iter(choices)
+        seen, _ = race(DrawnChooser(lambda count: min(next(draws, 0), count - 1)))
+        return [number for name, number in seen if name == "2"] != [0, 1]
+
+    with pytest.raises(NoSuchExample):
+        find(st.lists(st.integers(0, 9), max_size=20), out_of_order, settings=settings(max_examples=500))
+
+
+@pytest.mark.parametrize("chosen", [-1, 2])
+def test_a_chooser_must_choose_what_there_is(chosen):
+    with pytest.raises(ValueError, match=f"the chooser said {chosen}; it must be from 0 to 1"):
+        DrawnChooser(lambda count: chosen).below(2)
+
+
+# -- patience --------------------------------------------------------------------------------------------
+
+
+class Chatter(Process):
+    """Always has something to say to itself."""
+
+    def on_chat(self, sender):
+        self.send(self.myAddress, ("chat",))
+
+
+def neglected(patience, steps=2000):
+    """How many steps a message waits when the chooser prefers everybody else."""
+    world = SimWorld(0, DrawnChooser(lambda count: count - 1), patience=patience)
+    port = SimPort(world.machine("a").boot())
+    sink = port.base.newPrimaryActor(Sink)
+    chatters = [port.base.newPrimaryActor(Chatter) for _ in range(3)]
+    port.tell(sink, ("take", 1))
+    for chatter in chatters:
+        port.tell(chatter, ("chat",))
+    world.run_until(lambda: world.steps >= steps or any(entry[2] == sink.actorAddressString for entry in world.trace))
+    return world.steps
+
+
+def test_without_patience_a_message_may_wait_for_ever():
+    assert neglected(None) == 2000
+
+
+@pytest.mark.parametrize("patience", [1, 10, 100])
+def test_with_patience_nothing_waits_longer(patience):
+    assert neglected(patience) <= patience + 5
+
+
+def test_patience_reaches_the_last_message_of_a_mailbox():
+    """Though others come before it again and again."""
+
+    class Feeder(Process):
+        def on_feed(self, sender, sink):
+            self.send(sink, ("take", "more"))
+            self.send(self.myAddress, ("feed", sink))
+
+    def contrary(count):
+        return count - 1 if count > 1 else 0
+
+    world = SimWorld(0, DrawnChooser(contrary), patience=50)
+    port = SimPort(world.machine("a").boot())
+    sink = port.base.newPrimaryActor(Sink)
+    port.request(sink, ("seen",))
+    for _ in range(2):
+        port.tell(port.base.newPrimaryActor(Feeder), ("feed", sink))
+    world.run_steps(10)
+    answer = port.begin(sink, ("seen",))
+    world.run_until(lambda: answer.is_here or world.steps > 2000)
+    assert answer.is_here and world.steps < 200
+
+
+def test_patience_is_part_of_the_schedule():
+    """Deterministic like everything else."""
+    traces = [
+        [digest(race(SeedChooser(seed), patience=patience)[1].trace) for seed in range(10)] for patience in (2, 2, None)
+    ]
+    assert traces[0] == traces[1] != traces[2]

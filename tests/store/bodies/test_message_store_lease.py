@@ -1,0 +1,78 @@
+"""A job outlives its owner: the next owner waits for it, or it does nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from warren.store.bodies.lease import Lease, OwnerEnded
+from warren.store.bodies.store_engine import StoreEngine
+from warren.store.disk.disk import RealDisk
+
+A, B = bytes(16), bytes(15) + b"\x01"
+
+
+def opened(tmp_path, references=()) -> StoreEngine:
+    store = StoreEngine(RealDisk(str(tmp_path)), "s", str(tmp_path / "s" / "index"))
+    store.recover(None, lambda: [list(references)])
+    store.register("q")
+    return store
+
+
+def test_job_that_has_not_begun_does_nothing(tmp_path):
+    """Its owner crashed, and the next one has looked at the files."""
+    store = opened(tmp_path)
+    store.write("q", [(A, b"never confirmed")])
+    job = store.take_sync()
+    store.abandon()
+    store = opened(tmp_path)
+    with pytest.raises(OwnerEnded):
+        job.run()
+    assert not (tmp_path / "s" / "1.rdq").exists()
+    store.close()
+
+
+def test_start_waits_for_a_job_under_way(tmp_path):
+    """It sees all of what the job did."""
+    store = opened(tmp_path)
+    store.write("q", [(A, b"body")])
+    job = store.take_sync()
+    is_writing, may_write = threading.Event(), threading.Event()
+    write = job._write
+
+    def slowly(part):
+        is_writing.set()
+        may_write.wait(10)
+        write(part)
+
+    job._write = slowly
+    worker = threading.Thread(target=job.run)
+    worker.start()
+    is_writing.wait(10)
+    store.abandon()
+    found = []
+    starter = threading.Thread(target=lambda: found.append(opened(tmp_path, [A])))
+    starter.start()
+    time.sleep(0.05)
+    assert not found
+    may_write.set()
+    worker.join(10)
+    starter.join(10)
+    reading = found[0].read([A])
+    reading.run()
+    assert reading.messages == [b"body"]
+    found[0].finish_read(reading)
+    found[0].close()
+
+
+def test_jobs_work_beside_each_other(tmp_path):
+    """A sync need not wait for garbage collection."""
+    lease = Lease(str(tmp_path / "lock"))
+    with lease.work(), lease.work():
+        assert not lease.end()
+        with pytest.raises(OwnerEnded), lease.work():
+            pass
+    assert lease.end()
+    Lease(str(tmp_path / "lock")).wait()

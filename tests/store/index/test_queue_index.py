@@ -1,0 +1,516 @@
+"""The queue index with its journal, on a disk that forgets."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from warren.store.data_dir.vhost_store import DirectLog
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.disk.walk_frames import walk_frames
+from warren.store.index.queue_index import QueueIndex
+from warren.store.index.segment_file import BLOCK
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.messages.message import Origin
+from warren.store.messages.records import Kind, make_stub
+from warren.store.messages.run import Run
+
+ENTRIES = 16
+PERSISTENT = Origin("x", ("k",), b"\0\0", persistent=True)
+TRANSIENT = Origin("x", ("k",), b"\0\0", persistent=False)
+
+
+def slot(number: int, stored: bool) -> bytes:
+    return (
+        make_stub(number.to_bytes(16, "big"), 5)
+        if stored
+        else bytes(11) + (5).to_bytes(8, "big") + number.to_bytes(8, "big")
+    )
+
+
+def run_of(first: int, count: int, stored: bool = False, origin: Origin = PERSISTENT) -> Run:
+    return Run(first, [slot(n, stored) for n in range(first, first + count)], origin, None, False, 5 * count)
+
+
+def held(index: QueueIndex, low: int, high: int) -> dict[int, bytes]:
+    found = {}
+    for start in range(low // ENTRIES * ENTRIES, high, ENTRIES):
+        numbers = [m for run, _ in index.read(start, start + ENTRIES) for m in run.messages()]
+        assert [m.tag for m in numbers] == sorted({m.tag for m in numbers})
+        found.update({m.tag: m.content for m in numbers})
+    return found
+
+
+def opened(disk, clean=None):
+    disk.make_dir("j")
+    journal = JournalEngine(disk, "j", file_limit=600, frame_limit=200)
+    replayed = journal.recover()
+    index = QueueIndex(disk, "q", 1, DirectLog(journal), ENTRIES)
+    return journal, index, index.recover(replayed.get(1), clean)
+
+
+class IndexMachine(RuleBasedStateMachine):
+    """History as in the journal's test; what was folded changes nothing for whoever reads (QS-25)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = FaultyDisk()
+        self.next = 0
+        self.begin({})
+
+    def begin(self, state):
+        self.journal, self.index, self.found = opened(self.disk)
+        self.state = dict(state)
+        self.now = dict(state)
+        self.transient = set()
+        self.history = []
+        self.flushing = self.reading = None
+
+    def note(self, published, acked, position):
+        assert position == len(self.history) + 1
+        self.history.append((published, acked))
+
+    def after(self, count):
+        state = dict(self.state)
+        for published, acked in self.history[:count]:
+            state.update(published)
+            for number in acked:
+                state.pop(number, None)
+        return state
+
+    @rule(count=st.integers(1, 40), stored=st.booleans(), gap=st.integers(0, 3))
+    def publish(self, count, stored, gap):
+        run = run_of(self.next + gap, count, stored)
+        self.next = run.end
+        published = dict(zip(range(run.first, run.end), run.contents, strict=True))
+        self.note(published, (), self.index.publish(run, stored))
+        self.now.update(published)
+
+    @rule(count=st.integers(1, 9), stored=st.booleans())
+    def page_transients(self, count, stored):
+        run = run_of(self.next, count, stored, TRANSIENT)
+        self.next = run.end
+        self.index.page(run, stored)
+        self.now.update(zip(range(run.first, run.end), run.contents, strict=True))
+        self.transient.update(range(run.first, run.end))
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data())
+    def ack(self, data):
+        numbers = sorted(self.now)
+        start = data.draw(st.integers(0, len(numbers) - 1))
+        tags = numbers[start : start + data.draw(st.integers(1, 50)) : data.draw(st.integers(1, 3))]
+        self.note({}, tags, self.index.ack(tags))
+        for tag in tags:
+            del self.now[tag]
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data())
+    def purge(self, data):
+        keep = data.draw(st.sets(st.sampled_from(sorted(self.now)), max_size=4))
+        start = data.draw(st.integers(0, min(self.now)))
+        before = self.journal.position
+        self.index.ack_between(start, self.next, keep)
+        gone = set(self.now) - keep
+        # One record a segment or run: a crash between them leaves part of the purge, which nobody confirmed.
+        for position in range(before, self.journal.position):
+            last = position == self.journal.position - 1
+            self.history.append(({}, gone) if last else ({}, self.purged_until(position, gone)))
+        self.now = {number: self.now[number] for number in keep}
+
+    def purged_until(self, position, gone):
+        return ()
+
+    @precondition(lambda self: self.flushing is None)
+    @rule(sync=st.booleans(), only_remove=st.sampled_from([False, False, True]))
+    def take_flush(self, sync, only_remove):
+        """Publishes, acks, purges and reads go on while it is under way."""
+        self.journal.write_all()
+        flush = self.index.take_removal() if only_remove else self.index.take_flush(sync)
+        assert only_remove or not self.index.has_unfolded
+        if flush is not None:
+            self.flushing = flush, self.journal.current
+
+    @precondition(lambda self: self.flushing is not None)
+    @rule(error=st.sampled_from([None, None, errno.ENOSPC]), at=st.integers(1, 3))
+    def finish_flush(self, error, at):
+        flush, file = self.flushing
+        if error is not None:
+            self.disk.fail_after(at, OSError(error, "injected"))
+            with contextlib.suppress(OSError):
+                flush.run()
+            self.disk.heal()
+        flush.run()
+        self.index.flushed(flush)
+        self.flushing = None
+        if flush.is_synced and file and self.journal.closed_files:
+            self.note({}, (), self.journal.retire(file))
+
+    @precondition(lambda self: self.reading is None and self.now)
+    @rule(data=st.data())
+    def take_read(self, data):
+        start = data.draw(st.sampled_from(sorted(self.now)))
+        self.reading = self.index.take_read(start, self.index.boundary_after(start))
+        if self.reading is None:
+            self.disk.fail_after(1, AssertionError("nothing was to be read"))
+            self.index.read(start, self.index.boundary_after(start))
+            self.disk.heal()
+
+    @precondition(lambda self: self.reading is not None)
+    @rule()
+    def finish_read(self):
+        self.reading.run()
+        self.index.loaded(self.reading)
+        self.reading = None
+
+    @rule()
+    def write(self):
+        batch = self.journal.take_batch()
+        if batch is not None:
+            self.journal.commit(batch)
+            self.journal.committed(batch)
+            self.journal.unlink_retired(batch)
+
+    @rule(
+        seed=st.integers(0, 1 << 16),
+        at=st.one_of(st.none(), st.integers(1, 8)),
+        during=st.sampled_from(["write", "flush"]),
+        kill=st.booleans(),
+        again=st.integers(1, 9),
+    )
+    def crash(self, seed, at, during, kill, again):
+        if at is not None:
+            self.disk.fail_after(at, KeyboardInterrupt())
+            try:
+                if during == "write":
+                    self.write()
+                elif self.flushing is None:
+                    self.take_flush(True, False)
+                if self.flushing is not None:
+                    self.finish_flush(None, 1)
+            except KeyboardInterrupt:
+                pass
+            self.disk.heal()
+        durable, history = self.journal.durable, len(self.history)
+        self.disk.kill() if kill else self.disk.crash(Random(seed))
+        # A crash inside recovery (QS-24).
+        self.disk.fail_after(again, KeyboardInterrupt())
+        try:
+            _, index, _ = opened(self.disk)
+            index.flush(True)
+        except KeyboardInterrupt:
+            pass
+        self.disk.crash(Random(seed + 1))
+        _, index, found = opened(self.disk)
+        got = held(index, 0, self.next)
+        matching = [
+            count for count in range(durable, history + 1) if {n: c for n, c in self.after(count).items()} == got
+        ]
+        if not matching:
+            # Part of a purge: between what was there before it and after.
+            matching = [
+                count
+                for count in range(durable, history)
+                if self.after(count + 1).keys() <= got.keys() <= self.after(count).keys()
+            ]
+        assert matching, (sorted(got), durable, [sorted(self.after(count)) for count in range(durable, history + 1)])
+        assert (found.messages, found.body_bytes) == (len(got), 5 * len(got))
+        assert found.next_number > max(got, default=-1)
+        self.begin(got)
+
+    @precondition(lambda self: self.flushing is None)
+    @rule()
+    def restart_cleanly(self):
+        terms = self.index.terminate()
+        self.journal.retire(self.journal.current) if self.journal.current else None
+        self.journal.close()
+        self.disk.crash(Random(1))
+        self.now = {number: content for number, content in self.now.items() if number not in self.transient}
+        self.begin(self.now)
+        assert sum(terms.values()) >= len(self.now)
+
+    @invariant()
+    def reads_what_was_published(self):
+        assert held(self.index, 0, self.next) == self.now
+        low, high = self.index.bounds()
+        assert all(low <= number < high for number in self.now)
+
+
+TestQueueIndex = IndexMachine.TestCase
+TestQueueIndex.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def test_early_acks_touch_no_segment(disk):
+    """A message acked before its journal file is folded costs one sequential write."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 100))
+    index.ack(range(0, 100))
+    journal.write_all()
+    assert index.take_flush() is None
+    assert disk.list("q") == []
+
+
+def test_segments_disappear_when_acked(disk):
+    """Fully acked segments are deleted by the next flush, others stay (QS-22); holes do not matter."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 3 * ENTRIES))
+    index.flush(True)
+    index.ack(range(0, ENTRIES, 2))
+    index.ack(range(2 * ENTRIES, 3 * ENTRIES))
+    index.flush(True)
+    assert disk.list("q") == ["0.idx", "1.idx"]
+    index.ack(range(1, ENTRIES, 2))
+    index.ack(range(ENTRIES, 2 * ENTRIES))
+    index.flush(True)
+    assert (disk.list("q"), index.bounds()) == ([], (0, 0))
+
+
+def test_what_was_read_of_a_segment_goes_with_its_file(disk):
+    """The segment's next file has other blocks at the same places (QS-22, QS-25)."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 3))
+    index.flush(True)
+    read = index.take_read(0, ENTRIES)
+    read.run()
+    index.loaded(read)
+    assert sorted(held(index, 0, ENTRIES)) == [0, 1, 2]
+    index.ack(range(3))
+    index.flush(True)
+    assert disk.list("q") == []
+    index.publish(run_of(3, 2))
+    index.flush(True)
+    assert [sorted(held(index, 0, ENTRIES)) for _ in range(2)] == [[3, 4], [3, 4]]
+    assert index.take_read(0, ENTRIES) is not None
+
+
+def test_expiry_and_size_survive(disk):
+    """What the index gives back of a message is what it took in."""
+    journal, index, _ = opened(disk)
+    run = run_of(0, 2)
+    run.expiry, run.redelivered = 123456789, True
+    index.publish(run)
+    index.flush()
+    ((got, is_stored),) = index.read(0, ENTRIES)
+    assert (got.expiry, got.redelivered, got.body_bytes, got.contents, is_stored) == (
+        123456789,
+        True,
+        10,
+        run.contents,
+        False,
+    )
+
+
+def test_clean_start_reads_nothing(disk):
+    """With the terms of a clean stop, segments are opened only when they are read."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 40))
+    terms = index.terminate()
+    assert terms == {0: 16, 1: 16, 2: 8}
+    DirectLog(journal).delete(2)
+    index = QueueIndex(disk, "q", 1, DirectLog(journal), ENTRIES)
+    assert index.recover(None, terms) is None
+    assert sorted(held(index, 0, 40)) == list(range(40))
+
+
+def test_bodies_the_store_does_not_have_are_dropped(disk):
+    """C-3: the index entry is durable, the body is not; in the journal and in a segment."""
+    journal, index, _ = opened(disk)
+    index.publish(run_of(0, 4, stored=True), is_stored=True)
+    index.flush(True)
+    index.publish(run_of(4, 4, stored=True), is_stored=True)
+    journal.write_all()
+    journal = JournalEngine(disk, "j")
+    replayed = journal.recover()
+    index = QueueIndex(disk, "q", 1, DirectLog(journal), ENTRIES)
+    found = index.recover(replayed[1], None, contains=lambda message_id: message_id[-1] % 2 == 0)
+    assert found.messages == 4
+    assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
+    index.flush(True)
+    assert sorted(held(index, 0, 8)) == [0, 2, 4, 6]
+
+
+def flip(disk, path, offset, bits=1):
+    """One byte of a file is damaged, on the disk itself."""
+    content = disk._names[path]
+    content.data[offset] ^= bits
+    content.durable = bytes(content.data)
+
+
+def blocks_in(disk, path):
+    """(offset, end, numbers) of each block of entries of a segment."""
+    found = []
+    for part in walk_frames(disk.open(path)):
+        if part.kind == Kind.ENTRIES:
+            first, last, _ = BLOCK.unpack_from(part.payload)
+            found.append((part.offset, part.end, range(first, last + 1)))
+    return found
+
+
+def in_blocks(disk, acked=()):
+    """An index of one segment of three blocks, five numbers each, and acknowledgements between; folded, synced, and nothing in the journal."""
+    journal, index, _ = opened(disk)
+    for first in (0, 5, 10):
+        index.publish(run_of(first, 5))
+        index.flush(True)
+    if acked:
+        index.ack(sorted(acked))
+    journal.write_all()
+    terms = index.terminate()
+    journal.close_folded()
+    return terms
+
+
+class TestDamage:
+    """Whatever byte of a segment is damaged: what is in its other frames is read, nothing of them is destroyed, and it is said."""
+
+    @pytest.mark.parametrize("is_clean", [True, False])
+    @given(data=st.data())
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_costs_its_frame(self, is_clean, caplog, data):
+        disk = FaultyDisk()
+        terms = in_blocks(disk, acked=(1, 6, 11))
+        blocks = blocks_in(disk, "q/0.idx")
+        caplog.clear()
+        at = data.draw(st.integers(0, len(disk._names["q/0.idx"].data) - 1))
+        flip(disk, "q/0.idx", at, 1 << data.draw(st.integers(0, 7)))
+        lost = {number for offset, end, numbers in blocks if offset <= at < end for number in numbers}
+        expected = {number: slot(number, False) for number in range(15)}
+        back = set() if lost else {1, 6, 11}
+        for number in lost | {1, 6, 11} - back:
+            del expected[number]
+        _, index, found = opened(disk, terms if is_clean else None)
+        assert held(index, 0, ENTRIES) == expected
+        assert is_clean or found.messages == len(expected) and found.next_number == ENTRIES
+        assert (
+            len(
+                [
+                    record
+                    for record in caplog.records
+                    if record.name == "warren.store" and "q/0.idx is damaged" in record.message
+                ]
+            )
+            == 1
+        )
+        # What comes behind it is found again, after a kill and after a clean stop.
+        index.publish(run_of(ENTRIES - 1, 3))
+        expected.update({number: slot(number, False) for number in range(ENTRIES - 1, ENTRIES + 2)})
+        index.flush(True)
+        for is_killed in (True, False, False, True):
+            if is_killed:
+                disk.crash(Random(1))
+            _, index, _ = opened(disk, None if is_killed else index.terminate())
+            assert held(index, 0, 2 * ENTRIES) == expected
+        caplog.clear()
+        opened(disk)
+        assert not caplog.records
+
+    def test_the_damaged_file_is_kept(self, disk):
+        """For an operator."""
+        in_blocks(disk)
+        flip(disk, "q/0.idx", 30)
+        was = bytes(disk._names["q/0.idx"].data)
+        opened(disk)
+        assert disk.list("q") == ["0.idx", "0.idx.damaged"]
+        assert bytes(disk._names["q/0.idx.damaged"].data) == was
+
+    @pytest.mark.parametrize("at", range(1, 14))
+    def test_a_crash_while_it_is_written_anew(self, disk, at):
+        """C-22: nothing of what is whole is lost, whenever."""
+        in_blocks(disk)
+        flip(disk, "q/0.idx", blocks_in(disk, "q/0.idx")[1][0] + 30)
+        disk.fail_after(at, KeyboardInterrupt())
+        with contextlib.suppress(KeyboardInterrupt):
+            opened(disk)
+        disk.crash(Random(at))
+        _, index, _ = opened(disk)
+        assert sorted(held(index, 0, ENTRIES)) == [*range(5), *range(10, 15)]
+        assert "0.idx.new" not in disk.list("q")
+
+    def test_found_by_a_job_in_another_thread(self, disk):
+        """After a clean stop, and while a flush appends to the same segment; then it is written anew by the next one."""
+        terms = in_blocks(disk)
+        flip(disk, "q/0.idx", blocks_in(disk, "q/0.idx")[1][0] + 5)
+        _, index, _ = opened(disk, terms)
+        index.publish(run_of(15, 1))
+        flush = index.take_flush()
+        read = index.take_read(0, ENTRIES)
+        read.run()
+        index.loaded(read)
+        expected = [*range(5), *range(10, 16)]
+        assert sorted(held(index, 0, ENTRIES)) == expected
+        flush.run()
+        index.flushed(flush)
+        assert sorted(held(index, 0, ENTRIES)) == expected
+        index.flush(True)
+        assert sorted(held(index, 0, ENTRIES)) == expected
+        index.ack(expected)
+        index.flush(True)
+        assert disk.list("q") == ["0.idx.damaged"]
+
+    def test_of_what_was_read_before(self, disk):
+        """What was in it is acknowledged later, when it counts no more."""
+        terms = in_blocks(disk)
+        _, index, _ = opened(disk, terms)
+        assert len(held(index, 0, ENTRIES)) == 15
+        for offset, _, _ in blocks_in(disk, "q/0.idx"):
+            flip(disk, "q/0.idx", offset + 40)
+        assert held(index, 0, ENTRIES) == {}
+        index.flush(True)
+        index.ack(range(3, 9))
+        index.flush(True)
+        assert disk.list("q") == ["0.idx.damaged"]
+
+    def test_a_file_that_somebody_removed(self, disk):
+        """While the broker runs."""
+        terms = in_blocks(disk)
+        _, index, _ = opened(disk, terms)
+        disk.delete("q/0.idx")
+        assert held(index, 0, ENTRIES) == {}
+        index.publish(run_of(15, 1))
+        index.flush(True)
+        assert sorted(held(index, 0, ENTRIES)) == [15]
+
+
+def test_an_empty_segment_is_removed(disk):
+    """A crash came before its first block was written (C-11)."""
+    disk.make_dir("q")
+    disk.open("q/3.idx", create=True)
+    opened(disk)
+    assert disk.list("q") == []
+
+
+def test_foreign_names_are_left_alone(disk, caplog):
+    """One line says so."""
+    disk.make_dir("q")
+    for name in ("x.idx", "01.idx", "notes.txt", "\u0663.idx"):
+        disk.open(f"q/{name}", create=True)
+    opened(disk)
+    assert disk.list("q") == ["01.idx", "notes.txt", "x.idx", "\u0663.idx"]
+    (record,) = caplog.records
+    assert record.message == "q: '01.idx', 'x.idx', '\u0663.idx' left alone: not the name of a segment"
+
+
+def test_deletion_is_all_or_nothing(disk):
+    """QS-23: a directory that is being removed has another name, which start-up sweeps."""
+    disk.make_dir("queues/q")
+    for name in "abc":
+        disk.open(f"queues/q/{name}", create=True)
+    disk.sync_dir("queues/q")
+    disk.fail_after(4, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        disk.delete_tree("queues/q")
+    disk.kill()
+    assert "q" not in disk.list("queues")
+    disk.sweep_tombstones("queues")
+    assert disk.list("queues") == []

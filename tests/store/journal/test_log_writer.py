@@ -1,0 +1,111 @@
+"""What a queue gathers for its journal (store/log_writer.py)."""
+
+from __future__ import annotations
+
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.journal.log_writer import LogWriter
+from warren.store.messages.message import Origin
+from warren.store.messages.run import Run
+
+ORIGIN = Origin("x", ("k",), b"\0\0", persistent=True)
+ONE, TWO = 0x100, 0x101
+
+
+def run_of(first: int, count: int) -> Run:
+    return Run(
+        first,
+        [bytes(11) + (5).to_bytes(8, "big") + b"%05d" % number for number in range(first, first + count)],
+        ORIGIN,
+        None,
+        False,
+        5 * count,
+    )
+
+
+def written(*gathered) -> dict:
+    """What a journal says that was given these, after a restart."""
+    disk = FaultyDisk()
+    disk.make_dir("j")
+    journal = JournalEngine(disk, "j")
+    journal.recover()
+    for portion in gathered:
+        for part in portion:
+            journal.append(part.queue, part.parts, part.records, part.next_number)
+    journal.write_all()
+    disk.kill()
+    return JournalEngine(disk, "j").recover()
+
+
+def numbers(replayed) -> list[int]:
+    return [
+        number
+        for run in replayed.embedded.runs
+        for piece in run.without_holes()
+        for number in range(piece.first, piece.end)
+    ]
+
+
+def test_positions_count_records_across_all_numbers():
+    """Everything up to a position is durable when the journal says so, whichever level said it."""
+    writer = LogWriter()
+    assert [
+        writer.publish(ONE, run_of(0, 3)),
+        writer.publish(TWO, run_of(0, 1)),
+        writer.ack(ONE, [range(0, 1)]),
+        writer.position,
+    ] == [1, 2, 3, 3]
+    gathered = writer.take()
+    assert sum(part.records for part in gathered) == 3
+    assert {part.queue: (part.messages, part.next_number) for part in gathered} == {ONE: (3, 3), TWO: (1, 1)}
+    assert writer.take() == []
+    assert writer.position == 3
+
+
+def test_what_is_taken_is_what_a_journal_replays():
+    writer = LogWriter()
+    writer.publish(ONE, run_of(0, 5))
+    writer.publish(TWO, run_of(7, 2))
+    first = writer.take()
+    writer.ack(ONE, [range(1, 3), range(4, 5)])
+    found = written(first, writer.take())
+    assert {number: (numbers(replayed), replayed.next_number) for number, replayed in found.items()} == {
+        ONE: ([0, 3], 5),
+        TWO: ([7, 8], 9),
+    }
+
+
+def test_an_ack_says_where_numbering_stands_only_if_it_is_known():
+    """A queue that was recovered clean acks what the journal has never heard of; its numbers must not go back."""
+    writer = LogWriter()
+    writer.knows(ONE, 100)
+    writer.ack(ONE, [range(40, 42)])
+    (part,) = writer.take()
+    assert (part.next_number, part.messages) == (100, 0)
+
+
+def test_a_deleted_number_leaves_nothing():
+    """C-16: neither what was taken before nor what is taken with it."""
+    writer = LogWriter()
+    writer.publish(ONE, run_of(0, 2))
+    first = writer.take()
+    writer.publish(ONE, run_of(2, 2))
+    assert writer.delete(ONE) == 3
+    last = writer.take()
+    assert last[0].next_number is None
+    assert written(first, last) == {}
+
+
+def test_one_that_never_said_anything_takes_no_leave():
+    """A queue of 256 priorities that used two must not tell the journal of all of them."""
+    writer = LogWriter()
+    assert writer.delete(ONE) == 0
+    assert writer.take() == []
+
+
+def test_one_of_an_earlier_life_does():
+    writer = LogWriter()
+    writer.knows(ONE, 7)
+    assert writer.delete(ONE) == 1
+    (part,) = writer.take()
+    assert (part.queue, part.next_number) == (ONE, None)

@@ -1,0 +1,89 @@
+"""Numbers that are never given again (store/number_reserve.py): a queue tells the journal ahead how far its numbering may go."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from warren.store.journal.number_reserve import AHEAD, NumberReserve
+from warren.store.queue.backing_queue import Recover
+
+from ..one_queue import TRANSIENT, Node, tags
+
+
+def test_it_is_told_ahead_and_kept_when_it_is_durable():
+    told = []
+
+    def tell(number):
+        told.append(number)
+        return len(told)
+
+    reserve = NumberReserve(tell)
+    assert reserve.kept(0) == 0
+    assert reserve.renew(1) == 1
+    assert (told, reserve.kept(1)) == ([1 + AHEAD], 0)
+    reserve.durable(1)
+    assert (reserve.kept(1), reserve.kept(1 + AHEAD), reserve.kept(2 + AHEAD)) == (1, 1 + AHEAD, 1 + AHEAD)
+    assert reserve.renew_from == 1 + AHEAD // 2
+    reserve.renew(reserve.renew_from)
+    reserve.renew(reserve.renew_from)
+    reserve.durable(2)
+    assert reserve.kept(1 << 40) == told[1]
+    reserve.durable(3)
+    assert reserve.kept(1 << 40) == told[2]
+
+
+def test_a_queue_that_ends_with_its_process_keeps_none():
+    reserve = NumberReserve(None)
+    assert reserve.kept(1 << 50) == 1 << 50
+    assert reserve.renew_from > 1 << 60
+
+
+def test_what_is_recovered_was_given():
+    reserve = NumberReserve(lambda number: 1)
+    reserve.found(7)
+    assert (reserve.kept(7), reserve.kept(8)) == (7, 7)
+
+
+@pytest.mark.parametrize("way", ["kill", *range(5)])
+@pytest.mark.parametrize("count", [1, 100, AHEAD // 2, AHEAD + 100])
+def test_numbers_of_what_the_journal_never_had_are_not_given_again(tmp_path, way, count):
+    """Transient messages, discarded ones, and those handed out at once: whatever of them a reader has seen, what comes after a crash is behind it."""
+    node = Node(tmp_path)
+    for _ in range(count):
+        node.publish(1, TRANSIENT)
+    node.queue.discard(TRANSIENT, [b"x" * 40], 1, False)
+    node.sync()
+    shown = node.queue.kept_numbers()
+    assert shown.stop == count + 1
+    node.persistent.engine.abandon()
+    node.transient.engine.abandon()
+    if way == "kill":
+        node.disk.kill()
+    else:
+        node.disk.crash(Random(way))
+    node.queue = node.opened(Recover.NON_CLEAN)
+    assert shown.stop <= node.publish(1).start <= shown.stop + AHEAD
+
+
+def test_numbers_are_shown_only_when_they_are_kept(tmp_path):
+    """The first ones wait for the journal; later ones were told of long before."""
+    node = Node(tmp_path)
+    node.publish(5, TRANSIENT)
+    assert (node.queue.numbers(), node.queue.kept_numbers()) == (range(0, 5), range(0, 0))
+    node.sync()
+    assert node.queue.kept_numbers() == range(0, 5)
+    for _ in range(AHEAD // 1000):
+        node.publish(1000, TRANSIENT)
+        assert node.queue.kept_numbers() == node.queue.numbers()
+        node.sync()
+
+
+def test_after_a_clean_stop_they_go_on_without_a_gap(tmp_path):
+    node = Node(tmp_path)
+    for life in range(3):
+        node.publish(10)
+        node.queue = node.opened(node.stop())
+        assert node.queue.kept_numbers() == node.queue.numbers() == range(0, 10 * life + 10)
+    assert tags(node.queue.fetch(100, True)) == list(range(30))

@@ -1,0 +1,115 @@
+"""Formats: what is written is what is read, and damage is noticed."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.disk.walk_frames import WholeFrame, walk_frames
+from warren.store.messages.message import Origin, body_size
+from warren.store.messages.records import (
+    Damaged,
+    Kind,
+    Type,
+    decode_runs,
+    decode_spans,
+    encode_run,
+    encode_spans,
+    frame,
+    make_stub,
+    read_frame,
+    record,
+    records,
+    stub_id,
+)
+from warren.store.messages.run import Run
+
+contents = st.lists(
+    st.integers(0, 40).map(lambda n: bytes(11) + n.to_bytes(8, "big") + bytes(n)), min_size=1, max_size=9
+)
+origins = st.builds(
+    Origin,
+    st.sampled_from(["", "x", "\udcff"]),
+    st.tuples(st.text(max_size=3)),
+    st.binary(max_size=9),
+    st.booleans(),
+    st.integers(0, 255),
+    st.one_of(st.none(), st.integers(0, 1 << 40)),
+)
+
+
+@given(
+    contents,
+    origins,
+    st.integers(0, 1 << 60),
+    st.one_of(st.none(), st.integers(0, 1 << 60)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_runs_come_back(contents, origin, first, expiry, redelivered, is_stored):
+    """Two runs in one buffer, with every field; strings that are not UTF-8 survive."""
+    run = Run(first, contents, origin, expiry, redelivered, 0)
+    data = b"".join(encode_run(run, is_stored) * 2)
+    for got, stored in decode_runs(data):
+        assert (got.first, got.contents, got.origin, got.expiry, got.redelivered, stored) == (
+            first,
+            contents,
+            origin,
+            expiry,
+            redelivered,
+            is_stored,
+        )
+        assert got.body_bytes == sum(map(body_size, contents))
+    assert len(list(decode_runs(data))) == 2
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda first, count, step: range(first, first + count * step, step),
+            st.integers(0, 1 << 50),
+            st.integers(2, 1 << 33),
+            st.integers(1, 9),
+        )
+    )
+)
+def test_spans_come_back(spans):
+    """Any stride, and more messages than 32 bits count."""
+    got = decode_spans(encode_spans(spans))
+    assert sum(map(len, got)) == sum(map(len, spans))
+    assert {(span[0], span.step) for span in spans} <= {(span[0], span.step) for span in got}
+
+
+@given(st.data())
+def test_a_flipped_bit_costs_its_frame(data):
+    """Frames before the damage are read, and those behind it; the damaged one is not (D-19)."""
+    disk = FaultyDisk()
+    payloads = [bytes([n]) * 30 for n in range(4)]
+    whole = b"".join(frame(Kind.RECORDS, payload) + payload for payload in payloads)
+    bit = data.draw(st.integers(0, len(whole) * 8 - 1))
+    damaged = bytearray(whole)
+    damaged[bit // 8] ^= 1 << bit % 8
+    file = disk.open("f", create=True)
+    file.append([bytes(damaged)])
+    victim = bit // 8 // (len(whole) // 4)
+    assert [part.payload for part in walk_frames(file) if isinstance(part, WholeFrame)] == payloads[:victim] + payloads[
+        victim + 1 :
+    ]
+
+
+def test_zeros_are_no_frame():
+    """A tail that the file system filled with zeros ends the file (C-15)."""
+    file = FaultyDisk().open("f", create=True)
+    file.append([bytes(64)])
+    with pytest.raises(Damaged):
+        read_frame(file, 0)
+
+
+def test_records_and_stubs_come_back():
+    """A record keeps its type, queue and body; a stub measures like a content and tells its id."""
+    entries = list(records(b"".join(record(Type.ACK, 7, [b"ab", b"c"]) + record(Type.DELETE, 8, []))))
+    assert [(e.type, e.queue, e.body) for e in entries] == [(Type.ACK, 7, b"abc"), (Type.DELETE, 8, b"")]
+    stub = make_stub(bytes(range(16)), 70000)
+    assert (body_size(stub), stub_id(stub)) == (70000, bytes(range(16)))

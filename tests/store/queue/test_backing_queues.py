@@ -1,0 +1,471 @@
+"""Every backing queue against a plain list, operation by operation."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from warren.store.bodies.queue_bodies import StoreBodies
+from warren.store.data_dir.vhost_store import DirectLog
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.index.queue_index import QueueIndex
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.messages.message import Origin, body_size
+from warren.store.queue.backing_queue import INFINITE, BackingQueue, Duplicate, Recover, Timeout
+from warren.store.queue.memory_queue import MemoryQueue
+from warren.store.queue.priority_queue import LEVEL_SHIFT, PriorityQueue
+from warren.store.queue.variable_queue import VariableQueue
+
+MAX_PRIORITY = 3
+ORIGINS = [Origin("", ("q",), b"\x00\x00", persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
+
+
+def content(body: int, mark: int = 0) -> bytes:
+    head = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + body.to_bytes(8, "big") + b"\x00\x00\xce"
+    return (
+        head + b"\x03\x00\x01" + body.to_bytes(4, "big") + mark.to_bytes(4, "big").ljust(body, b"\0")[:body] + b"\xce"
+    )
+
+
+@dataclass(frozen=True)
+class Held:
+    tag: int
+    content: bytes
+    origin: Origin
+    expiry: int | None
+    redelivered: bool
+
+    @property
+    def size(self) -> int:
+        return body_size(self.content)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """`self.ready` and `self.pending` are what the queue should hold; `level` is 0 for queues without priorities."""
+
+    max_priority = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since_sync: list[Held] = []
+        self.queue = self.make_queue()
+        self.queue.init(Recover.NEW)
+        self.ready: list[Held] = []
+        self.pending: dict[int, Held] = {}
+        self.next = [0] * (MAX_PRIORITY + 1)
+        self.unconfirmed: set[int] = set()
+        self.published = 0
+
+    def make_queue(self) -> BackingQueue:
+        return MemoryQueue()
+
+    def level(self, origin: Origin) -> int:
+        return min(origin.priority, self.max_priority)
+
+    def order(self, held: Held) -> tuple[int, int]:
+        return -(held.tag >> LEVEL_SHIFT), held.tag
+
+    def make_run(self, origin: Origin, sizes: list[int]) -> tuple[list[bytes], list[int]]:
+        contents = []
+        for size in sizes:
+            self.published += 1
+            contents.append(content(size, self.published))
+        level = self.level(origin)
+        first = (level << LEVEL_SHIFT) + self.next[level]
+        self.next[level] += len(sizes)
+        return contents, list(range(first, first + len(sizes)))
+
+    def expect_confirm(self, numbers: list[int], confirm: bool) -> None:
+        if confirm:
+            self.unconfirmed.update(numbers)
+
+    runs = dict(
+        origin=st.sampled_from(ORIGINS),
+        confirm=st.booleans(),
+        sizes=st.one_of(
+            st.integers(1, 12).map(lambda n: [7] * n),
+            st.lists(st.integers(0, 9), min_size=1, max_size=8),
+            st.just([30] * 300),
+        ),
+    )
+
+    @rule(expiry=st.one_of(st.none(), st.integers(0, 9)), redelivered=st.booleans(), **runs)
+    def publish(self, origin, sizes, expiry, confirm, redelivered):
+        contents, expected = self.make_run(origin, sizes)
+        given = list(contents)
+        numbers = self.queue.publish(origin, given, sum(sizes), expiry, confirm, redelivered)
+        assert list(numbers) == expected
+        assert given == contents
+        given.clear()  # the queue must not depend on the caller's list
+        self.expect_confirm(expected, confirm)
+        held = [Held(n, c, origin, expiry, redelivered) for n, c in zip(expected, contents, strict=True)]
+        self.ready += held
+        self.since_sync += held
+        self.ready.sort(key=self.order)
+
+    @precondition(lambda self: not self.ready)
+    @rule(expiry=st.one_of(st.none(), st.integers(0, 9)), **runs)
+    def publish_delivered(self, origin, sizes, expiry, confirm):
+        contents, expected = self.make_run(origin, sizes)
+        assert list(self.queue.publish_delivered(origin, contents, sum(sizes), expiry, confirm)) == expected
+        self.expect_confirm(expected, confirm)
+        held = {n: Held(n, c, origin, expiry, False) for n, c in zip(expected, contents, strict=True)}
+        self.pending.update(held)
+        self.since_sync += held.values()
+
+    @rule(**runs)
+    def discard(self, origin, sizes, confirm):
+        contents, expected = self.make_run(origin, sizes)
+        assert list(self.queue.discard(origin, contents, sum(sizes), confirm)) == expected
+        self.expect_confirm(expected, confirm)
+
+    @rule()
+    def drain_confirmed(self):
+        """Each number once (QS-18), and all of them once everything is synced."""
+        self.queue.timeout()
+        self.take_confirmed()
+        assert not self.unconfirmed
+
+    def take_confirmed(self):
+        for first, last in self.queue.drain_confirmed():
+            for number in range(first, last + 1):
+                self.unconfirmed.remove(number)
+
+    @rule(count=st.one_of(st.integers(0, 8), st.just(1000)), ack_required=st.booleans())
+    def fetch(self, count, ack_required):
+        got = [
+            Held(tag, c, d.origin, None, d.redelivered)
+            for d in self.queue.fetch(count, ack_required)
+            for tag, c in zip(d.tags, d.contents, strict=True)
+        ]
+        taken, self.ready = self.ready[:count], self.ready[count:]
+        assert got == [replace(held, expiry=None) for held in taken]
+        if ack_required:
+            self.pending.update((held.tag, held) for held in taken)
+
+    @rule(count=st.integers(0, 8), ack_required=st.booleans())
+    def drop(self, count, ack_required):
+        taken, self.ready = self.ready[:count], self.ready[count:]
+        dropped = self.queue.drop(count, ack_required)
+        assert dropped.count == len(taken)
+        assert dropped.body_bytes == sum(held.size for held in taken)
+        assert dropped.tags == ([held.tag for held in taken] if ack_required else [])
+        if ack_required:
+            self.pending.update((held.tag, held) for held in taken)
+
+    @rule(now=st.integers(0, 9), limit=st.sampled_from([1, 3, 4096]), keep=st.booleans())
+    def sweep(self, now, limit, keep):
+        def is_expired(expiry, size):
+            return expiry is not None and expiry <= now
+
+        if keep:
+            swept, messages = self.queue.fetchwhile(is_expired, lambda message, acc: acc + [message], [], limit)
+        else:
+            swept = self.queue.dropwhile(is_expired, limit)
+        taken = []
+        while self.ready and len(taken) < limit and is_expired(self.ready[0].expiry, 0):
+            taken.append(self.ready.pop(0))
+        assert (swept.count, swept.body_bytes) == (len(taken), sum(held.size for held in taken))
+        assert swept.is_exhausted == (not self.ready)
+        assert swept.head_expiry == (self.ready[0].expiry if self.ready else None)
+        if self.ready and not is_expired(self.ready[0].expiry, 0) and len(taken) < limit:
+            assert not swept.reached_limit
+        if keep:
+            assert [(m.tag, m.content, m.expiry) for m in messages] == [(h.tag, h.content, h.expiry) for h in taken]
+            self.pending.update((held.tag, held) for held in taken)
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data(), requeue=st.booleans())
+    def settle(self, data, requeue):
+        tags = sorted(self.pending)
+        choice = data.draw(st.sampled_from(["prefix", "slice", "stride", "any", "unknown"]))
+        if choice == "prefix":
+            chosen = range(tags[0], data.draw(st.sampled_from(tags)) + 1)
+        elif choice == "slice":
+            start = data.draw(st.integers(0, len(tags) - 1))
+            chosen = tags[start : start + data.draw(st.integers(1, 60))]
+        elif choice == "stride":
+            chosen = range(data.draw(st.sampled_from(tags[:20])) - 2, tags[-1] + 1, data.draw(st.integers(1, 4)))
+        elif choice == "any":
+            chosen = data.draw(st.permutations(data.draw(st.lists(st.sampled_from(tags), max_size=12))))
+        else:
+            chosen = [tags[-1] + 1, tags[0]]
+        known = [tag for tag in tags if tag in chosen]
+        assert sorted(m.tag for m in self.queue.ackfold(lambda m, acc: acc + [m], [], chosen)) == known
+        if requeue:
+            assert self.queue.requeue(chosen) == len(known)
+            self.ready += [replace(self.pending[tag], redelivered=True) for tag in known]
+            self.ready.sort(key=self.order)
+        else:
+            assert self.queue.ack(chosen) == len(known)
+        for tag in known:
+            del self.pending[tag]
+
+    @rule()
+    def purge(self):
+        assert self.queue.purge() == len(self.ready)
+        self.ready = []
+
+    @rule()
+    def purge_acks(self):
+        self.queue.purge_acks()
+        self.pending = {}
+
+    @rule(first=st.integers(0, 40), length=st.integers(0, 40))
+    def read(self, first, length):
+        held = sorted(self.ready + list(self.pending.values()), key=lambda h: h.tag)
+        assert [(m.tag, m.content) for m in self.queue.read(first, first + length)] == [
+            (h.tag, h.content) for h in held if first <= h.tag <= first + length
+        ]
+
+    @rule(stop=st.integers(1, 20))
+    def fold(self, stop):
+        def visit(message, is_pending, acc):
+            return acc + [(message.tag, message.content, message.expiry, is_pending)], len(acc) + 1 < stop
+
+        held = sorted(self.ready + list(self.pending.values()), key=self.order)
+        assert self.queue.fold(visit, []) == [(h.tag, h.content, h.expiry, h.tag in self.pending) for h in held][:stop]
+
+    @invariant()
+    def figures_agree(self):
+        queue = self.queue
+        assert len(queue) == len(self.ready)
+        assert queue.is_empty() == (not self.ready)
+        assert queue.depth() == len(self.ready) + len(self.pending)
+        assert queue.ready_bytes == sum(held.size for held in self.ready)
+        assert queue.unacked_bytes == sum(held.size for held in self.pending.values())
+        head = queue.head()
+        assert (head and (head.tag, head.content, head.redelivered)) == (
+            (self.ready[0].tag, self.ready[0].content, self.ready[0].redelivered) if self.ready else None
+        )
+        assert queue.head_expiry() == (self.ready[0].expiry if self.ready else None)
+
+
+class PriorityMachine(QueueMachine):
+    max_priority = MAX_PRIORITY
+
+    def make_queue(self) -> BackingQueue:
+        return PriorityQueue(MAX_PRIORITY, lambda priority: MemoryQueue())
+
+
+class VariableMachine(QueueMachine):
+    """The same, with segments of 16, some bodies too large to embed, memory targets, modes, and every kind of end."""
+
+    entries = 16
+    embed_below = 40
+
+    def make_queue(self) -> BackingQueue:
+        self.disk = FaultyDisk()
+        self.root = tempfile.mkdtemp()
+        self.boot = 0
+        self.certain = {}  # persistent messages held at the last sync
+        self.since_sync = []  # all that was published after it
+        return self.open_queue(may_trust=False)
+
+    def teardown(self):
+        shutil.rmtree(self.root)
+
+    def open_queue(self, may_trust):
+        self.disk.make_dir("journal")
+        self.journal = JournalEngine(self.disk, "journal", file_limit=3000, frame_limit=500)
+        self.replayed = self.journal.recover()
+        index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), self.entries)
+        self.stores = [
+            StoreBodies(
+                self.disk, kind, f"{self.root}/{kind}", kind == "persistent", file_limit=2000, boot_id=str(self.boot)
+            )
+            for kind in ("persistent", "transient")
+        ]
+        # Recounted from the queue's index, as the start of a vhost does.
+        assert self.stores[0].recover(may_trust, self.references) == may_trust
+        self.stores[1].recover(may_trust=False)
+        return VariableQueue(1, index, *self.stores, self.replayed.get(1), self.sync, self.embed_below, 1, self.entries)
+
+    def references(self):
+        """Found without disturbing what the queue is about to find itself."""
+        found = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), self.entries).scan(
+            copy.deepcopy(self.replayed.get(1)), None
+        )
+        return [[message_id for span in found.stored for message_id in span.ids()]]
+
+    def sync(self):
+        """The owner's part: write, say what is durable, fold when the journal has closed files."""
+        for store in self.stores:
+            store.write_all()
+        self.queue.invoke("store", self.stores[0].durable)
+        self.queue.invoke("journal", self.journal.write_all())
+        if self.journal.closed_files:
+            current = self.journal.current
+            self.queue.folding.flush(True)
+            self.journal.retire(current)
+            batch = self.journal.take_batch()
+            self.journal.commit(batch)
+            self.queue.invoke("journal", self.journal.committed(batch))
+            self.journal.unlink_retired(batch)
+        self.certain = {held.tag: held for held in self.all_held() if held.origin.persistent}
+        self.since_sync = []
+
+    def all_held(self):
+        return sorted([*self.ready, *self.pending.values()], key=self.order)
+
+    @rule(most=st.sampled_from([0, 0, 5, INFINITE]))
+    def page(self, most):
+        self.queue.paging.target = most
+        self.queue.resume()
+        while self.queue.paging.is_due:
+            self.queue.handle_info("bump")
+
+    @rule(mode=st.sampled_from(["default", "lazy"]))
+    def mode(self, mode):
+        self.queue.set_queue_mode(mode)
+
+    @rule()
+    def fold_index(self):
+        self.queue.folding.flush()
+
+    def restarted(self, terms, mark_all):
+        """Persistent messages are ready again; after an unclean end all of them are redelivered."""
+        watermark = self.queue._watermark
+        kept = [held for held in self.all_held() if held.origin.persistent]
+        is_lazy = self.queue.sub_queues.is_lazy
+        self.queue = self.open_queue(may_trust=isinstance(terms, dict))
+        self.queue.init(terms)
+        self.queue.set_queue_mode("lazy" if is_lazy else "default")
+        self.pending = {}
+        self.unconfirmed = set()
+        self.ready = [replace(held, redelivered=mark_all or held.redelivered or held.tag < watermark) for held in kept]
+
+    @rule()
+    def restart_cleanly(self):
+        before = self.next[0]
+        terms = self.queue.terminate()
+        self.take_confirmed()
+        self.journal.close_folded()
+        for store in self.stores:
+            store.close()
+        self.disk.crash(Random(1))
+        self.restarted(terms, False)
+        assert self.queue._next == before
+
+    @rule(seed=st.integers(0, 1 << 16), kill=st.booleans())
+    def crash_after_sync(self, seed, kill):
+        """Nothing that is durable is lost, whatever sub-queue it was in."""
+        self.queue.timeout()
+        self.end_life(seed, kill)
+        self.restarted(Recover.NON_CLEAN, True)
+        assert self.queue._next > max((held.tag for held in self.ready), default=-1)
+        self.next[0] = self.queue._next
+
+    @rule(seed=st.integers(0, 1 << 16), kill=st.booleans(), at=st.integers(1, 12))
+    def crash_during_sync(self, seed, kill, at):
+        """What was durable and not acked since is there (QS-37), nothing else but what was published (QS-38), in order (QS-39)."""
+        certain = {tag for tag in self.certain if any(held.tag == tag for held in self.all_held())}
+        possible = {held.tag: held for held in [*self.since_sync, *self.certain.values()] if held.origin.persistent}
+        self.disk.fail_after(at, KeyboardInterrupt())
+        try:
+            self.queue.timeout()
+        except KeyboardInterrupt:
+            pass
+        self.disk.heal()
+        self.end_life(seed, kill)
+        self.ready, self.pending = list(possible.values()), {}
+        self.restarted(Recover.NON_CLEAN, True)
+        found = self.queue.fold(lambda message, is_pending, acc: ([*acc, message], True), [])
+        assert certain <= {message.tag for message in found}
+        for message in found:
+            assert (message.content, message.expiry) == (possible[message.tag].content, possible[message.tag].expiry)
+        assert [message.tag for message in found] == sorted(message.tag for message in found)
+        self.ready = [replace(possible[message.tag], redelivered=True) for message in found]
+        self.certain = {held.tag: held for held in self.ready}
+        self.since_sync = []
+        self.next[0] = self.queue._next
+
+    def end_life(self, seed, kill):
+        for store in self.stores:
+            store.engine.abandon()
+        if kill:
+            self.disk.kill()
+        else:
+            self.boot += 1
+            self.disk.crash(Random(seed))
+
+    @invariant()
+    def sub_queues_are_in_order(self):
+        self.queue.check()
+        assert self.queue.sub_queues.lost == 0
+
+
+class VariableUnembeddedMachine(VariableMachine):
+    embed_below = 0
+
+
+SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemoryQueue = QueueMachine.TestCase
+TestMemoryQueue.settings = SETTINGS
+TestPriorityQueue = PriorityMachine.TestCase
+TestPriorityQueue.settings = SETTINGS
+TestVariableQueue = VariableMachine.TestCase
+TestVariableQueue.settings = SETTINGS
+TestVariableQueueWithoutEmbedding = VariableUnembeddedMachine.TestCase
+TestVariableQueueWithoutEmbedding.settings = SETTINGS
+
+
+@pytest.fixture
+def priorities() -> PriorityQueue:
+    queue = PriorityQueue(MAX_PRIORITY, lambda priority: MemoryQueue())
+    queue.init(Recover.NEW)
+    return queue
+
+
+def test_numbers_go_on_after_a_clean_restart():
+    """A queue numbers its messages from 0 for ever, even if the messages themselves are gone."""
+    queue = MemoryQueue()
+    queue.init(Recover.NEW)
+    queue.publish(ORIGINS[0], [content(3)] * 5, 15, None, False)
+    terms = queue.terminate()
+    queue = MemoryQueue()
+    queue.init(terms)
+    assert queue.publish(ORIGINS[0], [content(3)], 3, None, False) == range(5, 6)
+
+
+def test_drop_takes_from_the_highest_level(priorities):
+    """Of 1,2,3 published three times, a limit of four leaves 2,1,1,1 (AB-104)."""
+    for priority in (1, 2, 3) * 3:
+        priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
+        priorities.drop(max(0, len(priorities) - 4), False)
+    assert [d.origin.priority for d in priorities.fetch(9, False) for _ in d.contents] == [2, 1, 1, 1]
+
+
+def test_expired_low_level_waits_behind_live_high_head(priorities):
+    """A sweep stops at the first level whose head is live (AB-104)."""
+    priorities.publish(ORIGINS[3], [content(1)], 1, None, False)
+    priorities.publish(ORIGINS[1], [content(1)], 1, 5, False)
+    swept = priorities.dropwhile(lambda expiry, size: expiry is not None)
+    assert (swept.count, swept.is_exhausted, len(priorities)) == (0, False, 2)
+
+
+def test_ackfold_visits_the_highest_level_first(priorities):
+    """A multiple reject dead-letters 3, 2, 1 in that order."""
+    for priority in (1, 2, 3):
+        priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
+    tags = [tag for delivery in priorities.fetch(3, True) for tag in delivery.tags]
+    assert priorities.ackfold(lambda m, acc: acc + [m.origin.priority], [], tags[::-1]) == [3, 2, 1]
+
+
+def test_unknown_info_key_and_foreign_event_do_no_harm(priorities):
+    """An unknown item is empty and a stray event is ignored, before and after a level exists."""
+    for _ in range(2):
+        assert priorities.info("no such item") == ""
+        priorities.invoke("someone else", ("event",))
+        priorities.publish(ORIGINS[0], [content(1)], 1, None, False)
+    assert priorities.info("message_bytes_ready") == 2
+    assert priorities.needs_timeout() is Timeout.NO
+    assert priorities.is_duplicate(0) is Duplicate.FRESH

@@ -1,0 +1,162 @@
+"""A queue with priorities whose levels page, change their mode and end (queue-and-store section 9): against the same plain list as every other backing queue."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from random import Random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import invariant, rule
+
+from warren.store.data_dir.vhost_store import VhostStore
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.queue.backing_queue import INFINITE, BackingQueue
+from warren.store.queue.priority_queue import LEVEL_SHIFT, NUMBER_MASK
+
+from .test_backing_queues import MAX_PRIORITY, ORIGINS, PriorityMachine, content
+
+
+class Priorities:
+    """A queue of all levels, small segments, bodies in the index and in the store."""
+
+    def __init__(self) -> None:
+        self.disk = FaultyDisk()
+        self.root = tempfile.mkdtemp()
+        self.boot = 0
+        self.open()
+
+    def open(self) -> BackingQueue:
+        self.store = VhostStore(
+            self.disk,
+            self.root,
+            segment_entries=16,
+            embed_below=40,
+            journal_file_limit=3000,
+            store_file_limit=2000,
+            boot_id=str(self.boot),
+        )
+        self.store.recover({1})
+        self.queue = self.store.open_queue(1, MAX_PRIORITY)
+        return self.queue
+
+    @property
+    def levels(self):
+        """By priority, those in use."""
+        return self.queue._by_priority
+
+    def page(self, most: float) -> None:
+        for level in self.levels.values():
+            level.paging._io_batch_size = 1
+            level.paging.target = most
+            level.resume()
+            while level.paging.is_due:
+                level.handle_info("bump")
+
+    def end(self, seed: int | None) -> BackingQueue:
+        """Killed, or a power cut; everything that was told is on the disk."""
+        self.store.write_all()
+        self.store.persistent.engine.abandon()
+        self.store.transient.engine.abandon()
+        if seed is None:
+            self.disk.kill()
+        else:
+            self.disk.crash(Random(seed))
+            self.boot += 1
+        return self.open()
+
+    def close(self) -> None:
+        shutil.rmtree(self.root)
+
+
+class PagedPriorityMachine(PriorityMachine):
+    """See the module."""
+
+    def make_queue(self) -> BackingQueue:
+        self.disk = Priorities()
+        return self.disk.queue
+
+    def teardown(self):
+        self.disk.close()
+
+    @rule()
+    def drain_confirmed(self):
+        self.disk.store.write_all()
+        self.take_confirmed()
+        assert not self.unconfirmed
+
+    @rule(most=st.sampled_from([0, 0, 5, INFINITE]))
+    def page(self, most):
+        self.disk.page(most)
+
+    @rule(mode=st.sampled_from(["default", "lazy"]))
+    def mode(self, mode):
+        self.queue.set_queue_mode(mode)
+
+    @rule(priority=st.integers(0, MAX_PRIORITY))
+    def fold_one_level(self, priority):
+        if priority in self.disk.levels:
+            self.disk.levels[priority].folding.flush()
+
+    @rule(seed=st.one_of(st.none(), st.integers(0, 1 << 16)))
+    def end_uncleanly(self, seed):
+        """What is persistent is ready again, level by level, and redelivered."""
+        self.queue = self.disk.end(seed)
+        self.ready = sorted(
+            (
+                replace(held, redelivered=True)
+                for held in [*self.ready, *self.pending.values()]
+                if held.origin.persistent
+            ),
+            key=self.order,
+        )
+        self.pending = {}
+        self.unconfirmed = set()
+        for priority in range(MAX_PRIORITY + 1):
+            level = self.disk.levels.get(priority)
+            held = [held.tag & NUMBER_MASK for held in self.ready if held.tag >> LEVEL_SHIFT == priority]
+            assert level is not None and level._next > max(held) if held else True
+            self.next[priority] = level._next if level is not None else 0
+
+    @invariant()
+    def levels_are_in_order(self):
+        """QS-36, and QS-1 to QS-12 of each."""
+        priorities = [priority for priority, _ in self.queue._levels]
+        assert priorities == sorted(set(priorities), reverse=True)
+        for level in self.disk.levels.values():
+            level.check()
+            assert level.sub_queues.lost == 0
+
+
+TestPagedPriorityQueue = PagedPriorityMachine.TestCase
+TestPagedPriorityQueue.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture
+def priorities():
+    priorities = Priorities()
+    yield priorities
+    priorities.close()
+
+
+@pytest.mark.parametrize("size", [5, 100], ids=["embedded", "stored"])
+def test_each_level_pages_by_itself(priorities, size):
+    """All are told the same; what comes to a level that is paged out stays behind what it has, and before all lower ones."""
+    for priority in (1, 3, 2):
+        priorities.queue.publish(
+            ORIGINS[priority], [content(size, number) for number in range(100)], 100 * size, None, False
+        )
+    priorities.page(0)
+    status = priorities.queue.info("backing_queue_status")
+    assert status["priority_lengths"] == {3: 100, 2: 100, 1: 100}
+    # But for a segment at each head, whose bodies stay if they are embedded.
+    assert priorities.queue.info("messages_ready_ram") == (3 * 16 if size == 5 else 0)
+    priorities.queue.publish(ORIGINS[3], [content(size, 100)], size, None, False)
+    got = [
+        (delivery.origin.priority, number) for delivery in priorities.queue.fetch(400, True) for number in delivery.tags
+    ]
+    assert [priority for priority, _ in got] == [3] * 101 + [2] * 100 + [1] * 100
+    assert [number & 0xFFFF for _, number in got] == [*range(101), *range(100), *range(100)]

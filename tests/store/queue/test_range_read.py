@@ -1,0 +1,279 @@
+"""Reading ranges of numbers without consuming, against a plain list, while the queue is paged, folded, acked and added to."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from warren.store.bodies.queue_bodies import StoreBodies
+from warren.store.data_dir.vhost_store import DirectLog
+from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.index.queue_index import QueueIndex
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.messages.message import Origin
+from warren.store.queue.backing_queue import INFINITE, Recover
+from warren.store.queue.memory_queue import MemoryQueue
+from warren.store.queue.variable_queue import VariableQueue
+
+SEGMENT = 16
+ORIGINS = [Origin("", ("q",), b"\x00\x00", persistent) for persistent in (False, True)]
+
+
+def content(number: int, size: int) -> bytes:
+    head = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + size.to_bytes(8, "big") + b"\x00\x00\xce"
+    return head + number.to_bytes(4, "big").ljust(size, b"\0")
+
+
+class RangeMachine(RuleBasedStateMachine):
+    """`self.held` is what the queue should hold, by number; `self.pending` are the numbers of it that await an ack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = self.make_queue()
+        self.queue.init(Recover.NEW)
+        self.held: dict[int, bytes] = {}
+        self.pending: set[int] = set()
+        self.next = 0
+        self.under_way: tuple | None = None
+
+    def make_queue(self):
+        return MemoryQueue()
+
+    @rule(count=st.integers(1, 20), size=st.sampled_from([4, 40]), persistent=st.integers(0, 1))
+    def publish(self, count, size, persistent):
+        contents = [content(self.next + index, size) for index in range(count)]
+        numbers = self.queue.publish(ORIGINS[persistent], contents, count * size, None, False)
+        assert numbers == range(self.next, self.next + count)
+        self.held.update(zip(numbers, contents))
+        self.next += count
+
+    @rule(count=st.integers(1, 4))
+    def discard(self, count):
+        self.queue.discard(ORIGINS[0], [content(0, 4)] * count, 4 * count, False)
+        self.next += count
+
+    @rule(count=st.integers(1, 20))
+    def fetch(self, count):
+        self.pending |= {tag for delivery in self.queue.fetch(count, True) for tag in delivery.tags}
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data(), is_ack=st.booleans())
+    def settle(self, data, is_ack):
+        tags = data.draw(st.lists(st.sampled_from(sorted(self.pending)), unique=True, min_size=1))
+        (self.queue.ack if is_ack else self.queue.requeue)(sorted(tags))
+        self.pending.difference_update(tags)
+        if is_ack:
+            for tag in tags:
+                del self.held[tag]
+
+    @rule(data=st.data(), limit=st.integers(1, 30))
+    def drop_to(self, data, limit):
+        last = data.draw(st.integers(0, self.next + 5))
+        ready = sorted(self.held.keys() - self.pending)
+        gone = [number for number in ready if number <= last][: self.queue.drop_to(last, limit)]
+        assert len(gone) <= limit
+        for number in gone:
+            del self.held[number]
+
+    def read_all(self, first, last, most=7, most_bytes=100):
+        found, at = [], first
+        while at <= last:
+            job = self.queue.prepare_range(at, last)
+            while job is not None:
+                job.run()
+                job = self.queue.range_prepared(job, at, last)
+            portion = self.queue.take_range(at, last, most, most_bytes)
+            assert len(portion.messages) <= most and at < portion.next_number <= last + 1
+            self.complete(portion)
+            found += portion.messages
+            at = portion.next_number
+        return found
+
+    def complete(self, portion):
+        assert portion.is_complete
+
+    @rule(data=st.data(), most_bytes=st.sampled_from([1, 100, 10_000]))
+    def read(self, data, most_bytes):
+        first = data.draw(st.integers(0, self.next))
+        last = data.draw(st.integers(first, self.next + 5))
+        found = self.read_all(first, last, most_bytes=most_bytes)
+        assert [(message.tag, message.content) for message in found] == sorted(
+            item for item in self.held.items() if first <= item[0] <= last
+        )
+        assert all(message.redelivered for message in found if message.tag in self.pending)
+
+    @rule(data=st.data())
+    def begin(self, data):
+        """A portion that is completed only when other things have happened."""
+        first = data.draw(st.integers(0, self.next))
+        job = self.queue.prepare_range(first, self.next)
+        if job is not None:
+            job.run()
+            if self.queue.range_prepared(job, first, self.next) is not None:
+                return
+        self.under_way = self.queue.take_range(first, self.next), first, dict(self.held)
+
+    @precondition(lambda self: self.under_way is not None)
+    @rule()
+    def finish(self):
+        (portion, first, then), self.under_way = self.under_way, None
+        self.complete(portion)
+        found = {message.tag: message.content for message in portion.messages}
+        assert found.items() <= then.items()
+        assert found.keys() >= {
+            number for number in self.held if first <= number < portion.next_number and number in then
+        }
+
+    @invariant()
+    def numbers_are_bounds(self):
+        numbers = self.queue.numbers()
+        assert numbers.stop == self.next and numbers.start <= min(self.held, default=self.next)
+
+    @invariant()
+    def nothing_is_consumed(self):
+        assert self.queue.depth() == len(self.held) and len(self.queue) == len(self.held) - len(self.pending)
+
+    def teardown(self):
+        assert [message.tag for message in self.read_all(0, self.next)] == sorted(self.held)
+
+
+class MemoryRangeMachine(RangeMachine):
+    @invariant()
+    def the_lowest_is_exact(self):
+        assert self.queue.numbers().start == min(self.held, default=self.next)
+
+
+class VariableRangeMachine(RangeMachine):
+    reads_ahead = False
+
+    def make_queue(self):
+        self.directory = tempfile.mkdtemp()
+        self.disk = FaultyDisk()
+        self.disk.make_dir("journal")
+        self.journal = JournalEngine(self.disk, "journal")
+        self.journal.recover()
+        self.persistent = StoreBodies(self.disk, "persistent", f"{self.directory}/p")
+        self.transient = StoreBodies(self.disk, "transient", f"{self.directory}/t", is_durable=False)
+        self.persistent.recover(False)
+        self.transient.recover(False)
+        index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
+        self.flush = None
+        return VariableQueue(
+            1,
+            index,
+            self.persistent,
+            self.transient,
+            None,
+            self.sync,
+            embed_below=30,
+            io_batch_size=1,
+            segment_entries=SEGMENT,
+            reads_ahead=self.reads_ahead,
+        )
+
+    def sync(self):
+        for store in (self.persistent, self.transient):
+            store.write_all()
+        self.queue.invoke("store", self.persistent.durable)
+        self.queue.invoke("journal", self.journal.write_all())
+
+    def complete(self, portion):
+        portion.complete(self.persistent.read(portion.wanted.persistent), self.transient.read(portion.wanted.transient))
+
+    @rule(ram_count=st.integers(0, 3))
+    def page(self, ram_count):
+        self.queue.paging.target = ram_count
+        self.queue.resume()
+        while self.queue.paging.is_due:
+            self.queue.handle_info("bump")
+        self.queue.paging.target = INFINITE
+
+    @rule(mode=st.sampled_from(["lazy", "default"]))
+    def set_mode(self, mode):
+        self.queue.set_queue_mode(mode)
+
+    @rule()
+    def write(self):
+        self.sync()
+
+    @precondition(lambda self: not self.reads_ahead)
+    @rule(is_synced=st.booleans())
+    def fold(self, is_synced):
+        self.queue.folding.flush(is_synced)
+
+    @invariant()
+    def invariants_hold(self):
+        self.queue.check()
+
+    def teardown(self):
+        super().teardown()
+        self.persistent.engine.abandon()
+        self.transient.engine.abandon()
+        shutil.rmtree(self.directory)
+
+
+class AheadRangeMachine(VariableRangeMachine):
+    reads_ahead = True
+
+    @precondition(lambda self: self.flush is None)
+    @rule(is_synced=st.booleans())
+    def take_flush(self, is_synced):
+        self.flush = self.queue.folding.take_flush(is_synced)
+
+    @precondition(lambda self: self.flush is not None)
+    @rule()
+    def flushed(self):
+        self.flush.run()
+        self.queue.folding.flushed(self.flush)
+        self.flush = None
+
+    @rule()
+    def prepare(self):
+        load = self.queue.prepare()
+        if load is not None:
+            load.run()
+            load.reader.prepared(
+                load, self.persistent.read(load.wanted.persistent), self.transient.read(load.wanted.transient)
+            )
+
+
+TestMemory = MemoryRangeMachine.TestCase
+TestVariable = VariableRangeMachine.TestCase
+TestReadsAhead = AheadRangeMachine.TestCase
+TestMemory.settings = TestVariable.settings = TestReadsAhead.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
+
+
+@pytest.mark.parametrize("machine", [MemoryRangeMachine, AheadRangeMachine])
+def test_a_portion_has_one_message_at_least_and_stops_at_its_bytes(machine):
+    run = machine()
+    run.publish(10, 40, 1)
+    portion = run.queue.take_range(0, 9, most_bytes=1)
+    run.complete(portion)
+    assert ([message.tag for message in portion.messages], portion.next_number) == ([0], 1)
+    portion = run.queue.take_range(4, 9, most_bytes=81)
+    run.complete(portion)
+    assert ([message.tag for message in portion.messages], portion.next_number) == ([4, 5, 6], 7)
+    run.teardown()
+
+
+def test_a_segment_is_read_once_for_several_portions():
+    """Without prepared blocks an index segment would be read anew for every portion."""
+    run = AheadRangeMachine()
+    run.set_mode("lazy")
+    run.publish(16, 4, 1)
+    run.publish(16, 4, 1)
+    run.take_flush(False)
+    run.flushed()
+    job = run.queue.prepare_range(0, 31)
+    job.run()
+    assert run.queue.range_prepared(job, 0, 31) is None
+    assert [run.queue.prepare_range(first, 31) for first in (0, 5, 15)] == [None] * 3
+    assert run.queue.prepare_range(16, 31) is not None
+    run.teardown()

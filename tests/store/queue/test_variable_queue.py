@@ -1,0 +1,236 @@
+"""Cases of RabbitMQ's backing_queue_SUITE, with the figures it meant to check (section 12.1), and what concerns this queue alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.store.data_dir.recovery_terms import RecoveryTerms
+from warren.store.queue.backing_queue import INFINITE, Timeout
+
+from ..one_queue import SEGMENT, TRANSIENT, Node, contents, page_all, tags
+
+
+@pytest.fixture
+def node(tmp_path) -> Node:
+    return Node(tmp_path)
+
+
+def test_partial_segments_delta_thing(node):
+    """One and a half segments without memory: q3 is a segment, delta half; a publish goes to q1; after a segment is fetched, delta is blank."""
+    half = SEGMENT // 2
+    node.publish(SEGMENT + half)
+    page_all(node.queue)
+    assert node.status("q1", "q2", "delta", "q3", "q4", "len") == (0, 0, half, SEGMENT, 0, SEGMENT + half)
+    node.publish(1)
+    assert node.status("q1", "delta", "q3") == (1, half, SEGMENT)
+    assert tags(node.queue.fetch(SEGMENT, True)) == list(range(SEGMENT))
+    assert node.status("q1", "delta", "q3", "q4", "len") == (1, 0, half, 0, half + 1)
+
+
+def test_ack_limiting(node):
+    """Half of 1024 fetched: 512 of each in memory; without memory none, and all still there."""
+    node.publish(1024)
+    node.queue.fetch(512, True)
+    keys = ("messages_ready_ram", "messages_unacknowledged_ram", "messages_ram")
+    assert [node.queue.info(key) for key in keys] == [512, 512, 1024]
+    page_all(node.queue)
+    assert [node.queue.info(key) for key in keys] == [0, 0, 0]
+    assert node.queue.requeue(range(512)) == 512
+    node.queue.check()
+    assert [c for d in node.queue.fetch(2000, True) for c in d.contents] == contents(1024)
+
+
+def test_requeue_into_q3_and_delta(node):
+    """Requeued messages return to their places among holes and are flagged; fresh ones are not."""
+    node.publish(3 * SEGMENT)
+    taken = tags(node.queue.fetch(3 * SEGMENT, True))
+    node.queue.requeue([tag for tag in taken if tag % 3])
+    page_all(node.queue)
+    node.queue.requeue([tag for tag in taken if not tag % 3])
+    node.publish(5)
+    node.queue.check()
+    got = [(tag, delivery.redelivered) for delivery in node.queue.fetch(1000, True) for tag in delivery.tags]
+    assert got == [(tag, tag < 3 * SEGMENT) for tag in range(3 * SEGMENT + 5)]
+
+
+def test_fold_and_ackfold_read_the_disk(node):
+    """Bodies of pending and ready messages that are not in memory are read, and not kept."""
+    node.publish(SEGMENT * 2)
+    node.queue.fetch(3, True)
+    page_all(node.queue)
+    assert node.queue.ackfold(lambda message, acc: [*acc, message.content], [], [1]) == contents(1, first=1)
+    seen = node.queue.fold(lambda message, is_pending, acc: ([*acc, (message.content, is_pending)], True), [])
+    assert seen == [(content, number < 3) for number, content in enumerate(contents(SEGMENT * 2))]
+    assert node.queue.info("messages_ram") == 0
+
+
+@pytest.mark.parametrize("embed_below", [0, 1024])
+def test_confirms_wait_for_body_and_entry(tmp_path, embed_below):
+    """QS-17: neither the journal nor the store alone is enough, if there is a body in the store."""
+    node = Node(tmp_path, embed_below)
+    queue = node.queue
+    node.publish(3, confirm=True)
+    assert queue.needs_timeout() is Timeout.TIMED
+    assert queue.drain_confirmed() == []
+    queue.invoke("journal", node.journal.write_all())
+    assert queue.drain_confirmed() == ([(0, 2)] if embed_below else [])
+    queue.invoke("store", node.persistent.write_all())
+    assert queue.drain_confirmed() == ([] if embed_below else [(0, 2)])
+    assert queue.needs_timeout() is Timeout.NO
+
+
+def test_transients_are_confirmed_at_once_and_do_not_survive(node):
+    """Paged, fetched and requeued transients are gone after a restart; persistent ones are back."""
+    node.publish(10, TRANSIENT, confirm=True)
+    node.publish(10)
+    assert node.queue.drain_confirmed() == [(0, 9)]
+    page_all(node.queue)
+    node.queue.requeue(tags(node.queue.fetch(5, True)))
+    terms = node.stop()
+    node.queue = node.opened(terms)
+    node.queue.check()
+    assert len(node.queue) == 10
+    assert tags(node.queue.fetch(20, True)) == list(range(10, 20))
+
+
+def test_head_after_unclean_end_is_redelivered(node):
+    """bq_queue_recover: two segments of confirmed messages survive; the head is redelivered; a later message is fresh."""
+    node.publish(2 * SEGMENT, confirm=True)
+    node.queue.timeout()
+    assert node.queue.drain_confirmed() == [(0, 2 * SEGMENT - 1)]
+    node.kill()
+    assert len(node.queue) == 2 * SEGMENT
+    node.publish(1)
+    got = [(len(d.contents), d.redelivered) for d in node.queue.fetch(1000, False)]
+    assert sum(count for count, redelivered in got if redelivered) == 2 * SEGMENT
+    assert got[-1] == (1, False)
+
+
+def test_watermark_gap(node):
+    """D-5: numbers that are missing, of transients that a restart has lost, do not stop the watermark; what was delivered behind them is redelivered after the next."""
+    for _ in range(2):
+        node.publish(5, TRANSIENT)
+        node.publish(5)
+    node.queue = node.opened(node.stop())
+    first = node.queue.fetch(7, True)
+    assert tags(first) == [*range(5, 10), 15, 16] and not any(delivery.redelivered for delivery in first)
+    assert node.status("next_deliver_seq_id") == (17,)
+    node.queue = node.opened(node.stop())
+    found = [(tag, delivery.redelivered) for delivery in node.queue.fetch(20, True) for tag in delivery.tags]
+    assert found == [(tag, tag < 17) for tag in (*range(5, 10), *range(15, 20))]
+
+
+def test_clean_restart_after_drop(node):
+    """variable_queue_dropwhile_restart: 5 of 1000 dropped, 995 after a clean stop with terms, then empty."""
+    node.publish(1000)
+    node.queue.dropwhile(lambda expiry, size: True, 5)
+    terms = node.stop()
+    node.queue = node.opened(terms)
+    assert len(node.queue) == 995
+    assert len(tags(node.queue.fetch(2000, False))) == 995
+    assert node.queue.is_empty()
+
+
+def test_purge_of_a_backlog_reads_no_embedded_bodies(tmp_path):
+    """A purge of what only the disk knows costs a record a segment; pending messages stay and can be requeued."""
+    node = Node(tmp_path, embed_below=4096)
+    node.publish(20 * SEGMENT)
+    node.queue.fetch(2, True)
+    page_all(node.queue)
+    assert node.status("delta")[0] > 15 * SEGMENT
+    position = node.journal.position
+    assert node.queue.purge() == 20 * SEGMENT - 2
+    assert node.journal.position - position < 40
+    assert node.queue.requeue([0, 1]) == 2
+    node.queue.folding.flush()
+    assert node.disk.list("q") == ["0.idx"]
+
+
+def test_emptied_stores_and_segments_give_their_space_back(node):
+    """Publishing, paging, draining and deleting leaves nothing on disk."""
+    node.publish(10 * SEGMENT, size=5000)
+    page_all(node.queue)
+    node.sync()
+    node.queue.ack(tags(node.queue.fetch(10 * SEGMENT, True)))
+    node.queue.folding.flush()
+    node.sync()
+    assert node.disk.list("q") == []
+    assert node.persistent.engine.file_sizes[1] == 0
+    node.queue.delete_and_terminate()
+    assert not node.disk.exists("q")
+
+
+def test_lazy_backlog_is_not_in_memory(tmp_path):
+    """Embedded bodies wait in memory for no more than the byte bound (D-12)."""
+    node = Node(tmp_path, embed_below=4096)
+    node.queue.set_queue_mode("lazy")
+    for _ in range(100):
+        node.publish(50, size=1000)
+        assert node.queue._index.unfolded_bytes <= (512 << 10) + 50_000
+    assert node.status("delta", "q3", "len") == (5000, 0, 5000)
+    assert node.queue.info("messages_ram") == 0
+    node.queue.set_queue_mode("default")
+    assert tags(node.queue.fetch(6000, False)) == list(range(5000))
+
+
+def test_paging_round_is_bounded(node):
+    """QS-14: no round moves more than 8000 messages of a kind; it says that it has more to do."""
+    for _ in range(10):
+        node.publish(1000)
+    node.queue.paging.target = 0
+    node.queue.resume()
+    assert node.queue.info("messages_ready_ram") == 2000
+    assert node.queue.paging.is_due
+    page_all(node.queue)
+    assert node.queue.info("messages_ready_ram") == 0
+
+
+def test_lost_body_is_dropped_not_delivered(node):
+    """D-19: a damaged body takes its message out of the queue, and no other."""
+    node.publish(3)
+    page_all(node.queue)
+    terms = node.stop()
+    data = node.disk._names["persistent/1.rdq"].data
+    data[len(data) // 2] ^= 1
+    node.queue = node.opened(terms)
+    assert tags(node.queue.fetch(3, True)) == [0, 2]
+    assert (node.queue.sub_queues.lost, node.persistent.engine.damaged != []) == (1, True)
+
+
+def test_memory_target_follows_rates(tmp_path):
+    """A target in seconds becomes messages by the smoothed rates; an idle queue reports no duration (section 4.7)."""
+    now = [0.0]
+    node = Node(tmp_path, clock=lambda: now[0])
+    assert node.queue.ram_duration() == INFINITE
+    node.publish(1000)
+    now[0] += 5.0
+    assert node.queue.ram_duration() == pytest.approx(1000 / (4 * 100))  # 200/s, half of it after one half-life
+    node.queue.set_ram_duration_target(2.0)
+    assert node.status("target_ram_count") == (200,)
+    assert node.queue.info("messages_ready_ram") == 200
+
+
+def test_duration_is_the_mean_of_two_samples(tmp_path):
+    """D-6: what was in memory at the last report counts as much as what is now."""
+    now = [0.0]
+    node = Node(tmp_path, clock=lambda: now[0])
+    node.publish(1000)
+    now[0] += 5.0
+    node.queue.ram_duration()
+    node.queue.drop(1000, False)
+    now[0] += 5.0
+    rates = node.queue.ram_duration(), node.status("rates")[0]
+    assert rates[0] == pytest.approx((0 + 1000) / (4 * sum(rates[1])))
+    now[0] += 5.0
+    assert node.queue.ram_duration() == 0.0
+
+
+def test_terms_are_read_once(tmp_path):
+    """Reading clears them durably: from then on a crash is an unclean end (C-22)."""
+    terms = RecoveryTerms(str(tmp_path / "terms"))
+    terms.put_all({7: {"next_seq_id": 3, "segments": {0: 2}}})
+    assert terms.take_all() == {7: {"next_seq_id": 3, "segments": {0: 2}}}
+    terms.close()
+    terms = RecoveryTerms(str(tmp_path / "terms"))
+    assert terms.take_all() == {}
+    terms.close()

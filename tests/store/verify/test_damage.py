@@ -1,0 +1,337 @@
+"""A virtual host of which a byte is damaged, anywhere: what stands in whole frames and records is there after the next start, and after every further one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from warren.store.bodies.walk_records import walk_records
+from warren.store.data_dir.vhost_store import VhostStore
+from warren.store.disk.disk import RealDisk
+from warren.store.disk.walk_frames import walk_frames
+from warren.store.index.segment_file import BLOCK
+from warren.store.messages.message import Origin
+from warren.store.messages.records import Kind, Type, decode_runs, decode_spans, records
+
+QUEUES = {1: None, 2: 2}
+"""Queue id -> highest priority."""
+BOOT = "boot"
+STORED = b"stored"
+
+
+def content(mark: int, size: int) -> bytes:
+    return (
+        b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00"
+        + size.to_bytes(8, "big")
+        + b"\x10\x00\x02\xce"
+        + mark.to_bytes(8, "big")
+        + bytes(range(size))
+    )
+
+
+def origin(priority: int = 0) -> Origin:
+    return Origin("", ("q",), b"\x10\x00\x02", persistent=True, priority=priority)
+
+
+class Vhost:
+    """Queue 1: small messages and, every third, one for the message store; queue 2: priorities. Some are acknowledged, some of all are in segments, and the rest in the journal."""
+
+    def __init__(self, path: Path, boot_id: str = BOOT) -> None:
+        self.path = path
+        self.disk = RealDisk(str(path))
+        self.boot_id = boot_id
+
+    def start(self) -> None:
+        self.store = VhostStore(
+            self.disk,
+            str(self.path),
+            segment_entries=16,
+            embed_below=60,
+            journal_file_limit=900,
+            store_file_limit=700,
+            boot_id=self.boot_id,
+        )
+        self.store.recover(set(QUEUES))
+        self.queues = {queue: self.store.open_queue(queue, highest) for queue, highest in QUEUES.items()}
+
+    def fill(self) -> None:
+        mark = 0
+        for turn in range(12):
+            for queue in self.queues.values():
+                contents = [content(mark + index, 100 if index == 2 else 5) for index in range(3)]
+                mark += 3
+                queue.publish(origin(turn % 3), contents, sum(map(len, contents)), None, False)
+            self.store.write_all()
+            if turn % 4 == 1:
+                for delivery in self.queues[1].fetch(2, True):
+                    self.queues[1].ack(delivery.tags)
+                self.store.write_all()
+
+    def end(self, is_clean: bool) -> None:
+        if is_clean:
+            self.store.stop()
+        else:
+            for store in (self.store.persistent, self.store.transient):
+                store.engine.abandon()
+
+    def take_all(self) -> set[tuple[int, bytes]]:
+        """Every message there is, looked at without being consumed: they are pending, and so ready again at the next start."""
+        found = set()
+        for number, queue in self.queues.items():
+            while len(queue):
+                for delivery in queue.fetch(1000, True):
+                    assert not found & {(number, got) for got in delivery.contents}, "delivered twice"
+                    found |= {(number, got) for got in delivery.contents}
+        return found
+
+
+def messages_at(path: Path, at: int) -> tuple[set[bytes], set[int]]:
+    """What the frame or record has that the byte is in: messages (`STORED` for those whose bodies are in the message store), and numbers acknowledged."""
+    disk = RealDisk(str(path.parent))
+    file = disk.open(path.name)
+    try:
+        if path.suffix == ".rdq":
+            part = next(found for found in walk_records(file) if at < found.offset + found.total_size)
+            return {file.read(part.offset + 29, part.total_size - 30)}, set()
+        frame = next(found for found in walk_frames(file) if at < found.end)
+    finally:
+        file.close()
+    published: set[bytes] = set()
+    acked: set[int] = set()
+    if path.suffix == ".idx":
+        entries = [] if frame.kind == Kind.ACKS else [frame.payload[BLOCK.size :]]
+        acked = (
+            {number for span in decode_spans(frame.payload) for number in span} if frame.kind == Kind.ACKS else set()
+        )
+    else:
+        said = list(records(frame.payload))
+        entries = [entry.body for entry in said if entry.type is Type.PUBLISH]
+        acked = {
+            number for entry in said if entry.type is Type.ACK for span in decode_spans(entry.body) for number in span
+        }
+    for entry in entries:
+        for run, is_stored in decode_runs(entry):
+            published |= {STORED} if is_stored else set(run.contents)
+    return published, acked
+
+
+@pytest.fixture(scope="module", params=["clean", "killed"])
+def template(request, tmp_path_factory) -> tuple[Path, bool, set, set]:
+    """Directory, how it was stopped, the messages that are there, and all that ever were."""
+    path = tmp_path_factory.mktemp(request.param) / "vhosts" / "v"
+    vhost = Vhost(path)
+    vhost.start()
+    vhost.fill()
+    vhost.end(request.param == "clean")
+    check = path.parent.parent / "check"
+    shutil.copytree(path, check)
+    other = Vhost(check)
+    other.start()
+    held = other.take_all()
+    other.end(False)
+    assert len(held) == 72 - 6
+    everything = {
+        (queue, content(mark, 100 if mark % 3 == 2 else 5))
+        for mark in range(72)
+        for queue in QUEUES
+        if (mark // 3) % 2 == queue - 1
+    }
+    assert held < everything
+    return path, request.param == "clean", held, everything
+
+
+@pytest.mark.parametrize("boot_id", [BOOT, "another boot"])
+@given(data=st.data())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+def test_any_byte(template, boot_id, tmp_path, caplog, data):
+    """Journal, segments, message store."""
+    source, is_clean, held, everything = template
+    path = tmp_path / "v"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(source, path)
+    names = sorted(
+        str(found.relative_to(path))
+        for found in path.rglob("*")
+        if found.suffix in (".wal", ".idx", ".rdq") and found.stat().st_size
+    )
+    victim = path / data.draw(st.sampled_from(names))
+    whole = victim.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    concerned, acked = messages_at(victim, at)
+    victim.write_bytes(whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :])
+    caplog.clear()
+    previous = None
+    for stop in (False, True, False):
+        vhost = Vhost(path, boot_id)
+        vhost.start()
+        found = vhost.take_all()
+        lost = held - found
+        assert found <= everything
+        assert all(message in concerned or STORED in concerned and len(message) > 100 for _, message in lost), (
+            "more is lost than was damaged"
+        )
+        assert found <= held or acked, "something came back whose acknowledgement was not damaged"
+        # A start that counts references anew may find bodies again of what was acknowledged in the damaged bytes.
+        assert previous is None or found == previous or acked and found > previous
+        previous = found
+        vhost.end(stop)
+    said = [
+        record.message for record in caplog.records if record.name == "warren.store" and "is damaged" in record.message
+    ]
+    if previous is not None and held - previous and victim.suffix != ".rdq":
+        assert any(str(victim) in line for line in said)
+
+
+@pytest.mark.parametrize("boot_id", [BOOT, "another boot"])
+def test_damaged_acknowledgements_give_back_messages_that_count(template, boot_id, tmp_path, caplog):
+    """After a clean stop there is more than the recovery terms say: all of it counts. What had its body in the store has lost it, until a start counts references anew."""
+    source, _, held, everything = template
+    path = tmp_path / "v"
+    shutil.copytree(source, path)
+    victim = path / "queues/100/0.idx"
+    whole = victim.read_bytes()
+    acked = messages_at(victim, len(whole) - 3)[1]
+    assert acked, "the last frame has acknowledgements"
+    victim.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    starts = []
+    for stop in (False, True, False):
+        vhost = Vhost(path, boot_id)
+        vhost.start()
+        starts.append(vhost.take_all())
+        assert len(vhost.queues[1]) == 0
+        vhost.end(stop)
+    assert held < starts[0] <= starts[1] == starts[2] <= everything
+    assert not any("is damaged" in record.message and " -" in record.message for record in caplog.records)
+
+
+def test_a_message_that_looks_like_frames(tmp_path):
+    """A journal in a message in the journal: what is in it is never taken for the journal's own, wherever the damage is."""
+    inner = Vhost(tmp_path / "inner")
+    inner.start()
+    inner.queues[1].publish(origin(), [content(number, 5) for number in range(40)], 40 * 27, None, False)
+    inner.store.write_all()
+    inner.end(False)
+    said = (tmp_path / "inner/journal/000001.wal").read_bytes()
+    path = tmp_path / "outer"
+    store = VhostStore(RealDisk(str(path)), str(path), embed_below=1 << 20)
+    store.recover({1})
+    queue = store.open_queue(1)
+    for body in (b"before", said * 2, b"after"):
+        queue.publish(origin(), [bytes(11) + len(body).to_bytes(8, "big") + body], len(body), None, False)
+        store.write_all()
+    for engine in (store.persistent.engine, store.transient.engine):
+        engine.abandon()
+    journal = path / "journal/000001.wal"
+    whole = journal.read_bytes()
+    start = whole.index(said) - 120
+    for at in [*range(start, start + 140), *range(start + 140, start + 2 * len(said), 97)]:
+        journal.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        replayed = store.journal.__class__(RealDisk(str(path)), "journal").recover()
+        got = [message.content[19:] for run in replayed[1 << 8].embedded.runs for message in run.messages()]
+        assert set(got) <= {b"before", said * 2, b"after"} and len(got) >= 2
+    for size in range(start + 140, start + 2 * len(said), 97):
+        journal.write_bytes(whole[:size])
+        replayed = store.journal.__class__(RealDisk(str(path)), "journal").recover()
+        assert [message.content[19:] for run in replayed[1 << 8].embedded.runs for message in run.messages()] == [
+            b"before"
+        ]
+
+
+START = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import logging; logging.basicConfig()
+from test_damage import Vhost
+vhost = Vhost(Path(sys.argv[2]))
+vhost.start()
+print(len(vhost.take_all()))
+"""
+
+
+@pytest.mark.parametrize("name", ["recovery", "msg_store_persistent/index"])
+@pytest.mark.parametrize("size", [0, 4096, 12288])
+def test_a_truncated_lmdb_file(template, tmp_path, name, size):
+    """At which LMDB would end the process (SIGBUS): it is thrown away, which loses nothing (QS-42)."""
+    source, _, held, _ = template
+    shutil.copytree(source, tmp_path / "v")
+    data = tmp_path / "v" / name / "data.mdb"
+    os.truncate(data, size)
+    result = subprocess.run(
+        [sys.executable, "-c", START, str(Path(__file__).parent), str(tmp_path / "v")],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd="/",
+    )
+    assert (result.returncode, result.stdout) == (0, f"{len(held)}\n"), result.stderr
+    assert f"{tmp_path}/v/{name}" in result.stderr and "nothing is lost by it" in result.stderr
+
+
+@given(data=st.data())
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
+    """They are believed as they were written, or not at all."""
+    source, _, held, _ = template
+    path = tmp_path / "v"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(source, path)
+    terms = path / "recovery" / "data.mdb"
+    whole = terms.read_bytes()
+    used = [at for at, byte in enumerate(whole) if byte]
+    at = data.draw(st.sampled_from(used))
+    terms.write_bytes(whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :])
+    vhost = Vhost(path)
+    vhost.start()
+    assert vhost.take_all() == held
+    vhost.end(True)
+    vhost.start()
+    assert vhost.take_all() == held
+    vhost.end(False)
+
+
+def test_foreign_names(template, tmp_path, caplog):
+    """They are left alone, and a line says so."""
+    source, _, held, _ = template
+    shutil.copytree(source, tmp_path / "v")
+    foreign = [
+        "queues/notes",
+        "queues/0700",
+        "queues/AB",
+        "journal/x.wal",
+        "journal/1.wal",
+        "queues/100/x.idx",
+        "msg_store_persistent/07.rdq",
+        "msg_store_persistent/x.rdt",
+        "msg_store_transient/statement.txt",
+        "msg_store_transient/x.rdq",
+    ]
+    for name in foreign:
+        path = tmp_path / "v" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if "." not in name else path.write_bytes(b"mine")
+    for stop in (True, True, False, True):
+        vhost = Vhost(tmp_path / "v")
+        vhost.start()
+        assert vhost.take_all() == held
+        vhost.end(stop)
+    assert all((tmp_path / "v" / name).exists() for name in foreign)
+    text = "\n".join(record.message for record in caplog.records if record.levelno == logging.WARNING)
+    for names in (
+        "queues: '0700', 'AB', 'notes' left alone",
+        "journal: '1.wal', 'x.wal' left alone",
+        "msg_store_persistent: '07.rdq', 'x.rdt' left alone",
+    ):
+        assert f"{tmp_path}/v/{names}" in text

@@ -1,0 +1,116 @@
+"""A broker that really runs low: publishers wait, consumers drain, memory goes back to the system (AB-33, AB-34, QS-16, QS-34, QS 8.2, 8.6)."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+
+import pytest
+
+from warren.amqp.methods import (
+    BasicConsume,
+    BasicConsumeOk,
+    ConnectionBlocked,
+    ConnectionUnblocked,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueuePurge,
+    QueuePurgeOk,
+)
+from warren.broker import BrokerError
+
+from ..child import ChildBroker
+from ..oracle import ORACLE
+from ..wire import Wire, publish_frames
+
+MIB = 1 << 20
+PATIENCE = 20.0
+
+pytestmark = pytest.mark.skipif(bool(ORACLE), reason="needs a broker with settings of its own")
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in /proc")
+
+
+def declared(wire, name="backlog"):
+    wire.open_channel(1)
+    return wire.call(1, QueueDeclare(queue=name), QueueDeclareOk).queue
+
+
+@needs_proc
+def test_publishers_wait_while_consumers_drain():
+    """AB-33, AB-34, QS-34: nobody but the memory in use decides when it begins and ends."""
+    with (
+        ChildBroker(vm_memory_high_watermark="96MiB", memory_monitor_interval=20) as child,
+        Wire.open(child.address) as publisher,
+        Wire.open(child.address) as consumer,
+    ):
+        queue = declared(publisher)
+        frames = memoryview(publish_frames(1, b"x" * 16_000, queue, frame_max=publisher.frame_max) * 64)
+        sent = 0
+        while not select.select([publisher.sock], [publisher.sock], [], PATIENCE)[0]:
+            sent += publisher.sock.send(frames[sent % len(frames) :])
+            assert sent < 2_000 * MIB, "nobody stops it"
+        assert publisher.method(0, ConnectionBlocked).reason == "low on memory"
+        assert child.memory() > 96 * MIB
+
+        consumer.open_channel(1)
+        consumer.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
+        drained = 0
+        while publisher.sock not in (ready := select.select([publisher.sock, consumer.sock], [], [], PATIENCE)[0]):
+            assert ready, f"still blocked after {drained} of {sent} octets"
+            drained += len(consumer.sock.recv(MIB))
+        publisher.method(0, ConnectionUnblocked)
+        assert drained > 10 * MIB
+        consumer.hang_up()
+
+
+@needs_proc
+def test_a_purged_backlog_is_given_back_to_the_system():
+    """QS-16: without being told, the C library would keep all of it."""
+    with ChildBroker() as child, Wire.open(child.address) as wire:
+        queue = declared(wire)
+        frames = publish_frames(1, b"x" * 1024, queue) * 1000
+        for _ in range(100):
+            wire.send(frames)
+        wire.call(1, QueueDeclare(queue=queue, passive=True), QueueDeclareOk)
+        assert child.memory() > 110 * MIB
+        assert wire.call(1, QueuePurge(queue=queue), QueuePurgeOk).message_count == 100_000
+        deadline = time.monotonic() + PATIENCE
+        while child.memory() > 60_000_000:
+            assert time.monotonic() < deadline, f"{child.memory() / MIB:.0f} MiB"
+            time.sleep(0.02)
+
+
+@needs_proc
+def test_the_watermark_changes_at_run_time(start_broker):
+    """QS 8.1: the alarm is on or off when the call returns."""
+    target = start_broker(memory_monitor_interval=3_600_000)
+    with Wire.open(target.address) as wire:
+        wire.open_channel(1)
+        assert target.embedded.set_memory_high_watermark("1MiB") == MIB
+        wire.publish(1, b"x", routing_key="nowhere")
+        assert wire.method(0, ConnectionBlocked).reason == "low on memory"
+        target.embedded.set_alarm("memory", False)  # a person's alarm, of which there is none
+        assert [row.state for row in target.embedded.connections()] == ["blocked"]
+        assert target.embedded.set_memory_high_watermark(1.0) > 64 * MIB
+        wire.method(0, ConnectionUnblocked)
+
+
+def test_a_disk_without_space_blocks_publishers(start_broker, tmp_path):
+    """QS 8.6: with a data directory; here of a disk that is never large enough."""
+    target = start_broker(data_dir=tmp_path, disk_free_limit=1000.0, total_memory_available_override_value="100GB")
+    with Wire.open(target.address) as wire:
+        wire.open_channel(1)
+        wire.publish(1, b"x", routing_key="nowhere")
+        assert wire.method(0, ConnectionBlocked).reason == "low on disk"
+        assert target.embedded.set_disk_free_limit(0) == 0
+        wire.method(0, ConnectionUnblocked)
+
+
+def test_limits_that_cannot_be_set(start_broker):
+    target = start_broker()
+    with pytest.raises(ValueError, match="'plenty' is not a share of memory from 0.0 to 1.0, or"):
+        target.embedded.set_memory_high_watermark("plenty")
+    with pytest.raises(BrokerError, match="530 NOT_ALLOWED - a node without a data_dir keeps nothing on disk"):
+        target.embedded.set_disk_free_limit("1GB")
+    assert target.embedded.queues() == []

@@ -1,0 +1,106 @@
+"""Clients that do not read what they asked for (FC-32, FC-35): bounded, and in nobody's way."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from warren.amqp.frames import method_frame
+from warren.amqp.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetOk,
+    BasicReturn,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    QueueDeclare,
+    QueueDeclareOk,
+)
+
+from ..wire import Wire, publish_frames
+from ..witness import Witness
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZE = 64 * KIB
+
+#: The most that a consumer that does not read may have been given: what is on its way, and what the operating system holds at both ends.
+GIVEN = 250 + 14 * MIB // SIZE
+
+
+def publish_confirmed(wire: Wire, count: int, queue: str) -> None:
+    """When this returns the queue has them all."""
+    wire.call(1, ConfirmSelect(), ConfirmSelectOk)
+    octets = publish_frames(1, bytes(SIZE), queue, frame_max=wire.frame_max)
+    for _ in range(count):
+        wire.send(octets)
+    while wire.method(1, BasicAck).delivery_tag < count:
+        pass
+
+
+@pytest.fixture
+def mute(address):
+    """A client with a channel, which does not read for a while."""
+    with Wire.open(address) as wire:
+        wire.open_channel(1)
+        yield wire
+
+
+def test_a_consumer_that_does_not_read_gets_two_hundred_and_no_more(mute, channel, witness):
+    """FC-32: the rest stays in the queue, where others find it; once the consumer reads it gets them in order."""
+    count = 2 * GIVEN
+    queue = mute.call(1, QueueDeclare(auto_delete=True), QueueDeclareOk).queue
+    mute.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
+    publish_confirmed(channel, count, queue)
+    witness.check()
+    left = channel.call(1, BasicGet(queue=queue, no_ack=True), BasicGetOk).message_count
+    channel.content(1)
+    assert count - GIVEN <= left < count
+    for tag in range(1, count):
+        assert mute.method(1, BasicDeliver).delivery_tag == tag
+        assert len(mute.content(1)[1]) == SIZE
+
+
+def test_a_consumer_that_reads_gets_what_a_slow_one_leaves(address, mute, channel):
+    """FC-32: two consumers of one queue, of which one does not read."""
+    count = 2 * GIVEN
+    with Wire.open(address) as reader:
+        reader.open_channel(1)
+        queue = channel.call(1, QueueDeclare(), QueueDeclareOk).queue
+        for wire in (mute, reader):
+            wire.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
+        publisher = threading.Thread(target=publish_confirmed, args=(channel, count, queue))
+        publisher.start()
+        for _ in range(count - GIVEN):
+            reader.method(1, BasicDeliver)
+            reader.content(1)
+        publisher.join()
+
+
+@pytest.mark.parametrize("what", ["returns", "messages"])
+def test_replies_that_nobody_reads_stop_the_input(start_broker, what):
+    """FC-35: at a megabyte here; the client is read on when it reads, and nothing is lost."""
+    limit = 1 * MIB
+    target = start_broker(output_buffer_limit=limit)
+    with Witness(target.address) as witness, Wire.open(target.address) as wire:
+        wire.open_channel(1)
+        queue = "nowhere"
+        if what == "messages":
+            queue = wire.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
+        request = publish_frames(1, bytes(8 * KIB), queue, mandatory=True, frame_max=wire.frame_max)
+        if what == "messages":
+            request += method_frame(1, BasicGet(queue=queue, no_ack=True))
+        sent = wire.send_until_refused(request, 100 * MIB)
+        assert sent < 40 * MIB
+        witness.check()
+        count = -(-sent // len(request))
+        rest = threading.Thread(target=wire.send, args=(request[sent % len(request) or len(request) :],))
+        rest.start()
+        for _ in range(count):
+            wire.method(1, BasicReturn if what == "returns" else BasicGetOk)
+            assert len(wire.content(1)[1]) == 8 * KIB
+        rest.join()
+        witness.check()

@@ -1,0 +1,213 @@
+"""Negotiation, connection.open, and what does not belong where it comes (AB-5, AB-6, AB-19 to AB-22, AB-27, AB-39)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from warren.amqp.constants import FRAME_BODY, FRAME_HEARTBEAT, FRAME_METHOD
+from warren.amqp.fields import table_from
+from warren.amqp.methods import (
+    BasicPublish,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionSecureOk,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    QueueDeclare,
+)
+
+from ..oracle import deviates
+from ..wire import SLOW_DROP, Wire
+
+TUNE_OK = (10, 30)
+
+REFUSED_TUNE = {
+    (2047, 4095, 60): "negotiated frame_max = 4095 is lower than the minimum allowed value (4096)",
+    (2047, 1, 60): "negotiated frame_max = 1 is lower than the minimum allowed value (4096)",
+    (2047, 131073, 60): "negotiated frame_max = 131073 is higher than the maximum allowed value (131072)",
+    (2047, 0, 60): "negotiated frame_max = 0 is higher than the maximum allowed value (131072)",
+    (2048, 131072, 60): "negotiated channel_max = 2048 is higher than the maximum allowed value (2047)",
+    (65535, 131072, 60): "negotiated channel_max = 65535 is higher than the maximum allowed value (2047)",
+    (0, 131072, 60): "negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (2047)",
+    (0, 1, 60): "negotiated frame_max = 1 is lower than the minimum allowed value (4096)",
+}
+
+
+@deviates("it writes the text to its log only, and drops after 3 s")
+@pytest.mark.parametrize(
+    ("values", "text"),
+    REFUSED_TUNE.items(),
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_a_tune_ok_beyond_the_limits_is_not_allowed(address, values, text):
+    """AB-20, AB-21: frame_max is checked first."""
+    wire, _ = Wire.tuning(address)
+    with wire:
+        wire.send_method(0, ConnectionTuneOk(*values))
+        wire.expect_close(530, f"NOT_ALLOWED - {text}", TUNE_OK)
+
+
+@pytest.mark.parametrize("values", [(1, 4096, 0), (2047, 131072, 65535), (1, 4096, 1)])
+def test_values_within_the_limits_are_used_as_they_are(address, values):
+    """AB-20."""
+    wire, _ = Wire.tuning(address)
+    with wire:
+        wire.send_method(0, ConnectionTuneOk(*values))
+        wire.call(0, ConnectionOpen("/"), ConnectionOpenOk)
+        wire.open_channel(1)
+        wire.close()
+
+
+def test_the_broker_offers_what_it_is_configured_with(start_broker):
+    """AB-19, AB-21: 0 is "no limit" only if the server has none itself."""
+    wire, tune = Wire.tuning(start_broker(channel_max=0, frame_max=0, heartbeat=0).address)
+    with wire:
+        assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (0, 0, 0)
+        wire.send_method(0, ConnectionTuneOk(0, 0, 0))
+        wire.call(0, ConnectionOpen("/"), ConnectionOpenOk)
+        wire.open_channel(65535)
+        wire.close()
+
+
+def test_the_number_of_channels_is_limited_not_their_numbers(address):
+    """AB-22: and RabbitMQ names no method in the refusal."""
+    with Wire.open(address, channel_max=2) as wire:
+        wire.open_channel(65535)
+        wire.open_channel(3000)
+        wire.send_method(1, ChannelOpen())
+        wire.expect_close(530, "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)")
+
+
+def test_a_closed_channel_makes_room_for_another(address):
+    """AB-22: it is the open ones that count."""
+    with Wire.open(address, channel_max=1) as wire:
+        for number in (1, 2, 9):
+            wire.open_channel(number)
+            wire.call(number, ChannelClose(200, "", 0, 0), ChannelCloseOk)
+        wire.close()
+
+
+@pytest.mark.parametrize("vhost", ["nowhere", "", "/ ", "a" * 200])
+def test_an_unknown_virtual_host_is_not_allowed(address, vhost):
+    """AB-27: the name without quotes."""
+    with Wire.opening(address) as wire:
+        wire.send_method(0, ConnectionOpen(vhost))
+        wire.expect_close(530, f"NOT_ALLOWED - vhost {vhost} not found", (10, 40))
+
+
+def test_a_node_with_as_many_connections_as_it_may_have_refuses_more(start_broker):
+    """AB-27 and the setting `connection_max`: told at connection.open; a connection that ends makes room."""
+    broker = start_broker(connection_max=1)
+    address = broker.address
+    with Wire.open(address) as first:
+        with Wire.opening(address) as second:
+            second.send_method(0, ConnectionOpen("/"))
+            second.expect_close(530, "NOT_ALLOWED - connection refused: node connection limit (1) is reached", (10, 40))
+        first.close()
+    broker.embedded.wait_idle()
+    with Wire.open(address) as third:
+        third.close()
+
+
+def test_open_ok_has_no_known_hosts_and_ignores_capabilities_and_insist(address):
+    """AB-27."""
+    with Wire.opening(address) as wire:
+        assert wire.call(0, ConnectionOpen("/", "anything", True), ConnectionOpenOk).known_hosts == ""
+
+
+UNEXPECTED = {
+    "running: open": ("running", ConnectionOpen("/"), 504, "unexpected method in connection state running"),
+    "running: tune-ok": ("running", ConnectionTuneOk(1, 4096, 0), 504, "unexpected method in connection state running"),
+    "running: close-ok": ("running", ConnectionCloseOk(), 504, "unexpected method in connection state running"),
+    "running: queue.declare": ("running", QueueDeclare(), 504, "unexpected method in connection state running"),
+    "running: basic.publish": ("running", BasicPublish(), 504, "unexpected method in connection state running"),
+    "running: blocked": ("running", ConnectionBlocked("no"), 504, "unexpected method in connection state running"),
+    "running: tune": ("running", ConnectionTune(1, 1, 1), 504, "unexpected method in connection state running"),
+    "opening: tune-ok": ("opening", ConnectionTuneOk(1, 4096, 0), 504, "unexpected method in connection state opening"),
+    "opening: close": ("opening", ConnectionClose(200, "", 0, 0), 504, "unexpected method in connection state opening"),
+}
+
+
+@pytest.mark.parametrize(("state", "method", "code", "text"), UNEXPECTED.values(), ids=UNEXPECTED.keys())
+def test_a_method_that_does_not_belong_on_channel_0_is_a_channel_error(address, witness, state, method, code, text):
+    """AB-5: with the ids of the method."""
+    with (Wire.open if state == "running" else Wire.opening)(address) as wire:
+        wire.send_method(0, method)
+        wire.expect_close(code, f"CHANNEL_ERROR - {text}", (method.CLASS_ID, method.METHOD_ID))
+    witness.check()
+
+
+def test_a_frame_on_a_channel_while_opening_is_unexpected(address):
+    """AB-6, AB-38: in opening it is told."""
+    with Wire.opening(address) as wire:
+        wire.send_method(1, ChannelOpen())
+        wire.expect_close(505, "UNEXPECTED_FRAME - type 1, all octets = <<0,20,0,10,0>>")
+
+
+def test_errors_before_opening_are_answered_with_silence(address, witness):
+    """AB-5, AB-6, AB-38: starting, securing and tuning drop after 3 s, whatever the error but a refused negotiation.
+
+    One test for all of them, so that their silences pass together.
+    """
+    waiting = []
+    for faults in (
+        lambda wire: wire.send_method(0, ConnectionTuneOk(1, 4096, 0)),
+        lambda wire: wire.send_method(0, ConnectionOpen("/")),
+        lambda wire: wire.send_method(0, ConnectionSecureOk(b"x")),
+        lambda wire: wire.send_method(1, ChannelOpen()),
+        lambda wire: wire.send_frame(FRAME_BODY, 0, b"x"),
+        lambda wire: wire.send_frame(FRAME_HEARTBEAT, 1),
+        lambda wire: wire.send_frame(FRAME_METHOD, 0, b"\0\x0a\0\x0b\0\0\0\x09cut short"),
+        lambda wire: wire.send_frame(FRAME_METHOD, 0, bytes(5000)),
+        lambda wire: wire.send(b"\x01\0\0\0\0\0\x04\0\x0a\0\x0b\xcf"),
+        lambda wire: wire.send(b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n"),
+    ):
+        starting = Wire.started(address)
+        faults(starting)
+        tuning, _ = Wire.tuning(address)
+        if faults.__code__.co_names != ("send_method", "ConnectionTuneOk"):
+            faults(tuning)
+            waiting.append(tuning)
+        waiting.append(starting)
+    late, _ = Wire.tuning(address)
+    late.send_method(0, ConnectionStartOk())
+    waiting.append(late)
+    began = time.monotonic()
+    witness.check()
+    for wire in waiting:
+        with wire:
+            wire.expect_hang_up()
+        assert time.monotonic() - began > SLOW_DROP - 0.5
+    assert time.monotonic() - began < SLOW_DROP + 2
+
+
+def test_before_tune_ok_frames_up_to_4096_octets_are_accepted(address):
+    """AB-39: the limit is on the payload."""
+    with Wire.started(address) as wire:
+        filler = 4096 - len(ConnectionStartOk(table_from({"filler": ""}), "PLAIN", b"\0guest\0guest", "en_US").encode())
+        start_ok = ConnectionStartOk(table_from({"filler": "x" * filler}), "PLAIN", b"\0guest\0guest", "en_US")
+        assert len(start_ok.encode()) == 4096
+        wire.call(0, start_ok, ConnectionTune)
+
+
+def test_heartbeats_in_the_handshake_are_welcome(address):
+    """AB-6 is about other channels."""
+    with Wire.started(address) as wire:
+        wire.send_frame(FRAME_HEARTBEAT, 0)
+        wire.send_start_ok()
+        wire.method(0, ConnectionTune)
+        wire.send_frame(FRAME_HEARTBEAT, 0)
+        wire.send_method(0, ConnectionTuneOk(1, 4096, 0))
+        wire.send_frame(FRAME_HEARTBEAT, 0)
+        wire.call(0, ConnectionOpen("/"), ConnectionOpenOk)
+        wire.call(1, ChannelOpen(), ChannelOpenOk)

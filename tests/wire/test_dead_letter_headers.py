@@ -1,0 +1,278 @@
+"""Dead-lettered messages: headers, keys, cycles (AB-75, AB-147 to AB-153, AB-155)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.amqp.array_headers import prepend_to_array_header
+from warren.amqp.dead_letter_headers import (
+    EXPIRED,
+    MAXLEN,
+    REJECTED,
+    dead_letter,
+    is_cycle,
+    sender_selected_keys,
+    without_bcc,
+)
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table, table_from, table_to_dict
+from warren.amqp.properties import Properties, decode_properties, encode_properties
+
+TIME = 1_700_000_000
+
+
+def die(headers=None, reason=REJECTED, queue="q", exchange="x", keys=("k",), key=None, time=TIME, **properties):
+    table = headers if headers is None or isinstance(headers, Table) else table_from(headers)
+    return dead_letter(Properties(headers=table, **properties), reason, queue, exchange, keys, time, key)
+
+
+def deaths(dead) -> list[dict]:
+    return table_to_dict(dead.properties.headers)["x-death"]
+
+
+class TestFirstDeath:
+    def test_exact_table(self):
+        """AB-149: names, letters and values of the entry."""
+        dead = die(expiration="100", keys=("k", "cc"), headers={"CC": ["cc"]})
+        assert dead.properties.headers.get("x-death") == (
+            "A",
+            (
+                (
+                    "F",
+                    (
+                        ("count", "l", 1),
+                        ("reason", "S", b"rejected"),
+                        ("queue", "S", b"q"),
+                        ("time", "T", TIME),
+                        ("exchange", "S", b"x"),
+                        ("routing-keys", "A", (("S", b"k"), ("S", b"cc"))),
+                        ("original-expiration", "S", b"100"),
+                    ),
+                ),
+            ),
+        )
+
+    def test_it_survives_the_wire(self):
+        properties = die(expiration="100", headers={"a": 1}).properties
+        assert decode_properties(encode_properties(properties)) == properties
+
+    @pytest.mark.parametrize("reason", [REJECTED, EXPIRED, MAXLEN])
+    def test_first_death_headers(self, reason):
+        """AB-151."""
+        headers = table_to_dict(die(reason=reason).properties.headers)
+        assert headers["x-first-death-reason"] == reason
+        assert headers["x-first-death-queue"] == "q"
+        assert headers["x-first-death-exchange"] == "x"
+
+    def test_expiration_goes_and_the_rest_stays(self):
+        """AB-148."""
+        dead = die(expiration="100", content_type="text/plain", priority=3, delivery_mode=2, headers={"mine": [1]})
+        assert dead.properties.expiration is None
+        assert (dead.properties.content_type, dead.properties.priority, dead.properties.delivery_mode) == (
+            "text/plain",
+            3,
+            2,
+        )
+        assert dead.properties.headers.get("mine") == ("A", (("I", 1),))
+
+    def test_no_original_expiration_for_a_queue_ttl(self):
+        """dead_letter_headers_reason_expired."""
+        assert "original-expiration" not in deaths(die(reason=EXPIRED))[0]
+
+    def test_the_input_is_left_alone(self):
+        properties = Properties(headers=table_from({"a": 1}), expiration="5")
+        dead_letter(properties, EXPIRED, "q", "x", ("k",), TIME, None)
+        assert properties == Properties(headers=table_from({"a": 1}), expiration="5")
+
+    def test_names_that_are_not_utf8_keep_their_octets(self):
+        name = b"\xffq".decode("utf-8", "surrogateescape")
+        assert deaths(die(queue=name))[0]["queue"] == name
+
+
+class TestKeys:
+    def test_without_dead_letter_key_all_keys_are_used(self):
+        """AB-147; dead_letter_routing_key_header_CC and _BCC."""
+        dead = die(headers={"CC": ["cc"]}, keys=("k", "cc", "bcc"))
+        assert dead.routing_keys == ("k", "cc", "bcc")
+        assert dead.properties.headers.get("CC") is not None
+        assert deaths(dead)[0]["routing-keys"] == ["k", "cc"]  # the BCC key stays secret
+
+    def test_a_dead_letter_key_replaces_them_and_cc_goes(self):
+        """dead_letter_headers_CC_with_routing_key; the entry still names the CC keys."""
+        dead = die(headers={"CC": ["cc"]}, keys=("k", "cc"), key="new")
+        assert dead.routing_keys == ("new",)
+        assert dead.properties.headers.get("CC") is None
+        assert deaths(dead)[0]["routing-keys"] == ["k", "cc"]
+
+    def test_the_empty_dead_letter_key_is_a_key(self):
+        assert die(key="").routing_keys == ("",)
+
+
+class TestLaterDeaths:
+    def test_the_same_again_is_counted(self):
+        """AB-150: one entry, and all else is of the first occurrence."""
+        first = die(expiration="100")
+        second = dead_letter(first.properties, REJECTED, "q", "other", ("z",), TIME + 9, None)
+        [entry] = deaths(second)
+        assert entry == {**deaths(first)[0], "count": 2}
+
+    def test_another_queue_or_reason_is_put_in_front(self):
+        dead = die()
+        dead = dead_letter(dead.properties, EXPIRED, "q", "x", ("k",), TIME, None)
+        dead = dead_letter(dead.properties, REJECTED, "q2", "x", ("k",), TIME, None)
+        assert [(e["queue"], e["reason"], e["count"]) for e in deaths(dead)] == [
+            ("q2", "rejected", 1),
+            ("q", "expired", 1),
+            ("q", "rejected", 1),
+        ]
+        dead = dead_letter(dead.properties, REJECTED, "q", "x", ("k",), TIME, None)
+        assert [(e["queue"], e["reason"], e["count"]) for e in deaths(dead)] == [
+            ("q", "rejected", 2),
+            ("q2", "rejected", 1),
+            ("q", "expired", 1),
+        ]
+        assert table_to_dict(dead.properties.headers)["x-first-death-queue"] == "q"
+
+    def test_first_death_headers_never_change(self):
+        dead = die(reason=EXPIRED)
+        dead = dead_letter(dead.properties, MAXLEN, "q2", "x2", ("k",), TIME, None)
+        headers = table_to_dict(dead.properties.headers)
+        assert (headers["x-first-death-reason"], headers["x-first-death-queue"]) == ("expired", "q")
+
+
+FOREIGN = [
+    # x-death as found, x-death after a rejection in q
+    ([{"queue": "q", "reason": "rejected"}], [("q", "rejected", 1)]),
+    ([{"queue": "o", "reason": "maxlen"}], [("q", "rejected", 1), ("o", "maxlen", None)]),
+    (
+        [
+            {"queue": "q", "reason": "rejected"},
+            {"queue": "q", "reason": "rejected"},
+            {"queue": "o", "reason": "expired"},
+        ],
+        [("q", "rejected", 3), ("o", "expired", 1)],
+    ),
+    (
+        [{"queue": "o", "reason": "maxlen"}, {"queue": "o", "reason": "maxlen", "count": 9}],
+        [("q", "rejected", 1), ("o", "maxlen", 2)],
+    ),
+    (
+        [{"queue": "o", "reason": "maxlen", "count": 9}, {"queue": "o", "reason": "maxlen", "count": 4}],
+        [("q", "rejected", 1), ("o", "maxlen", 9)],
+    ),
+    ([{"queue": "q", "reason": "rejected", "count": "x"}], [("q", "rejected", 1)]),
+    ([], [("q", "rejected", 1)]),
+]
+
+
+class TestForeignHeaders:
+    @pytest.mark.parametrize(("found", "after"), FOREIGN)
+    def test_arrays_of_others(self, found, after):
+        """AB-150."""
+        entries = deaths(die(headers={"x-death": found}))
+        assert [(e["queue"], e["reason"], e.get("count")) for e in entries] == after
+
+    def test_elements_that_are_no_tables_are_kept(self):
+        dead = die(headers={"x-death": [7, {"queue": "q", "reason": "rejected", "count": 1}, "text"]})
+        assert deaths(dead)[1:] == [7, "text"]
+        assert deaths(dead)[0]["count"] == 2
+
+    @pytest.mark.parametrize("value", ["text", 7, None, {"a": 1}])
+    def test_what_is_no_array_is_replaced(self, value):
+        """AB-152: and no x-first-death headers."""
+        headers = table_to_dict(die(headers={"x-death": value}).properties.headers)
+        assert list(headers) == ["x-death"]
+        assert [entry["queue"] for entry in headers["x-death"]] == ["q"]
+
+
+def history(*entries) -> Table:
+    return table_from(
+        {"x-death": [{"queue": e[0], "reason": e[1]} if isinstance(e, tuple) else e for e in entries], "other": 1}
+    )
+
+
+CYCLES = [
+    # headers, going to q is a cycle
+    (None, False),
+    (Table(), False),
+    (table_from({"x-death": "text"}), False),
+    (history(), False),
+    (history(("q", "expired")), True),
+    (history(("q", "maxlen")), True),
+    (history(("a", "expired"), ("q", "expired")), True),
+    (history(("a", "expired"), ("b", "maxlen"), ("q", "expired"), ("c", "rejected")), True),
+    (history(("a", "expired")), False),
+    (history(("q", "rejected")), False),
+    (history(("a", "rejected"), ("q", "expired")), False),
+    (history(("a", "expired"), 7, ("q", "expired")), False),
+    (history(("q", "expired"), 7), True),
+]
+
+
+@pytest.mark.parametrize(("headers", "cycle"), CYCLES)
+def test_cycles(headers, cycle):
+    """AB-153."""
+    assert is_cycle(headers, "q") is cycle
+
+
+def test_expiry_into_the_same_queue_is_a_cycle_at_once():
+    """dead_letter_routing_key_cycle_ttl: the check sees the death just recorded."""
+    assert is_cycle(die(reason=EXPIRED).properties.headers, "q")
+    assert not is_cycle(die(reason=REJECTED).properties.headers, "q")
+
+
+class TestSenderSelectedKeys:
+    def test_cc_then_bcc(self):
+        """AB-75."""
+        assert sender_selected_keys(None) == ()
+        assert sender_selected_keys(table_from({"a": 1})) == ()
+        assert sender_selected_keys(table_from({"BCC": ["b"], "CC": ["c1", 7, "c2", b"x"]})) == ("c1", "c2", "b")
+
+    @pytest.mark.parametrize(
+        ("headers", "text"),
+        [
+            ({"CC": "a"}, '{unacceptable_type_in_header,"CC",longstr}'),
+            ({"BCC": 1}, '{unacceptable_type_in_header,"BCC",signedint}'),
+            ({"CC": None, "BCC": 1}, '{unacceptable_type_in_header,"CC",void}'),
+        ],
+    )
+    def test_what_is_no_array_is_refused(self, headers, text):
+        with pytest.raises(AmqpError) as caught:
+            sender_selected_keys(table_from(headers))
+        assert (caught.value.code, caught.value.text) == (406, f"invalid message: {text}")
+
+    def test_bcc_is_removed(self):
+        properties = Properties(headers=table_from({"BCC": ["b"], "CC": ["c"]}), app_id="a")
+        assert without_bcc(properties) == Properties(headers=table_from({"CC": ["c"]}), app_id="a")
+        for unchanged in (Properties(), Properties(headers=table_from({"CC": ["c"]}))):
+            assert without_bcc(unchanged) is unchanged
+
+
+class TestArrayHeaders:
+    """The reference's unit cases of writing an array header (AB-155)."""
+
+    entry = table_from({"a": 1})
+
+    def prepend(self, headers, name="name"):
+        return table_to_dict(prepend_to_array_header(headers, name, self.entry))
+
+    def test_an_array_grows_at_the_front(self):
+        headers = prepend_to_array_header(Table(), "name", table_from({"b": 2}))
+        assert self.prepend(headers) == {"name": [{"a": 1}, {"b": 2}]}
+
+    def test_write_table_with_invalid_existing_type(self):
+        headers = self.prepend(table_from({"name": "bad"}))
+        assert headers == {"name": [{"a": 1}], "x-invalid-headers": {"name": ["bad"]}}
+
+    def test_disparate_invalid_header_entries_accumulate_separately(self):
+        headers = prepend_to_array_header(table_from({"one": 1, "two": "2"}), "one", self.entry)
+        assert self.prepend(headers, "two")["x-invalid-headers"] == {"one": [1], "two": ["2"]}
+
+    def test_invalid_same_header_entry_accumulation(self):
+        headers = prepend_to_array_header(table_from({"name": "old"}), "name", self.entry)
+        headers = headers.replaced("name", "S", b"new")
+        assert self.prepend(headers)["x-invalid-headers"] == {"name": ["new", "old"]}
+
+    def test_corrupt_or_invalid_headers_are_overwritten(self):
+        headers = self.prepend(table_from({"name": 1, "x-invalid-headers": "broken"}))
+        assert headers["x-invalid-headers"] == {"x-invalid-headers": ["broken"], "name": [1]}
