@@ -107,14 +107,6 @@ class Process(Actor):
         def send(self, address: Address[C], message: Message[C, Any] | tuple[Any, ...]) -> None:
             """Thespian's `send`, for messages made by the contract of the process at `address`."""
 
-        @overload
-        def ask(
-            self, address: Address[C], message: Message[C, Answer], timeout: float | None = None
-        ) -> Awaitable[Answer]: ...
-
-        @overload
-        def ask(self, address: Any, message: tuple[Any, ...], timeout: float | None = None) -> Awaitable[Any]: ...
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._handlers = _handlers_of(cls)
@@ -165,7 +157,15 @@ class Process(Actor):
 
     # -- asking and answering ----------------------------------------------------------------------
 
-    def ask(self, address: Any, message: Any, timeout: float | None = None) -> Awaitable[Any]:  # type: ignore[no-redef]
+    @overload
+    def ask(
+        self, address: Address[C], message: Message[C, Answer], timeout: float | None = None
+    ) -> Awaitable[Answer]: ...
+
+    @overload
+    def ask(self, address: Any, message: tuple[Any, ...], timeout: float | None = None) -> Awaitable[Any]: ...
+
+    def ask(self, address: Any, message: Any, timeout: float | None = None) -> Awaitable[Any]:
         """Send `message` now and return what `await` waits for: the answer.
 
         At the `await`: ProcessDown if the target ends (or had ended) without answering, ProcessTimeout after
