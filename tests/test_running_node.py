@@ -64,7 +64,7 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        (journal.JournalFiles, "its journal cannot be opened"),
+        (journal.JournalEngine, "its journal cannot be opened"),
         (message_store.StoreEngine, "msg_store_transient cannot be opened"),
     ],
 )

@@ -18,7 +18,7 @@ from warren.runtime.sim.trace import whole_message
 from warren.simulation.plan import draw_plan, parse_plan
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.shrinking import plainest
-from warren.tests.runtime.sealing import no_real_world
+from warren.tests.runtime.sim.sealing import no_real_world
 
 FILES = sorted((Path(__file__).parents[1] / "testdata" / "simulation").glob("*.txt"))
 SEEDS = range(40)
