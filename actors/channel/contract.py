@@ -117,11 +117,11 @@ class ToChannel(Contract):
         """Whether the direct replies of that name reach somebody here (AB-143)."""
 
     @message
-    def ask_slots(self, queue_id: str, wanted: int) -> None:
+    def limiter_request(self, queue_id: str, wanted: int) -> None:
         """TODO"""
 
     @message
-    def slots_back(self, queue_id: str, count: int) -> None:
+    def limiter_return(self, queue_id: str, count: int) -> None:
         """TODO"""
 
     @message

@@ -396,11 +396,11 @@ class Channel(Process):
             self.state == "running" and self.subscriptions.reply_tag is not None and self.subscriptions.reply_key == key
         )
 
-    def on_ask_slots(self, sender: Any, queue_id: str, wanted: int) -> None:
-        self.subscriptions.ask_slots(sender, queue_id, wanted)
+    def on_limiter_request(self, sender: Any, queue_id: str, wanted: int) -> None:
+        self.subscriptions.limiter_request(sender, queue_id, wanted)
 
-    def on_slots_back(self, sender: Any, queue_id: str, count: int) -> None:
-        self.subscriptions.slots_back(queue_id, count)
+    def on_limiter_return(self, sender: Any, queue_id: str, count: int) -> None:
+        self.subscriptions.limiter_return(queue_id, count)
 
     def on_bump(self, sender: Any, peer: str, amount: int) -> None:
         self.credit.bump(peer, amount)

@@ -3,7 +3,7 @@
 A delivery is `head + delivery tag + tail + content`: head and tail are made once per (consumer, exchange, routing key, redelivered), so that a run of deliveries is
 one `join` over what is already there.
 
-Prefetch. The limit per consumer is the queue's to count. The channel-wide limit (`basic.qos global=true`) is counted here: while it is set, queues ask for *slots*
+Prefetch. The limit per consumer is the queue's to count. The channel-wide limit (`basic.qos global=true`) is counted here, by the limiter: while it is set, queues request deliveries
 before they deliver, and get as many as the limit leaves, so that a message is never taken from a queue for a channel that may not have it.
 """
 
@@ -75,7 +75,7 @@ class Subscriptions:
         "reply_tag",
         "reserved",
         "settled",
-        "slot_line",
+        "limiter_requests",
         "unacked",
     )
 
@@ -90,8 +90,8 @@ class Subscriptions:
         self.prefetch = 0 if is_global else count
         self.limit: int | None = count if is_global and count else None
         self.exempt: set[int] = set()  # tags of gets made under the limit, which they ignore (AB-128)
-        self.reserved: dict[str, int] = {}  # slots given to queues and not yet used
-        self.slot_line: deque[tuple[str, Any, int]] = deque()
+        self.reserved: dict[str, int] = {}  # deliveries granted to queues and not yet used
+        self.limiter_requests: deque[tuple[str, Any, int]] = deque()
         self.reply_tag: str | None = None
         self.reply_key = ""
         self._timeout_timer: Any = None
@@ -188,10 +188,10 @@ class Subscriptions:
                 again.append(consumer)
         if crashed is not None and again:
             self.channel.spawn(consume_again(self.channel, crashed, again))
-        if self.slot_line:
-            self.slot_line = deque([place for place in self.slot_line if place[0] != queue_id])
+        if self.limiter_requests:
+            self.limiter_requests = deque([place for place in self.limiter_requests if place[0] != queue_id])
         if self.reserved.pop(queue_id, 0):
-            self._give_slots()
+            self._give_grants()
 
     def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
         """The client is told, if it wants to know, and owes no answer."""
@@ -256,9 +256,9 @@ class Subscriptions:
             total += count
         channel.notices.append((address, queue_id, channel.channel_id, total))
         if self.limit is not None:
-            self._use_slots(queue_id, total)
-            if self.slot_line:
-                self._give_slots()  # deliveries without ack used slots up and leave the volume as it was
+            self._use_grant(queue_id, total)
+            if self.limiter_requests:
+                self._give_grants()  # deliveries without ack used up grants and leave the volume as it was
 
     def _deliver_parts(
         self, consumer: ChannelConsumer, exchange: str, routing_key: str, redelivered: bool
@@ -353,7 +353,7 @@ class Subscriptions:
         if self.limit is not None:
             if self.exempt:
                 self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
-            self._give_slots()
+            self._give_grants()
 
     def flush(self) -> None:
         """Sends each queue the settlements gathered for it; a queue that is gone needs none (AB-86)."""
@@ -388,32 +388,32 @@ class Subscriptions:
         if had_limit or self.limit is not None:
             channel = self.channel
             if not had_limit or self.limit is None:
-                # Also those whose consumer is gone: they may have asked for slots that they will not get now.
+                # Also those whose consumer is gone: they may have requested deliveries that are not granted any more.
                 concerned = (
                     {consumer.queue_id for consumer in self.consumers.values()}
-                    | {queue_id for queue_id, _, _ in self.slot_line}
+                    | {queue_id for queue_id, _, _ in self.limiter_requests}
                     | self.reserved.keys()
                 )
                 for queue_id in concerned & channel.queues.keys():
                     channel.send(
-                        channel.queues[queue_id].address, ("limited", channel.channel_id, self.limit is not None)
+                        channel.queues[queue_id].address, ("limiter_changed", channel.channel_id, self.limit is not None)
                     )
                 self.reserved.clear()
-                self.slot_line.clear()
+                self.limiter_requests.clear()
                 self.exempt.clear()
-            self._give_slots()
+            self._give_grants()
         self.channel.reply_with(methods.BasicQosOk())
 
-    def ask_slots(self, address: Any, queue_id: str, wanted: int) -> None:
+    def limiter_request(self, address: Any, queue_id: str, wanted: int) -> None:
         if self.limit is not None:
-            self.slot_line.append((queue_id, address, wanted))
-            self._give_slots()
+            self.limiter_requests.append((queue_id, address, wanted))
+            self._give_grants()
 
-    def slots_back(self, queue_id: str, count: int) -> None:
-        self._use_slots(queue_id, count)
-        self._give_slots()
+    def limiter_return(self, queue_id: str, count: int) -> None:
+        self._use_grant(queue_id, count)
+        self._give_grants()
 
-    def _use_slots(self, queue_id: str, count: int) -> None:
+    def _use_grant(self, queue_id: str, count: int) -> None:
         left = self.reserved.get(queue_id, 0) - count
         if left > 0:
             self.reserved[queue_id] = left
@@ -428,11 +428,11 @@ class Subscriptions:
             volume += sum([len(run.tags) for _, runs in transaction.settlements for run in runs])
         return volume
 
-    def _give_slots(self) -> None:
+    def _give_grants(self) -> None:
         """Gives what the limit leaves to the queues in line, an even share each."""
         if self.limit is None:
             return
-        channel, line = self.channel, self.slot_line
+        channel, line = self.channel, self.limiter_requests
         free = self.limit - self._volume() - sum(self.reserved.values())
         while line and free > 0:
             share = max(1, free // len(line))
@@ -440,7 +440,7 @@ class Subscriptions:
             count = min(wanted, share)
             free -= count
             self.reserved[queue_id] = self.reserved.get(queue_id, 0) + count
-            channel.send(address, ("slots", channel.channel_id, count))
+            channel.send(address, ("limiter_grant", channel.channel_id, count))
 
     # -- direct reply-to ------------------------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Who gets the next message: the consumers of one queue (AB-121 to AB-128, FC-32).
 
 Pure: it decides and counts, it sends nothing. Consumers stand in one line per priority. A consumer that can take nothing now (its prefetch is used up, its
-channel has `UNSENT_LIMIT` deliveries not yet written to the socket, or its channel-wide limit gives no slot) is set aside, and enters the end of its line
+channel has `UNSENT_LIMIT` deliveries not yet written to the socket, or its channel-wide limiter grants nothing) is set aside, and enters the end of its line
 again when it can. Within a line messages go round robin, one each; lower lines get something only while everybody above is set aside.
 """
 
@@ -25,9 +25,9 @@ class ChannelRecord:
     channel_id: str
     address: Any
     unsent: int = 0
-    limited: bool = False  # the channel has a channel-wide prefetch: deliveries need slots
-    slots: int = 0  # granted by the channel and not yet used
-    slots_asked: bool = False
+    is_limited: bool = False  # the channel has a channel-wide prefetch: it must grant each delivery
+    granted: int = 0  # granted by the channel and not yet used
+    is_grant_requested: bool = False
     pending: dict[int, "Consumer | None"] = field(default_factory=dict)  # ack tag -> consumer, None: basic.get
     consumers: int = 0
 
@@ -52,19 +52,19 @@ class Consumer:
         """How many messages it may be given now."""
         channel = self.channel
         room = UNSENT_LIMIT - channel.unsent
-        if channel.limited and channel.slots < room:
-            room = channel.slots
+        if channel.is_limited and channel.granted < room:
+            room = channel.granted
         if self.prefetch and not self.no_ack and self.prefetch - self.unacked < room:
             room = self.prefetch - self.unacked
         return room
 
     @property
-    def awaits_slots(self) -> bool:
+    def awaits_grant(self) -> bool:
         """Whether only the channel-wide limit keeps it from being given something."""
         channel = self.channel
         return (
-            channel.limited
-            and channel.slots <= 0
+            channel.is_limited
+            and channel.granted <= 0
             and channel.unsent < UNSENT_LIMIT
             and (not self.prefetch or self.no_ack or self.unacked < self.prefetch)
         )
@@ -72,8 +72,8 @@ class Consumer:
     def took(self, count: int) -> None:
         channel = self.channel
         channel.unsent += count
-        if channel.limited:
-            channel.slots -= count
+        if channel.is_limited:
+            channel.granted -= count
         if not self.no_ack:
             self.unacked += count
 
@@ -140,10 +140,10 @@ class Consumers:
         line.append(consumer)
 
     def resume(self, channel: ChannelRecord) -> bool:
-        """Brings back consumers of `channel` that can take something again; True if there is one, or one could if it had slots."""
+        """Brings back consumers of `channel` that can take something again; True if there is one, or one could if the limiter granted it."""
         if self.single_active:
             active = self.active
-            return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_slots)
+            return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_grant)
         found = False
         for consumer in self._all if channel.consumers else ():
             if consumer.channel is not channel:
@@ -152,7 +152,7 @@ class Consumers:
                 if consumer.aside:
                     self._enter(consumer)
                 found = True
-            elif consumer.awaits_slots:
+            elif consumer.awaits_grant:
                 found = True
         return found
 
@@ -219,13 +219,13 @@ class Consumers:
             at += 1
         return shares, at
 
-    def waiting_for_slots(self) -> list[ChannelRecord]:
-        """Channels that must be asked for slots of their channel-wide limit before their consumers can be given anything."""
+    def channels_without_grant(self) -> list[ChannelRecord]:
+        """Channels that must be asked for a grant of their limiter before their consumers can be given anything."""
         candidates = ([self.active] if self.active else []) if self.single_active else self._all
         return list(
             {
                 id(consumer.channel): consumer.channel
                 for consumer in candidates
-                if consumer.awaits_slots and not consumer.channel.slots_asked
+                if consumer.awaits_grant and not consumer.channel.is_grant_requested
             }.values()
         )

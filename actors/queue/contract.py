@@ -55,11 +55,11 @@ class ToQueue(Contract):
         """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes, shared)`, neither credited nor confirmed."""
 
     @message
-    def limited(self, channel_id: str, limited: bool) -> None:
+    def limiter_changed(self, channel_id: str, is_limited: bool) -> None:
         """The channel has a channel-wide prefetch from now on, or none any more."""
 
     @message
-    def slots(self, channel_id: str, count: int) -> None:
+    def limiter_grant(self, channel_id: str, count: int) -> None:
         """TODO"""
 
     @message
@@ -131,7 +131,7 @@ class ToQueue(Contract):
         no_ack: bool,
         exclusive: bool,
         prefetch: int,
-        limited: bool,
+        is_limited: bool,
         priority: int,
         arguments: Any,
         user: str,

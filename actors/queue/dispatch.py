@@ -1,6 +1,6 @@
-"""How messages leave a queue: fetched for consumers that can take them, sent by channel, and the slots of channel-wide limits (AB-122, AB-127, AB-128).
+"""How messages leave a queue: fetched for consumers that can take them, sent by channel, and the grants of channel-wide limiters (AB-122, AB-127, AB-128).
 
-A channel with a channel-wide prefetch gives out slots, since its consumers may be on several queues: a queue asks for as many as it has messages, uses what it
+A channel with a channel-wide prefetch grants deliveries, since its consumers may be on several queues: a queue asks for as many as it has messages, uses what it
 gets, and returns the rest.
 """
 
@@ -22,13 +22,13 @@ DELIVERY_BATCH = 1000  # messages taken from the backing queue at a time
 class Dispatch:
     """The consuming side of a queue."""
 
-    __slots__ = ("_slot_holders", "awaits_write", "outbox", "queue")
+    __slots__ = ("_granted", "awaits_write", "outbox", "queue")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.outbox = Outbox()
         self.awaits_write = False  # messages are ready and a consumer waits only for its socket
-        self._slot_holders: dict[str, ChannelRecord] = {}  # channels with slots that were not used yet
+        self._granted: dict[str, ChannelRecord] = {}  # channels with grants that were not used yet
 
     def deliver(self) -> None:
         """Gives out messages from the head while somebody can take one."""
@@ -40,7 +40,7 @@ class Dispatch:
         while len(consumers) and len(backing):
             ready = backing.available(1 if expiry.is_needed and expiry.is_uneven else DELIVERY_BATCH)
             if not ready:
-                if any(consumer.capacity > 0 or consumer.awaits_slots for consumer in consumers):
+                if any(consumer.capacity > 0 or consumer.awaits_grant for consumer in consumers):
                     queue.prepare()  # the head is on disk; there is work again when it was read
                     if backing.available(1):
                         continue  # or it was at hand after all, and nobody comes back to say so
@@ -48,8 +48,8 @@ class Dispatch:
             shares, taken = consumers.share(ready)
             if not taken:
                 self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
-                self._return_all_slots()  # its consumers cannot use them now, those on other queues might
-                self._ask_for_slots()
+                self.return_all_grants()  # its consumers cannot use them now, those on other queues might
+                self._request_grants()
                 return
             if consumers.is_uniform:
                 self._assign(shares, backing.fetch(taken, not shares[0][0].no_ack))
@@ -60,7 +60,7 @@ class Dispatch:
             if expiry.is_needed and not expiry.expire():
                 return
         if not len(backing):
-            self._return_all_slots()
+            self.return_all_grants()
 
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
         """Gives the fetched messages to the consumers they were counted for."""
@@ -87,44 +87,44 @@ class Dispatch:
         for consumer, runs in self.outbox.take():
             queue.send(consumer.channel.address, ("deliver", queue.queue_id, consumer.tag, runs))
 
-    # -- slots ------------------------------------------------------------------------------------------------------------------------------------
+    # -- limiter ---------------------------------------------------------------------------
 
-    def set_limited(self, record: ChannelRecord, limited: bool) -> None:
-        record.limited = limited
-        record.slots, record.slots_asked = 0, False
-        self._slot_holders.pop(record.channel_id, None)
+    def set_limited(self, record: ChannelRecord, is_limited: bool) -> None:
+        record.is_limited = is_limited
+        record.granted, record.is_grant_requested = 0, False
+        self._granted.pop(record.channel_id, None)
         self.queue.consumers.resume(record)
         self.queue.has_work = True
 
-    def add_slots(self, record: ChannelRecord, count: int) -> None:
+    def add_grant(self, record: ChannelRecord, count: int) -> None:
         """The channel lets `count` more messages through; what is not used goes back."""
-        if not record.limited:
+        if not record.is_limited:
             return
-        record.slots += count
-        record.slots_asked = False
-        self._slot_holders[record.channel_id] = record
-        self.queue.reading.use_slots(record)
+        record.granted += count
+        record.is_grant_requested = False
+        self._granted[record.channel_id] = record
+        self.queue.reading.use_grant(record)
         if self.queue.consumers.resume(record):
             self.queue.has_work = True
         else:
-            self.return_slots(record)
+            self.return_grant(record)
 
-    def return_slots(self, record: ChannelRecord) -> None:
-        self._slot_holders.pop(record.channel_id, None)
-        if record.slots > 0:
-            self.queue.send(record.address, ("slots_back", self.queue.queue_id, record.slots))
-            record.slots = 0
+    def return_grant(self, record: ChannelRecord) -> None:
+        self._granted.pop(record.channel_id, None)
+        if record.granted > 0:
+            self.queue.send(record.address, ("limiter_return", self.queue.queue_id, record.granted))
+            record.granted = 0
 
-    def _return_all_slots(self) -> None:
-        for record in list(self._slot_holders.values()):
-            self.return_slots(record)
+    def return_all_grants(self) -> None:
+        for record in list(self._granted.values()):
+            self.return_grant(record)
 
-    def _ask_for_slots(self) -> None:
+    def _request_grants(self) -> None:
         queue = self.queue
-        for record in queue.consumers.waiting_for_slots():
-            record.slots_asked = True
-            queue.send(record.address, ("ask_slots", queue.queue_id, len(queue.backing)))
+        for record in queue.consumers.channels_without_grant():
+            record.is_grant_requested = True
+            queue.send(record.address, ("limiter_request", queue.queue_id, len(queue.backing)))
 
     def forget_channel(self, record: ChannelRecord) -> None:
         self.outbox.drop(record)
-        self._slot_holders.pop(record.channel_id, None)
+        self._granted.pop(record.channel_id, None)

@@ -2,7 +2,7 @@
 
 It owns AMQP's semantics; its backing queue owns the messages. `Intake` takes publishes in, `Dispatch` gives messages out, `MessageExpiry` and `LengthLimit` take them off the head,
 `DeadLetterer` sends the dead on, `Rejection` brings it what was rejected, `Ending` is the end of it all, and this file is the queue's life, its consumers and their settlements.
-What arrives in one wake-up is handled message by message, and what must leave (deliveries, confirms, requests for slots) is gathered and sent in `after_batch`.
+What arrives in one wake-up is handled message by message, and what must leave (deliveries, confirms, requests to limiters) is gathered and sent in `after_batch`.
 
 The way of a publish: an empty queue with a consumer that can take it hands it over at once (it never enters the backing queue's lists); otherwise it is
 enqueued, the length limits and the expiry of the head are applied, and `after_batch` delivers from the head while somebody can take something.
@@ -221,16 +221,16 @@ class Queue(Process):
         """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes, shared)`, neither credited nor confirmed."""
         self.intake.publish_at_most_once(entries)
 
-    def on_limited(self, sender: Any, channel_id: str, limited: bool) -> None:
+    def on_limiter_changed(self, sender: Any, channel_id: str, is_limited: bool) -> None:
         """The channel has a channel-wide prefetch from now on, or none any more."""
         record = self.channels.get(channel_id)
         if record is not None:
-            self.dispatch.set_limited(record, limited)
+            self.dispatch.set_limited(record, is_limited)
 
-    def on_slots(self, sender: Any, channel_id: str, count: int) -> None:
+    def on_limiter_grant(self, sender: Any, channel_id: str, count: int) -> None:
         record = self.channels.get(channel_id)
         if record is not None:
-            self.dispatch.add_slots(record, count)
+            self.dispatch.add_grant(record, count)
 
     def on_expire_more(self, sender: Any) -> None:
         self.has_work = True
@@ -355,7 +355,7 @@ class Queue(Process):
         no_ack: bool,
         exclusive: bool,
         prefetch: int,
-        limited: bool,
+        is_limited: bool,
         priority: int,
         arguments: Any,
         user: str,
@@ -366,7 +366,7 @@ class Queue(Process):
         reading = read_arguments(arguments) if arguments else None
         if reading is not None:
             record = self.channel(channel_id, address)
-            record.limited = limited
+            record.is_limited = is_limited
             return self.reading.begin(
                 Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user), reading
             )
@@ -379,7 +379,7 @@ class Queue(Process):
         ):
             raise AmqpError(403, f"{queue_phrase(row.vhost, row.name)} in exclusive use")
         record = self.channel(channel_id, address)
-        record.limited = limited
+        record.is_limited = is_limited
         self.consumers.add(Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user))
         self.had_consumer = True
         self._tell_consumers()
@@ -393,7 +393,7 @@ class Queue(Process):
             self.dispatch.send()  # cancel-ok follows every delivery already sent
             self.consumers.remove(consumer)
             if not consumer.channel.consumers:
-                self.dispatch.return_slots(consumer.channel)
+                self.dispatch.return_grant(consumer.channel)
             self.has_work = True
             self._tell_consumers()
             self._consumer_left()

@@ -144,7 +144,7 @@ class RangeReaders:
         for reader in list(self.readers.values()):
             self._serve(reader)
 
-    def use_slots(self, record: ChannelRecord) -> None:
+    def use_grant(self, record: ChannelRecord) -> None:
         """The channel let more messages through: its readers come first, its consumers on this queue get the rest."""
         for reader in list(self.readers.values()):
             if reader.consumer.channel is record:
@@ -164,11 +164,11 @@ class RangeReaders:
             if not reader.buffer and (reader.is_loading or reader.position >= numbers.stop):
                 return
             if consumer.capacity <= 0:
-                if consumer.awaits_slots and not consumer.channel.slots_asked:
-                    consumer.channel.slots_asked = True
+                if consumer.awaits_grant and not consumer.channel.is_grant_requested:
+                    consumer.channel.is_grant_requested = True
                     queue.send(
                         consumer.channel.address,
-                        ("ask_slots", queue.queue_id, len(reader.buffer) or RANGE_BATCH_MESSAGES),
+                        ("limiter_request", queue.queue_id, len(reader.buffer) or RANGE_BATCH_MESSAGES),
                     )
                 return
             self._read(reader, numbers)

@@ -142,10 +142,10 @@ class Queue_:
         tag: str = "c",
         no_ack: bool = False,
         prefetch: int = 0,
-        limited: bool = False,
+        is_limited: bool = False,
         priority: int = 0,
     ) -> None:
-        fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, limited, priority, (), "guest"
+        fields = channel.actorAddressString, channel, tag, no_ack, False, prefetch, is_limited, priority, (), "guest"
         self.stage.tell(channel, self.address, "consume", *fields)
 
     def tell(self, channel: Any, name: str, *fields: Any) -> None:

@@ -358,33 +358,33 @@ def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
                 channel.say(BasicGet(queue=first))
             elif name == "settle":
                 stage.settle()
-                check_slots(stage, channel, queues, limit)
+                check_grants(stage, channel, queues, limit)
             if name in ("ack", "requeue"):
                 stage.settle()
         for number, name in enumerate("ab"):
             state.prefetch = number  # one queue's last consumer has a prefetch of its own
             channel.say(BasicConsume(queue=name, consumer_tag=f"last {name}"))
         stage.settle()
-        check_slots(stage, channel, queues, limit)
+        check_grants(stage, channel, queues, limit)
         while sum(queue.actor.backing.depth() for queue in queues.values()):
             assert len(state.unacked), "messages are ready, nothing is outstanding, and nothing moves"
             channel.ack(0, multiple=True)
             stage.settle()
-            check_slots(stage, channel, queues, limit)
+            check_grants(stage, channel, queues, limit)
         assert sum(isinstance(frame, bytes) for frame in channel.frames()) >= published
         assert channel.actor.state == "running"
 
 
-def check_slots(stage, channel, queues, limit):
-    """At a quiet moment the channel's reservations are the queues' slots, and deliveries respect the limit."""
+def check_grants(stage, channel, queues, limit):
+    """At a quiet moment the channel's reservations are what it granted to the queues, and deliveries respect the limit."""
     state = channel.actor.subscriptions
     held = {}
     for queue in queues.values():
         record = queue.actor.channels.get(channel.id)
         if record is not None:
-            assert record.slots >= 0
-            if record.slots:
-                held[queue.id] = record.slots
+            assert record.granted >= 0
+            if record.granted:
+                held[queue.id] = record.granted
     assert state.reserved == held
     if limit:
         # What was outstanding when the limit was set, or was got, may be beyond it; new deliveries may not.

@@ -22,13 +22,13 @@ class Model:
         self.active: Consumer | None = None
         self.unacked: dict[Consumer, int] = {}
         self.unsent: dict[str, int] = {}
-        self.slots: dict[str, int] = {}
+        self.granted: dict[str, int] = {}
 
     def can_take(self, consumer: Consumer) -> bool:
         channel = consumer.channel
         if self.unsent.get(channel.channel_id, 0) >= UNSENT_LIMIT:
             return False
-        if channel.limited and self.slots.get(channel.channel_id, 0) <= 0:
+        if channel.is_limited and self.granted.get(channel.channel_id, 0) <= 0:
             return False
         return consumer.no_ack or not consumer.prefetch or self.unacked[consumer] < consumer.prefetch
 
@@ -67,8 +67,8 @@ class Model:
         while len(given) < count and (consumer := self.next()) is not None:
             name = consumer.channel.channel_id
             self.unsent[name] = self.unsent.get(name, 0) + 1
-            if consumer.channel.limited:
-                self.slots[name] -= 1
+            if consumer.channel.is_limited:
+                self.granted[name] -= 1
             self.unacked[consumer] += not consumer.no_ack
             given.append(consumer)
         return given
@@ -107,14 +107,14 @@ steps = st.one_of(
     st.tuples(st.just("settle"), st.integers(0, 20), st.integers(1, 30)),
     st.tuples(st.just("sent"), some_channel, st.integers(1, 200)),
     st.tuples(st.just("limit"), some_channel, st.booleans()),
-    st.tuples(st.just("slots"), some_channel, st.integers(1, 50)),
+    st.tuples(st.just("grant"), some_channel, st.integers(1, 50)),
 )
 
 
 @given(st.booleans(), st.booleans(), st.lists(steps, max_size=40))
 @settings(max_examples=700, deadline=None)
 def test_every_message_goes_to_whom_rabbitmq_gives_it(single_active, mixed, plan):
-    """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent, slots; consumers of one channel share its room."""
+    """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent, grants; consumers of one channel share its room."""
     consumers, model = Consumers(single_active), Model(single_active)
     channels = [ChannelRecord(f"channel {number}", None) for number in range(CHANNELS)]
     for name, first, *rest in plan:
@@ -146,13 +146,13 @@ def test_every_message_goes_to_whom_rabbitmq_gives_it(single_active, mixed, plan
             resume(consumers, model, channel)
         elif name == "limit":
             channel = channels[first]
-            channel.limited, channel.slots, channel.slots_asked = rest[0], 0, False
-            model.slots[channel.channel_id] = 0
+            channel.is_limited, channel.granted, channel.is_grant_requested = rest[0], 0, False
+            model.granted[channel.channel_id] = 0
             resume(consumers, model, channel)
-        elif name == "slots" and channels[first].limited:
+        elif name == "grant" and channels[first].is_limited:
             channel = channels[first]
-            channel.slots += rest[0]
-            model.slots[channel.channel_id] += rest[0]
+            channel.granted += rest[0]
+            model.granted[channel.channel_id] += rest[0]
             resume(consumers, model, channel)
         assert list(consumers) == model.all and consumers.active is model.active
         for consumer in model.all:
@@ -169,7 +169,7 @@ def resume(consumers: Consumers, model: Model, channel: ChannelRecord) -> None:
     model.resume(channel)
     eligible = [model.active] if model.single_active and model.active else [] if model.single_active else model.all
     mine = [consumer for consumer in eligible if consumer.channel is channel]
-    assert worth_it == any(model.can_take(consumer) or consumer.awaits_slots for consumer in mine)
+    assert worth_it == any(model.can_take(consumer) or consumer.awaits_grant for consumer in mine)
 
 
 def test_an_only_consumer_that_fills_up_is_set_aside_too():
@@ -220,15 +220,15 @@ def test_a_full_consumer_comes_back_at_the_end_of_its_line():
 def test_slots_are_asked_for_once_and_only_where_nothing_else_is_missing():
     """AB-128: a consumer at its own prefetch, or one whose socket is full, needs no slot."""
     consumers = Consumers()
-    ready, full, stuck = (ChannelRecord(name, None, limited=True) for name in ("ready", "full", "stuck"))
+    ready, full, stuck = (ChannelRecord(name, None, is_limited=True) for name in ("ready", "full", "stuck"))
     consumers.add(consumer(ready))
     consumers.add(consumer(full, prefetch=1, unacked=1))
     consumers.add(consumer(stuck))
     stuck.unsent = UNSENT_LIMIT
     assert receivers(consumers, 5) == []
-    assert consumers.waiting_for_slots() == [ready]
-    ready.slots_asked = True
-    assert consumers.waiting_for_slots() == []
+    assert consumers.channels_without_grant() == [ready]
+    ready.is_grant_requested = True
+    assert consumers.channels_without_grant() == []
 
 
 def test_exclusive_consumers_are_seen():

@@ -57,10 +57,10 @@ class Channel(Stub):
         return got
 
 
-def read(stage, queue, channel, tag="r", no_ack=True, prefetch=0, limited=False, exclusive=False, **arguments):
+def read(stage, queue, channel, tag="r", no_ack=True, prefetch=0, is_limited=False, exclusive=False, **arguments):
     """Consume with these `x-warren` arguments; the answer."""
     table = table_from({"x-warren-" + key.replace("_", "-"): value for key, value in arguments.items()})
-    fields = channel.actorAddressString, channel, tag, no_ack, exclusive, prefetch, limited, 0, table, "guest"
+    fields = channel.actorAddressString, channel, tag, no_ack, exclusive, prefetch, is_limited, 0, table, "guest"
     stage.tell(channel, channel, "go", queue.address, ("consume", *fields))
     stage.settle()
     answers = stage.actor(channel).take("answer")
@@ -205,26 +205,26 @@ def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channe
 
 
 def test_a_channel_wide_prefetch_is_kept(stage, queue, channel):
-    """AB-127: it asks the channel for slots, uses what it gets, and returns what it cannot use."""
-    read(stage, queue, channel, no_ack=False, limited=True, read_from=0, read_to=4)
+    """AB-127: it asks the channel's limiter for deliveries, uses what it gets, and returns what it cannot use."""
+    read(stage, queue, channel, no_ack=False, is_limited=True, read_from=0, read_to=4)
     stub = stage.actor(channel)
-    assert len(stub.take("ask_slots")) == 1 and stub.take_got() == []
-    queue.tell(channel, "slots", 2)
+    assert len(stub.take("limiter_request")) == 1 and stub.take_got() == []
+    queue.tell(channel, "limiter_grant", 2)
     stage.settle()
-    assert stub.take_got() == pairs(0, 2) and len(stub.take("ask_slots")) == 1
-    queue.tell(channel, "slots", 50)
+    assert stub.take_got() == pairs(0, 2) and len(stub.take("limiter_request")) == 1
+    queue.tell(channel, "limiter_grant", 50)
     stage.settle()
     assert stub.take_got() == [*pairs(2, 5), "end"]
-    assert stub.take("slots_back") == [(queue.id, 47)]
+    assert stub.take("limiter_return") == [(queue.id, 47)]
 
 
 def test_slots_serve_a_reader_and_a_consumer_of_the_same_channel(stage, queue, channel):
-    queue.consume(channel, "c", limited=True)
-    read(stage, queue, channel, no_ack=False, limited=True, read_from=0, read_to=4)
+    queue.consume(channel, "c", is_limited=True)
+    read(stage, queue, channel, no_ack=False, is_limited=True, read_from=0, read_to=4)
     stub = stage.actor(channel)
     for _ in range(6):
-        if stub.take("ask_slots"):
-            queue.tell(channel, "slots", 10)
+        if stub.take("limiter_request"):
+            queue.tell(channel, "limiter_grant", 10)
         stage.settle()
     got = stub.take_got()
     assert [item for item in got if isinstance(item, tuple)] == pairs(0, 5)
