@@ -3,7 +3,7 @@
 | message | from | meaning |
 |---|---|---|
 | ask `('start', settings)` | supervisor | recover; the numbers of which the journal has messages or acks |
-| `('register', queue, address)` | queue | a new queue will write; `address` hears `durable` and `bump`, and is asked to `fold` |
+| `('register', queue, address)` | queue | a new queue will write; `address` hears `durable` and `bump`, and is asked to `flush_synced` |
 | ask `('open', queue, address)` | queue | the same for one that recovers; what the journal has of it: number -> `Replayed` |
 | ask `('referred', queues)` | supervisor | number -> `StoredSpan`s: which messages of theirs have bodies in the message store, as far as the journal knows |
 | `('append', queue, gathered, position)` | queue | records of its numbers, as `LogWriter` gathered them; `position` is the writer's after them |
@@ -12,7 +12,7 @@
 | ask `('close',)` | supervisor | every queue that runs has folded all it had; leave a journal that says nothing, then end |
 | `('durable', position)` | to a queue | everything it wrote up to there is on disk |
 | `('bump', 'journal', amount)` | to a queue | credit: 800 of 4000 messages are on disk |
-| ask `('fold',)` | to a queue | have everything in segments, and those synced |
+| ask `('flush_synced',)` | to a queue | have everything in segments, and those synced |
 | `('batch_lost', 'journal')` | to a queue | something it appended did not arrive; nothing of it counts from there on, and it must start again |
 
 Group commit: a commit begins as soon as something was appended and none is under way; what comes meanwhile is the next one's (design, section 3.6). So an idle
@@ -271,7 +271,7 @@ class Journal(Process):
             # A queue that was down may be opened meanwhile, and then it has to be asked as well.
             while missing:
                 running = {
-                    queue: self.ask(address, ("fold",))
+                    queue: self.ask(address, ("flush_synced",))
                     for queue, address in self._addresses.items()
                     if queue in missing
                 }

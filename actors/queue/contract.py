@@ -79,7 +79,7 @@ class ToQueue(Contract):
         """A message store has these bodies on disk, or need not write them any more."""
 
     @message
-    def fold(self) -> bool:
+    def flush_synced(self) -> bool:
         """For the journal: have everything in segments, and these synced."""
 
     @message

@@ -1,7 +1,7 @@
 """What a queue of a node with a data directory has to do with the disk: its backing queue, whom it writes to, and how much it keeps in memory.
 
-A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: `folding`
-writes and `loading` reads them, each one job at a time in another thread. Without credit from the journal or a store the queue grants none to its channels.
+A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: `flusher`
+writes and `loader` reads them, each one job at a time in another thread. Without credit from the journal or a store the queue grants none to its channels.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Durability:
         "_target",
         "_transient",
         "client",
-        "folding",
+        "flusher",
         "levels",
-        "loading",
+        "loader",
         "number",
         "queue",
         "storage",
@@ -94,8 +94,8 @@ class Durability:
         self.number = queue_number(queue.queue_id)
         self.client = f"{self.number:x}"
         self.levels: dict[int, VariableQueue] = {}
-        self.folding = Flusher(queue, self.levels)
-        self.loading = DiskLoader(queue, storage, self.send)
+        self.flusher = Flusher(queue, self.levels)
+        self.loader = DiskLoader(queue, storage, self.send)
         self._journal = LogWriter()
         self._persistent = StoreClient()
         self._transient = StoreClient()
@@ -126,7 +126,7 @@ class Durability:
         """The first half of recovering: by number, which messages need a body from the persistent store."""
         queue, storage = self.queue, self.storage
         self._is_alone = recovery.is_alone
-        self.folding.is_under_way = True  # until it is open: the journal may want to fold as soon as it has answered
+        self.flusher.is_under_way = True  # until it is open: the journal may want to fold as soon as it has answered
         self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
         self._recover: dict[int, Recover | dict[str, Any]] = {}
         levels = (recovery.terms or {}).get("levels")
@@ -173,7 +173,7 @@ class Durability:
             await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
-        self.folding.done()
+        self.flusher.done()
         return self._opened()
 
     def _opened(self) -> BackingQueue:
@@ -229,8 +229,8 @@ class Durability:
             work = level.folding
             if (
                 work.wants_flush or work.wants_removal or work.take_release() is not None
-            ) and not self.folding.is_under_way:
-                self.folding.begin()
+            ) and not self.flusher.is_under_way:
+                self.flusher.begin()
             if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
                 self._is_paging = True
                 self.queue.send(self.queue.myAddress, ("go_on_paging",))
@@ -345,23 +345,23 @@ class Durability:
     async def delete(self) -> None:
         """After `delete_and_terminate` of the backing queue."""
         queue, storage = self.queue, self.storage
-        await self.folding.release()
+        await self.flusher.release()
         self.send()
         if self._durable:
             queue.send(storage.journal, ("forget", self.number))
             queue.send(storage.persistent, ("forget", self.client))
         if self._is_transient_registered:
             queue.send(storage.transient, ("forget", self.client))
-        await self.folding.quiet()
+        await self.flusher.quiet()
         await queue.run_blocking(_delete_files, list(self.levels.values()))
 
     async def terminate(self) -> dict[str, Any] | None:
         """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node, or that is to be looked through then."""
         queue = self.queue
-        await self.folding.stop()
+        await self.flusher.stop()
         if not self._durable:
             return None
-        await self.folding.fold_last()
+        await self.flusher.flush_last()
         terms: dict[str, Any] = queue.backing.terminate()  # there is nothing left to write
         self.send()
         queue.send(self.storage.journal, ("detach", self.number))

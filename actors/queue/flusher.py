@@ -49,7 +49,7 @@ class Flusher:
             )
         self.done()
 
-    async def fold(self) -> bool:
+    async def flush_synced(self) -> bool:
         """Have everything in segments, synced."""
         await self.quiet()
         self.is_under_way = True
@@ -134,7 +134,7 @@ class Flusher:
         self._is_stopping = True
         await self.quiet()
 
-    async def fold_last(self) -> None:
+    async def flush_last(self) -> None:
         """After `stop`: have everything in segments, synced. Nobody folds but this from then on: publishes that came last may want it, and so may the journal."""
         self.is_under_way = True
         for level in list(self._levels.values()):

@@ -244,7 +244,7 @@ class Queue(Process):
         elif payload == "report":
             self._disk.report()
         elif payload == "flush":
-            self._disk.folding.try_again()
+            self._disk.flusher.try_again()
         elif payload == "lease" and not self.ending.has_begun and self.lease.timer_fired():
             self.spawn(self.ending.leave("expired"))
 
@@ -258,7 +258,7 @@ class Queue(Process):
     def prepare(self) -> None:
         """Have more of the head read from the disk; there is work again when it was."""
         if self.durability is not None:
-            self.durability.loading.prepare()
+            self.durability.loader.prepare()
 
     def on_batch_lost(self, sender: Any, by: str) -> None:
         raise BatchLost(f"{by} did not get what {queue_phrase(self.row.vhost, self.row.name)} sent it")
@@ -271,21 +271,21 @@ class Queue(Process):
         """A message store has these bodies on disk, or need not write them any more."""
         self._disk.stored(ids)
 
-    async def on_fold(self, sender: Any) -> bool:
+    async def on_flush_synced(self, sender: Any) -> bool:
         """For the journal: have everything in segments, and these synced."""
-        return await self._disk.folding.fold()
+        return await self._disk.flusher.flush_synced()
 
     def on_synced(self, sender: Any, position: int) -> None:
         self._disk.wait_synced(sender, position)
 
     def on_loaded(self, sender: Any) -> None:
-        self._disk.loading.wait_done(sender)
+        self._disk.loader.wait_done(sender)
 
     def on_flushed(self, sender: Any) -> None:
-        self._disk.folding.wait_done(sender)
+        self._disk.flusher.wait_done(sender)
 
     def on_try_again(self, sender: Any) -> None:
-        self._disk.folding.wait_retry(sender)
+        self._disk.flusher.wait_retry(sender)
 
     def on_go_on_paging(self, sender: Any) -> None:
         self._disk.go_on_paging()
@@ -428,7 +428,7 @@ class Queue(Process):
     async def _get_from_disk(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
         answer = None
         while answer is None:
-            await self._disk.loading.available()
+            await self._disk.loader.available()
             answer = self._get(channel_id, address, no_ack)
         return answer
 

@@ -88,7 +88,7 @@ class RangeReaders:
                 raise AmqpError(ACCESS_REFUSED, f"{phrase} in exclusive use")
             await self._ack_to(backing, wanted.ack_to, phrase)
         if queue.durability is not None:
-            await queue.durability.loading.available()  # what is on disk does not tell its lowest number
+            await queue.durability.loader.available()  # what is on disk does not tell its lowest number
             if backing.kept_numbers() != backing.numbers():
                 await queue.durability.synced()
             self._check_is_there()
@@ -135,7 +135,7 @@ class RangeReaders:
             if backing.drop_to(number, ACKED_A_TURN):
                 await queue.ask(queue.myAddress, ("next_turn",))
             elif queue.durability is not None and lowest == backing.numbers().start:
-                await queue.durability.loading.available()
+                await queue.durability.loader.available()
             self._check_is_there()
 
     # -- giving -------------------------------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class RangeReaders:
         if not portion.is_complete:
             durability = self.queue.durability
             assert durability is not None, "bodies are in memory, or there is a store"
-            portion.complete(*await durability.loading.bodies(portion.wanted))
+            portion.complete(*await durability.loader.bodies(portion.wanted))
         reader.is_loading = False
         self._take_in(reader, portion)
 

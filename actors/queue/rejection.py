@@ -36,7 +36,7 @@ class Rejection:
 
     async def _reject_from_disk(self, tags: Sequence[int]) -> None:
         assert self.queue.durability is not None, "or all is in memory"
-        await self.queue.durability.loading.prepare_pending(tags)
+        await self.queue.durability.loader.prepare_pending(tags)
         self._rejected(tags)
         self._late -= 1
         self._answer_holder()

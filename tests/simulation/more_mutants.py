@@ -85,10 +85,10 @@ def body_misplaced_in_garbage_collection() -> Iterator[None]:
 def folded_before_it_is_written() -> Iterator[None]:
     """A queue says that all it had in the journal is in its segments, before it is."""
 
-    async def fold(self: Flusher) -> bool:
+    async def flush_synced(self: Flusher) -> bool:
         return True
 
-    with mock.patch.object(Flusher, "fold", fold):
+    with mock.patch.object(Flusher, "flush_synced", flush_synced):
         yield
 
 

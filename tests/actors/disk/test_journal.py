@@ -63,7 +63,7 @@ class Folder(Stub):
         super().__init__()
         self.folding = []
 
-    def on_fold(self, sender):
+    def on_flush_synced(self, sender):
         self.folding.append(sender)
 
     def on_done(self, sender):
@@ -76,7 +76,7 @@ class Writer:
     def __init__(self, stage: JournalStage, queue: int, process: type[Stub] = Stub, opens: bool = False) -> None:
         self.stage, self.queue, self.number = stage, queue, queue << 8
         self.address = stage.create(process)
-        self.actor.answers = {"fold": True}
+        self.actor.answers = {"flush_synced": True}
         self.log = LogWriter()
         self.next = 0
         if opens:
@@ -344,7 +344,7 @@ def test_files_are_given_up_when_every_queue_has_folded(disk):
     with stage:
         stage.until(lambda: one.actor.folding)
         stage.quiet()
-        assert len(two.actor.take("fold")) == 1
+        assert len(two.actor.take("flush_synced")) == 1
         assert stage.files() == ["000001.wal", "000002.wal"]
         one.publish()
         one.synced()
@@ -527,8 +527,8 @@ class QueueStandIn(Process):
     def on_bump(self, sender, peer, amount):
         self.heard.append((peer, amount))
 
-    def on_fold(self, sender):
-        self.heard.append(("fold", None))
+    def on_flush_synced(self, sender):
+        self.heard.append(("flush_synced", None))
         return True
 
     def on_heard(self, sender):
@@ -590,7 +590,7 @@ def test_the_process(system, tmp_path):
     hears(system, queue, ("journal", 800))
     ask(system, queue, "publish", 800, 10, 10_000)
     ask(system, queue, "publish", 810, 1, 10)
-    hears(system, queue, ("fold", None))
+    hears(system, queue, ("flush_synced", None))
     hears(system, queue, ("durable", 3))
     ask(system, queue, "kill")
     until(lambda: any(name == "down" for name, _ in ask(system, queue, "heard")))

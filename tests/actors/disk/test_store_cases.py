@@ -150,7 +150,7 @@ def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk,
         queue, publisher = stage.declare(), Publisher(stage)
         kept = publisher.publish(queue, SEGMENT)
         publisher.await_confirms()
-        stage.ask(queue.address, "fold").answer()
+        stage.ask(queue.address, "flush_synced").answer()
         kept += publisher.publish(queue, 5) + publisher.publish(queue, 5, LARGE)
         publisher.await_confirms()
         slow = stage.create(SlowMetadata)

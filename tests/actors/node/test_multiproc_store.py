@@ -108,7 +108,7 @@ class Office(Process):
     async def on_page_out(self, sender: Any) -> bool:
         self.send(self.queue, ("ram_duration_target", 0.0))
         self.send(self.queue, ("set_queue_mode", "lazy"))
-        return await self.ask(self.queue, ("fold",), WAIT)
+        return await self.ask(self.queue, ("flush_synced",), WAIT)
 
     def on_duration(self, sender: Any, queue: str, seconds: float) -> float:
         return float("inf")

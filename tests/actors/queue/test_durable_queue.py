@@ -534,7 +534,7 @@ def test_purge_and_delete_give_the_files_back(stage, disk, arguments, verb):
     mixed(stage, queue, publisher)
     publisher.publish(queue, 3 * SEGMENT, LARGE)
     publisher.await_confirms()
-    stage.ask(queue.address, "fold").answer()
+    stage.ask(queue.address, "flush_synced").answer()
     stage.quiet()
     assert stage.files_of(queue) and stored(stage)
     message = ("purge",) if verb == "purge" else ("delete", False, False)
@@ -562,7 +562,7 @@ def test_it_is_deleted_while_it_writes_its_segments(stage, disk, kind):
     """C-16, QS-23: nothing of it is left, and nobody crashes."""
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
-    stage.ask(queue.address, "fold").answer()
+    stage.ask(queue.address, "flush_synced").answer()
     publisher.publish(queue, SEGMENT)
     publisher.await_confirms()
     if kind == "delete":
@@ -571,7 +571,7 @@ def test_it_is_deleted_while_it_writes_its_segments(stage, disk, kind):
     if kind != "delete":
         stage.quiet()
         disk.hold(kind)
-    folding = stage.ask(queue.address, "fold")
+    folding = stage.ask(queue.address, "flush_synced")
     stage.is_held()
     deleting = stage.ask(queue.address, "delete", False, False)
     stage.settle()
@@ -588,7 +588,7 @@ def test_it_is_purged_while_it_writes_its_segments(stage, disk):
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
     disk.hold("append")
-    stage.ask(queue.address, "fold")
+    stage.ask(queue.address, "flush_synced")
     stage.is_held()
     purging = stage.ask(queue.address, "purge")
     stage.until(lambda: not len(stage.actor(queue.address).backing))
@@ -606,7 +606,7 @@ def test_what_comes_to_a_queue_that_is_being_deleted(stage, disk):
     mixed(stage, queue, publisher)
     eater = consumer(stage, queue, acks=False, prefetch=3)
     stage.until(lambda: len(eater.got) == 3)
-    stage.ask(queue.address, "fold").answer()
+    stage.ask(queue.address, "flush_synced").answer()
     disk.hold("rename")
     deleting = stage.ask(queue.address, "delete", False, False)
     stage.is_held()
@@ -617,7 +617,7 @@ def test_what_comes_to_a_queue_that_is_being_deleted(stage, disk):
     stage.tell(stage.metadata, queue.address, "set_queue_mode", "lazy")
     questions = [
         stage.ask(queue.address, *message)
-        for message in (("info",), ("counts",), ("purge",), ("fold",), ("consumers_info",))
+        for message in (("info",), ("counts",), ("purge",), ("flush_synced",), ("consumers_info",))
     ]
     refused = stage.ask(queue.address, "get", "ch", eater.myAddress, True)
     again = stage.ask(queue.address, "delete", False, False)
@@ -638,7 +638,7 @@ def test_a_queue_that_crashed_for_good_is_removed_with_its_files(stage, disk, mo
     """AB-63, QS-23, C-17."""
     queue, publisher = stage.declare(), Publisher(stage)
     mixed(stage, queue, publisher)
-    stage.ask(queue.address, "fold").answer()
+    stage.ask(queue.address, "flush_synced").answer()
     monkeypatch.setitem(Queue._handlers, "start", None)
     stage.crash(queue.address)
     stage.until(lambda: any(message[0] == "queue_crashed" for message in stage.actor(stage.metadata).heard))
@@ -725,7 +725,7 @@ def test_a_full_disk_delays_folding(stage, disk, monkeypatch):
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = mixed(stage, queue, publisher)
     disk.fail("append", NO_SPACE, NO_SPACE)
-    folding = stage.ask(queue.address, "fold")
+    folding = stage.ask(queue.address, "flush_synced")
     stage.until(lambda: stage.actor(stage.alarms).heard)
     assert stage.alarms_heard() == [True]
     assert got(stage, queue, 3) == wanted[:3]
@@ -786,7 +786,7 @@ def filled_up(stage, disk, size=3000):
     publisher.await_confirms()
     disk.limit = disk.held
     publisher.publish(queue, 10, size)
-    folding = stage.ask(queue.address, "fold")
+    folding = stage.ask(queue.address, "flush_synced")
     stage.until(lambda: len([message for message in stage.actor(stage.alarms).heard if message[2]]) >= 2)
     assert not folding.is_answered
     return queue, wanted

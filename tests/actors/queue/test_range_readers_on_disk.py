@@ -55,7 +55,7 @@ def on_disk(stage, queue, in_memory=2 * SEGMENT):
     """Everything is paged out and folded that may be."""
     stage.target = 0.0
     stage.until(lambda: delta(queue)[2] >= len(queue.actor.backing) - in_memory)
-    stage.ask(queue.address, "fold").answer()
+    stage.ask(queue.address, "flush_synced").answer()
     stage.quiet()
 
 
