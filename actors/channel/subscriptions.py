@@ -396,7 +396,8 @@ class Subscriptions:
                 )
                 for queue_id in concerned & channel.queues.keys():
                     channel.send(
-                        channel.queues[queue_id].address, ("limiter_changed", channel.channel_id, self.limit is not None)
+                        channel.queues[queue_id].address,
+                        ("limiter_changed", channel.channel_id, self.limit is not None),
                     )
                 self.reserved.clear()
                 self.limiter_requests.clear()

@@ -40,8 +40,8 @@ class DiskLoader:
         queue = self._queue
         self._is_under_way = False
         queue.has_work = True
-        if queue.limit.drops_head:
-            queue.limit.drop_overflow()
+        if queue.length_limit.drops_head:
+            queue.length_limit.drop_overflow()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             queue.reply(waiter, None)

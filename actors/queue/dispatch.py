@@ -33,7 +33,7 @@ class Dispatch:
     def deliver(self) -> None:
         """Gives out messages from the head while somebody can take one."""
         queue = self.queue
-        backing, consumers, expiry = queue.backing, queue.consumers, queue.expiry
+        backing, consumers, expiry = queue.backing, queue.consumers, queue.message_expiry
         self.awaits_write = False
         if expiry.is_needed and not expiry.expire():
             return
@@ -103,7 +103,7 @@ class Dispatch:
         record.granted += count
         record.is_grant_requested = False
         self._granted[record.channel_id] = record
-        self.queue.reading.use_grant(record)
+        self.queue.range_readers.use_grant(record)
         if self.queue.consumers.resume(record):
             self.queue.has_work = True
         else:

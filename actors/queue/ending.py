@@ -26,7 +26,7 @@ class Ending:
     async def delete_if(self, if_unused: bool, if_empty: bool) -> int:
         """Deletes the queue; returns how many messages were ready. Raises AmqpError 406 where a condition forbids it."""
         queue = self.queue
-        queue.intake.take_late()
+        queue.intake.take_delayed()
         resource = queue_phrase(queue.row.vhost, queue.row.name)
         if if_empty and len(queue.backing):
             raise AmqpError(PRECONDITION_FAILED, f"{resource} not empty")

@@ -106,7 +106,7 @@ class QueueExpiry:
         if self._seconds is not None:
             self._since = self.queue.now()
             if self._timer is None and not self.queue.is_in_use:
-                self._timer = self.queue.start_timer(self._seconds + 0.001, "lease")
+                self._timer = self.queue.start_timer(self._seconds + 0.001, "queue_expiry")
 
     def suspend(self) -> None:
         """There is a consumer."""
@@ -121,7 +121,7 @@ class QueueExpiry:
             return False
         left = self._since + self._seconds - self.queue.now()
         if left > 0:
-            self._timer = self.queue.start_timer(left + 0.001, "lease")
+            self._timer = self.queue.start_timer(left + 0.001, "queue_expiry")
         return left <= 0
 
 

@@ -1,6 +1,6 @@
 """How publishes get into a queue, and what their publishers are told (AB-101, AB-111, AB-123; FC-33).
 
-A publish waits in `late` where deliveries must come first, then in `arrivals` until the wake-up ends; then it is refused, handed straight to consumers, expired
+A publish waits in `delayed` where deliveries must come first, then in `arrivals` until the wake-up ends; then it is refused, handed straight to consumers, expired
 or given to the backing queue. Confirms and refusals gather per channel and are sent together.
 """
 
@@ -19,7 +19,7 @@ from .consumers import Share
 if TYPE_CHECKING:
     from .process import Queue
 
-PATIENCE = 0.002  # seconds that publishes wait for a delivery to be written
+DELAY_SECONDS = 0.002  # seconds that publishes wait for a delivery to be written
 ALLOWANCE_MOST = 1000
 
 
@@ -27,7 +27,7 @@ class Intake:
     """The publishing side of a queue.
 
     While a backlog is on its way to consumers, publishes are taken half as fast as deliveries are written (FC-33): publishing costs fewer turns than consuming, and a
-    publisher that never pauses would otherwise grow the queue for ever. Where no socket takes anything for `PATIENCE` the consumers are *stalled*, and publishes
+    publisher that never pauses would otherwise grow the queue for ever. Where no socket takes anything for `DELAY_SECONDS` the consumers are *stalled*, and publishes
     no longer wait for them until one of them reads again.
     """
 
@@ -37,8 +37,8 @@ class Intake:
         "arrivals",
         "awaiting",
         "confirmed",
-        "late",
-        "patience_timer",
+        "delayed",
+        "delay_timer",
         "queue",
         "refused",
         "stalled",
@@ -46,9 +46,9 @@ class Intake:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.late: deque[tuple[Any, str, list[tuple]]] = deque()
+        self.delayed: deque[tuple[Any, str, list[tuple]]] = deque()
         self.arrivals: list[Arrival] = []
-        self.patience_timer: Any = None
+        self.delay_timer: Any = None
         self.stalled = False
         self.allowance = 0  # publishes that may be taken while deliveries wait for sockets
         self.awaiting = AwaitingConfirms()
@@ -59,10 +59,10 @@ class Intake:
     # -- in which order -------------------------------------------------------------------------------------------------------------------------
 
     def publish(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
-        if self.late or self.queue.dispatch.awaits_write and self.allowance <= 0 and not self.stalled:
-            if self.patience_timer is None:
-                self.patience_timer = self.queue.start_timer(PATIENCE, "patience")
-            self.late.append((sender, channel_id, entries))
+        if self.delayed or self.queue.dispatch.awaits_write and self.allowance <= 0 and not self.stalled:
+            if self.delay_timer is None:
+                self.delay_timer = self.queue.start_timer(DELAY_SECONDS, "delay")
+            self.delayed.append((sender, channel_id, entries))
         else:
             self._take(sender, channel_id, entries)
 
@@ -71,26 +71,26 @@ class Intake:
         self.allowance = min(self.allowance + count // 2, ALLOWANCE_MOST) if len(self.queue.backing) else 0
         self.stalled = False
 
-    def patience_is_over(self) -> None:
-        self.patience_timer = None
+    def delay_is_over(self) -> None:
+        self.delay_timer = None
         self.stalled = True
-        self.take_late()
+        self.take_delayed()
 
-    def take_late(self) -> None:
+    def take_delayed(self) -> None:
         """Before the queue is asked anything, it takes what was published before."""
-        while self.late:
-            self._take(*self.late.popleft())
+        while self.delayed:
+            self._take(*self.delayed.popleft())
         self.absorb()
 
     def take_next(self) -> bool:
         """Takes the next of those that wait, if it need wait no longer."""
-        if self.late and (not self.queue.dispatch.awaits_write or self.allowance > 0):
-            self._take(*self.late.popleft())
+        if self.delayed and (not self.queue.dispatch.awaits_write or self.allowance > 0):
+            self._take(*self.delayed.popleft())
             self.absorb()
             return True
-        if self.patience_timer is not None and not self.late:
-            self.queue.cancel_timer(self.patience_timer)
-            self.patience_timer = None
+        if self.delay_timer is not None and not self.delayed:
+            self.queue.cancel_timer(self.delay_timer)
+            self.delay_timer = None
         return False
 
     def _take(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
@@ -124,14 +124,14 @@ class Intake:
 
     def _accept(self, origin: Origin, contents: list[bytes], body_bytes: int, parts: list[Part], shared: int) -> None:
         queue = self.queue
-        settings, limit, backing = queue.settings, queue.limit, queue.backing
+        settings, limit, backing = queue.settings, queue.length_limit, queue.backing
         count = len(contents)
         if origin.persistent and not queue.row.durable:
             origin = self._as_transient(origin)
         if limit.rejects_publish and limit.exceeded_by(count, body_bytes):
             self._accept_within_limits(origin, contents, parts, shared)
             return
-        expiry = None if settings.message_ttl is None and origin.expiration is None else queue.expiry.of(origin)
+        expiry = None if settings.message_ttl is None and origin.expiration is None else queue.message_expiry.of(origin)
         consumers = queue.consumers
         if len(consumers) and backing.is_empty() and consumers.is_uniform:
             shares, taken = consumers.share(count)
@@ -145,7 +145,7 @@ class Intake:
                 self._hand_over(shares, origin, head, head_bytes, expiry, head_parts, shared)
                 body_bytes -= head_bytes
                 shared = shared and shared + taken
-        if expiry is not None and expiry <= queue.expiry.now():
+        if expiry is not None and expiry <= queue.message_expiry.now():
             # TTL 0 and nobody ready (AB-96)
             self._confirm(parts)
             queue.dead_letterer.publish(
@@ -161,7 +161,7 @@ class Intake:
 
     def _accept_within_limits(self, origin: Origin, contents: list[bytes], parts: list[Part], shared: int) -> None:
         """reject-publish: one message after the other, as long as there is room (AB-101)."""
-        limit = self.queue.limit
+        limit = self.queue.length_limit
         for index, content in enumerate(contents):
             mine, parts = split_parts(parts, 1)
             size = _body_bytes([content])

@@ -15,7 +15,7 @@ def queue_items(queue: Queue) -> dict[str, Any]:
     backing, row = queue.backing, queue.row
     ready, unacked = len(backing), sum(len(record.pending) for record in queue.channels.values())
     active = queue.consumers.active
-    numbers = queue.reading.numbers()
+    numbers = queue.range_readers.numbers()
     return {
         "name": row.name,
         "vhost": row.vhost,
@@ -40,7 +40,7 @@ def queue_items(queue: Queue) -> dict[str, Any]:
         "single_active_consumer_tag": active.tag if active else "",
         "unsent": sum(record.unsent for record in queue.channels.values()),
         "dead_lettered": dict(queue.dead_letterer.counters),
-        "readers": len(queue.reading.readers),
+        "readers": len(queue.range_readers.readers),
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,
     }
@@ -68,4 +68,4 @@ def consumer_items(queue: Queue) -> list[dict[str, Any]]:
             "user": consumer.user,
         }
         for consumer in queue.consumers
-    ] + queue.reading.info()
+    ] + queue.range_readers.info()

@@ -56,17 +56,17 @@ class Queue(Process):
         "dispatch",
         "durability",
         "ending",
-        "expiry",
+        "message_expiry",
         "had_consumer",
         "has_work",
         "intake",
         "is_held",
         "is_open",
-        "lease",
-        "limit",
+        "queue_expiry",
+        "length_limit",
         "queue_id",
         "queue_mode",
-        "reading",
+        "range_readers",
         "rejection",
         "row",
         "settings",
@@ -124,16 +124,16 @@ class Queue(Process):
 
     def _open(self, backing: BackingQueue) -> None:
         self.backing = backing
-        self.limit = LengthLimit(self)
-        self.expiry = MessageExpiry(self)
-        self.lease = QueueExpiry(self)
+        self.length_limit = LengthLimit(self)
+        self.message_expiry = MessageExpiry(self)
+        self.queue_expiry = QueueExpiry(self)
         self.dispatch = Dispatch(self)
         self.intake = Intake(self)
-        self.reading = RangeReaders(self)
-        self.lease.restart()
+        self.range_readers = RangeReaders(self)
+        self.queue_expiry.restart()
         self.is_open = True
         if self.durability is not None and self.durability.may_expire:
-            self.expiry.is_needed = self.expiry.is_uneven = True
+            self.message_expiry.is_needed = self.message_expiry.is_uneven = True
         if self.row.vhost not in self.context.routing.recovering:
             self.on_recovered(None)
         self.decorators = self.context.extensions.queue_decorators
@@ -144,8 +144,8 @@ class Queue(Process):
         """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
         if self.is_open and not self.backing.is_empty():
             self.has_work = True
-            if self.limit.drops_head:
-                self.limit.drop_overflow()
+            if self.length_limit.drops_head:
+                self.length_limit.drop_overflow()
 
     def on_exit(self) -> None:
         for decorator in self.decorators:
@@ -182,13 +182,13 @@ class Queue(Process):
 
     def on_channel_closing(self, sender: Any, channel_id: str) -> bool:
         """The channel ends in order: when it has the answer its messages are back in the queue (AB-53)."""
-        self.intake.take_late()
+        self.intake.take_delayed()
         self.forget_channel(channel_id)
         self.demonitor(channel_id)
         return True
 
     def on_down(self, channel_id: str, reason: str) -> None:
-        self.intake.take_late()
+        self.intake.take_delayed()
         self.forget_channel(channel_id)
 
     def forget_channel(self, channel_id: str) -> None:
@@ -200,12 +200,12 @@ class Queue(Process):
         gone = [consumer for consumer in self.consumers if consumer.channel is record]
         for consumer in gone:
             self.consumers.remove(consumer)
-        self.reading.forget_channel(record)
+        self.range_readers.forget_channel(record)
         self.dispatch.forget_channel(record)
         if record.pending:
             self.backing.requeue(list(record.pending))
-            if self.limit.drops_head:
-                self.limit.drop_overflow()  # AB-102
+            if self.length_limit.drops_head:
+                self.length_limit.drop_overflow()  # AB-102
         self.has_work = True
         if gone:
             self._tell_consumers()
@@ -236,16 +236,16 @@ class Queue(Process):
         self.has_work = True
 
     def on_timer(self, payload: str) -> None:
-        if payload == "patience":
-            self.intake.patience_is_over()
+        if payload == "delay":
+            self.intake.delay_is_over()
         elif payload == "expiry":
-            self.expiry.timer_fired()
+            self.message_expiry.timer_fired()
             self.has_work = True
         elif payload == "report":
             self._disk.report()
         elif payload == "flush":
             self._disk.flusher.try_again()
-        elif payload == "lease" and not self.ending.has_begun and self.lease.timer_fired():
+        elif payload == "queue_expiry" and not self.ending.has_begun and self.queue_expiry.timer_fired():
             self.spawn(self.ending.leave("expired"))
 
     # -- the disk -----------------------------------------------------------------------------------------------------------------------------
@@ -329,18 +329,18 @@ class Queue(Process):
         if self.has_work:
             self.has_work = False
             dispatch.deliver()
-        while intake.late or intake.patience_timer is not None:
+        while intake.delayed or intake.delay_timer is not None:
             if not intake.take_next():
                 break
             self.has_work = False
             dispatch.deliver()
-        if self.reading.readers:
-            self.reading.deliver()
+        if self.range_readers.readers:
+            self.range_readers.deliver()
         if dispatch.outbox:
             dispatch.send()
         intake.tell_publishers()
-        if self.expiry.is_needed:
-            self.expiry.set_timer()
+        if self.message_expiry.is_needed:
+            self.message_expiry.set_timer()
         if self.durability is not None:
             self.durability.after_batch()
 
@@ -367,7 +367,7 @@ class Queue(Process):
         if reading is not None:
             record = self.channel(channel_id, address)
             record.is_limited = is_limited
-            return self.reading.begin(
+            return self.range_readers.begin(
                 Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user), reading
             )
         if (
@@ -383,7 +383,7 @@ class Queue(Process):
         self.consumers.add(Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user))
         self.had_consumer = True
         self._tell_consumers()
-        self.lease.suspend()
+        self.queue_expiry.suspend()
         self.has_work = True
         return True
 
@@ -398,12 +398,12 @@ class Queue(Process):
             self._tell_consumers()
             self._consumer_left()
         else:
-            self.reading.cancel(channel_id, tag)
+            self.range_readers.cancel(channel_id, tag)
         return True
 
     @property
     def is_in_use(self) -> bool:
-        return bool(len(self.consumers) or self.reading.readers)
+        return bool(len(self.consumers) or self.range_readers.readers)
 
     def _tell_consumers(self) -> None:
         if self.decorators:
@@ -414,14 +414,14 @@ class Queue(Process):
     def _consumer_left(self) -> None:
         if len(self.consumers) or not self.had_consumer:
             return
-        self.lease.restart()
+        self.queue_expiry.restart()
         if self.row.auto_delete and not self.ending.has_begun:
             self.spawn(self.ending.leave("auto-delete"))
 
     def on_get(self, sender: Any, channel_id: str, address: Any, no_ack: bool) -> Any:
         """`(delivery or None, ready messages left)`."""
         self._check_alive()
-        self.lease.restart()
+        self.queue_expiry.restart()
         answer = self._get(channel_id, address, no_ack)
         return self._get_from_disk(channel_id, address, no_ack) if answer is None else answer
 
@@ -434,8 +434,8 @@ class Queue(Process):
 
     def _get(self, channel_id: str, address: Any, no_ack: bool) -> tuple | None:
         """None: the head has to be read from the disk first, perhaps only once those before it have expired."""
-        if self.expiry.is_needed:
-            self.expiry.expire()
+        if self.message_expiry.is_needed:
+            self.message_expiry.expire()
         self.dispatch.send()  # the answer follows every delivery made before it
         deliveries = self.backing.fetch(1, not no_ack)
         if not deliveries:
@@ -453,7 +453,7 @@ class Queue(Process):
         pop = record.pending.pop
         for tags in pieces:
             if tags[0] < 0:
-                self.reading.settled(tags)
+                self.range_readers.settled(tags)
                 continue
             owners: list[Any] = list(map(pop, tags, repeat(NOT_PENDING)))
             first = owners[0]
@@ -470,27 +470,27 @@ class Queue(Process):
                 self.backing.requeue(tags)
             else:
                 self.rejection.reject(tags)
-        if outcome == "requeue" and self.limit.drops_head:
-            self.limit.drop_overflow()  # AB-102
+        if outcome == "requeue" and self.length_limit.drops_head:
+            self.length_limit.drop_overflow()  # AB-102
         if self.consumers.resume(record) or outcome == "requeue":
             self.has_work = True
 
     # -- the queue itself ---------------------------------------------------------------------------------------------------------------------
 
     def _check_alive(self) -> None:
-        self.intake.take_late()
+        self.intake.take_delayed()
         if self.ending.has_begun:
             raise no_queue(self.row.vhost, self.row.name)
 
     def on_counts(self, sender: Any) -> tuple[int, int]:
         """Ready messages and consumers, for a declare: a use of the queue (AB-93)."""
-        self.intake.take_late()
-        self.lease.restart()
+        self.intake.take_delayed()
+        self.queue_expiry.restart()
         return len(self.backing), len(self.consumers)
 
     async def on_purge(self, sender: Any) -> int:
         """Answered when nothing of what is purged can come back (C-16)."""
-        self.intake.take_late()
+        self.intake.take_delayed()
         count = self.backing.purge()
         if self.durability is not None and count:
             await self.durability.synced()

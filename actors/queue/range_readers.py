@@ -119,7 +119,7 @@ class RangeReaders:
         )
         if bounds is not None:
             reader.buffer.append(bounds)
-        self.queue.lease.suspend()
+        self.queue.queue_expiry.suspend()
 
     def _bounds(self, numbers: range) -> _Given:
         headers = Table([(FIRST_HEADER, "l", numbers.start), (NEXT_HEADER, "l", numbers.stop)])
@@ -310,7 +310,7 @@ class RangeReaders:
     def _forget(self, reader: RangeReader) -> None:
         del self.readers[reader.number]
         if not self.queue.is_in_use:
-            self.queue.lease.restart()
+            self.queue.queue_expiry.restart()
 
 
 def _likeness(given: _Given) -> tuple[int, bool]:

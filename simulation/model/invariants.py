@@ -150,7 +150,7 @@ def _to_queue(cell: Any, channel: Channel, queue_id: str, row: Any) -> Iterator[
     if queue is None or not queue.is_open:
         return
     name = channel.channel_id
-    waiting = [entries for _, one, entries in queue.intake.late if one == name]
+    waiting = [entries for _, one, entries in queue.intake.delayed if one == name]
     waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
     unread = sum(len(entry[1]) for entries in waiting for entry in entries)
     granted, is_commit = _granted(cell, queue_id), channel.publisher.transaction is not None

@@ -204,7 +204,7 @@ class Books:
 
     def channel_to_queue(self, address: Any, channel: Any, row: Any) -> None:
         queue = self.stage.actor(row.address)
-        waiting = self.mailbox(row.address, "publish") + [("publish", *late[1:]) for late in queue.intake.late]
+        waiting = self.mailbox(row.address, "publish") + [("publish", *delayed[1:]) for delayed in queue.intake.delayed]
         unread = sum(len(entry[1]) for message in waiting if message[1] == channel.channel_id for entry in message[2])
         self.most["queue"] = max(self.most["queue"], unread)
         grants = self.bumps(address, row.queue_id) + queue.credit.deferred(channel.channel_id)

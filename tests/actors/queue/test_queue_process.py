@@ -169,10 +169,10 @@ def test_publishes_wait_for_deliveries_but_not_for_ever(stage):
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(10, 300), first_confirm=1)
     stage.settle()
-    assert queue.actor.intake.late and not stage.actor(publisher).take("confirm")
+    assert queue.actor.intake.delayed and not stage.actor(publisher).take("confirm")
     stage.until(lambda: queue.actor.intake.stalled)
     stage.settle()
-    assert not queue.actor.intake.late and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
+    assert not queue.actor.intake.delayed and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
     queue.publish(publisher, numbered(10, 310), first_confirm=11)
     stage.settle()
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(11, 20)])], "nobody reads, so nobody need wait"
@@ -240,12 +240,12 @@ def test_held_up_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             elif name == "settle":
                 stage.settle()
             elif name == "wait":
-                stage.until(lambda: queue.actor.intake.patience_timer is None)
+                stage.until(lambda: queue.actor.intake.delay_timer is None)
             drain()
         while len(got) < sum(published):
             queue.tell(consumer, "sent", unsent)
             unsent = 0
-            stage.until(lambda: queue.actor.intake.patience_timer is None)
+            stage.until(lambda: queue.actor.intake.delay_timer is None)
             stage.settle()
             drain()
         for number, publisher in enumerate(publishers):
@@ -261,4 +261,4 @@ def test_held_up_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             assert confirmed == list(range(1, published[number] + 1))
             granted = sum(amount for _, amount in stage.actor(publisher).take("bump"))
             assert granted == published[number] // 200 * 200
-        assert not queue.actor.intake.late and queue.actor.intake.patience_timer is None
+        assert not queue.actor.intake.delayed and queue.actor.intake.delay_timer is None

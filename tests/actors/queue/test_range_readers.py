@@ -97,7 +97,7 @@ def test_a_closed_range_is_delivered_and_ends(stage, queue, channel):
     assert read(stage, queue, channel, read_from=3, read_to=6) is True
     assert stage.actor(channel).take_got() == [*pairs(3, 7), "end"]
     assert counts(queue) == (10, 0)
-    assert queue.actor.reading.readers == {}
+    assert queue.actor.range_readers.readers == {}
 
 
 def test_ready_and_unacked_messages_alike_and_nothing_changes_for_their_consumers(stage, queue, channel):
@@ -133,7 +133,7 @@ def test_holes_are_passed_over_and_what_is_gone_below_is_refused(stage, queue, c
         answer
         == "PRECONDITION_FAILED - numbers 1 to 9 of queue 'q' in vhost '/' cannot be read: those below 2 are gone, it has 2 to 9"
     )
-    assert queue.actor.reading.readers == {}
+    assert queue.actor.range_readers.readers == {}
 
 
 def test_a_range_beyond_the_highest_waits_for_what_comes(stage, queue, channel):
@@ -159,7 +159,7 @@ def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel
     queue.tell(channel, "cancel", "r")
     queue.publish(publisher, numbered(12, 13))
     stage.settle()
-    assert stage.actor(channel).take_got() == [] and queue.actor.reading.readers == {}
+    assert stage.actor(channel).take_got() == [] and queue.actor.range_readers.readers == {}
 
 
 def test_a_tailing_reader_sees_what_goes_straight_to_a_consumer(stage, channel):
@@ -179,7 +179,7 @@ def test_two_hundred_unsent_deliveries_stop_a_reader(stage, channel):
     stage.settle()
     read(stage, queue, channel, read_from=0)
     assert stage.actor(channel).take_got() == pairs(0, 200)
-    (reader,) = queue.actor.reading.readers.values()
+    (reader,) = queue.actor.range_readers.readers.values()
     assert len(reader.buffer) == 56
     queue.tell(channel, "sent", 150)
     stage.settle()
@@ -370,7 +370,7 @@ def test_a_channel_that_ends_takes_its_readers_along(stage, queue, channel):
     read(stage, queue, other, read_from="next")
     queue.tell(channel, "channel_closing")
     stage.settle()
-    (left,) = queue.actor.reading.readers.values()
+    (left,) = queue.actor.range_readers.readers.values()
     assert left.consumer.channel.address == other
     assert counts(queue) == (10, 0)
 

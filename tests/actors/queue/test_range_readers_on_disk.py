@@ -147,7 +147,7 @@ def test_a_slow_disk_holds_up_the_reader_alone(stage, reads):
     publisher.publish(queue, 1)
     queue.tell(address, "cancel", "r")
     stage.settle()
-    assert queue.actor.reading.readers == {}
+    assert queue.actor.range_readers.readers == {}
     reads.release()
     assert stub.got == []
     assert read_all(stage, queue, read_from=300, read_to=301)[0] == expected(bodies[300:302], 300)
