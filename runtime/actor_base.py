@@ -45,6 +45,7 @@ from thespian.system.utilis import actualActorClass
 from .address import LoopAddress
 from .cell import Cell
 from .errors import ProcessDown
+from .exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
 from .loop.poller import HANG_UP, READ, WRITE, Watches
 from .loop.timers import DEADLINE, OWNER, Timers
 from .machine.memory import Memory
@@ -186,7 +187,7 @@ class ActorBase:
                         actor._returned(result, sender)
                 elif isinstance(message, ActorExitRequest):
                     actor.after_batch()
-                    self.end(cell, "normal", message.isRecursive)
+                    self.end(cell, NORMAL, message.isRecursive)
                     return
                 elif isinstance(message, Thespian_StatusReq):
                     self.enqueue(cell.address, sender, self._actor_status(cell))
@@ -200,7 +201,7 @@ class ActorBase:
             self.crash(cell, error, message)
             return
         except SystemExit as leaving:
-            self.end(cell, f"exit: {leaving.code}")
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
             return
         if actor._stop_reason is not None:
             self.end(cell, actor._stop_reason)
@@ -245,10 +246,10 @@ class ActorBase:
                 if attempt == 2 and not isinstance(message, PoisonMessage) and sender is not self.address:
                     self.enqueue(cell.address, sender, PoisonMessage(message, traceback.format_exc()))
             except SystemExit as leaving:
-                self.end(cell, f"exit: {leaving.code}")
+                self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
                 return
         if is_exit:
-            self.end(cell, "normal", message.isRecursive)
+            self.end(cell, NORMAL, message.isRecursive)
         elif cell.fds or isinstance(result, ThespianWatch):
             # Thespian's contract: what is watched is what the last call returned, and nothing else.
             wanted = set(result.filenos) if isinstance(result, ThespianWatch) else set()
@@ -278,7 +279,7 @@ class ActorBase:
             self.crash(cell, error, ("descriptor",))
             return
         except SystemExit as leaving:
-            self.end(cell, f"exit: {leaving.code}")
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
             return
         if actor._stop_reason is not None:
             if not cell.idle:
@@ -307,7 +308,9 @@ class ActorBase:
             raise InvalidActorAddress(target, "not a valid ActorAddress for sending messages to")
         self.enqueue(sender, target, message)
 
-    def undeliverable(self, sender: ActorAddress, target: ActorAddress, message: Any, reason: str = "noproc") -> None:
+    def undeliverable(
+        self, sender: ActorAddress, target: ActorAddress, message: Any, reason: ExitReason = NOPROC
+    ) -> None:
         if type(message) is tuple and message:
             if message[0] == "ask" and len(message) == 3:
                 self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown(reason)))
@@ -363,16 +366,16 @@ class ActorBase:
     def crash(self, cell: Cell, error: BaseException, message: Any = None) -> None:
         name = message[0] if type(message) is tuple and message else type(message).__name__
         log.error("%s crashed handling %s", cell.address, name, exc_info=error)
-        self.end(cell, f"crash: {type(error).__name__}: {error}")
+        self.end(cell, crash_reason(error))
 
     def _overload(self, cell: Cell, count: int) -> None:
-        reason = f"overload: {count} messages wait, the limit is {cell.limit}"
+        reason = ExitReason(ExitKind.OVERLOAD, f"{count} messages wait, the limit is {cell.limit}")
         log.error("%s killed: %s", cell.address, reason)
         if cell.parent is not None and cell.parent.handlers is not None and cell.parent.actor is not None:
             self.enqueue(cell.address, cell.parent.address, ("$overload", cell.address))
         self.end(cell, reason)
 
-    def end(self, cell: Cell, reason: str, recursive: bool = True) -> None:
+    def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
         """Take an actor out of service now and tell everyone concerned; its parent when its children are gone."""
         actor = cell.actor
         if actor is None:

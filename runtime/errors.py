@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from .exit_reason import NOPROC, ExitReason
+
 
 class ProcessError(Exception):
     """An answer that is an error. Subclasses must pickle: they cross operating-system processes."""
 
 
 class ProcessDown(ProcessError):
-    """The process that was asked has ended, or had ended already; `reason` is the one its monitors hear."""
+    """The process that was asked has ended, or had ended already; `reason` is the one that its monitors receive."""
 
-    def __init__(self, reason: str = "noproc") -> None:
+    def __init__(self, reason: ExitReason = NOPROC) -> None:
         super().__init__(reason)
         self.reason = reason
 

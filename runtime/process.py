@@ -13,9 +13,9 @@ A message is a tuple `(name, *fields)` of plain picklable values and is handled 
 While asked, `sender` is a `ReplyHandle`, and `sender.address` the asker. `reply` and `reply_error` answer once;
 to a plain address (the handler was told, not asked) or a second time they do nothing, so one handler serves both.
 
-A crash is logged once, ends the process and its children, and is told to its parent (`on_child_exited`) and to
-its monitors (`on_down`, reason `crash: ...`). Nothing is retried. An ordinary end has the reason `normal`
-or the one given to `stop`.
+A crash is logged once, ends the process and its children, and is reported to its parent (`on_child_exited`) and to
+its monitors (`on_down`, with an `ExitReason` of the kind CRASH). Nothing is retried. An orderly end has the reason
+NORMAL or the one given to `stop`.
 
 An async handler that waits does not hold up later messages. When the process ends its coroutines are closed.
 
@@ -44,6 +44,7 @@ from thespian.actors import (
 from .contract import Address, Answer, C, Message, Sender
 from .coroutines import Pending, ReplyHandle, Task
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
+from .exit_reason import NORMAL, ExitKind, ExitReason
 
 if TYPE_CHECKING:
     from .host import Host
@@ -99,7 +100,7 @@ class Process(Actor):
     _handlers: ClassVar[dict[str, Handler]] = {}
     _slots: ClassVar[tuple[str, ...]] = ()
     _host: Host  # none before the first message or the system's welcome
-    _stop_reason: str | None
+    _stop_reason: ExitReason | None
 
     if TYPE_CHECKING:
         myAddress: Address[Any]
@@ -123,8 +124,8 @@ class Process(Actor):
     def on_child_exited(self, address: ActorAddress) -> Any:
         """A child and all its descendants have ended."""
 
-    def on_down(self, name: Any, reason: str) -> Any:
-        """The process monitored as `name` has ended, or was dead already (`noproc`)."""
+    def on_down(self, name: Any, reason: ExitReason) -> Any:
+        """The process monitored as `name` has ended, or had ended before it was monitored (`reason.is_noproc`)."""
 
     def on_timer(self, payload: Any) -> Any:
         """A timer of `start_timer` or `wakeupAfter` is due."""
@@ -265,13 +266,13 @@ class Process(Actor):
         """Stop watching `fd`. Call it before closing the descriptor. Not watched: nothing happens."""
         self._host.unwatch(fd)
 
-    def stop(self, reason: str | None = None) -> None:
+    def stop(self, reason: str | ExitReason = NORMAL) -> None:
         """End this process when the current handler (and then `after_batch`) has returned.
 
-        Messages still waiting are undeliverable. The first reason given counts; None is `normal`.
+        Messages still waiting are undeliverable. The first reason given counts; a text makes an orderly end.
         """
         if self._stop_reason is None:
-            self._stop_reason = reason or "normal"
+            self._stop_reason = ExitReason(ExitKind.ORDERLY, reason) if isinstance(reason, str) else reason
 
     # -- the machinery -----------------------------------------------------------------------------
 
@@ -394,7 +395,7 @@ class Process(Actor):
             self._answer(sender, payload.ref, False, ProcessTimeout("no answer in the time allowed"))
         return None
 
-    def _down(self, sender: ActorAddress, ref: int, reason: str) -> Any:
+    def _down(self, sender: ActorAddress, ref: int, reason: ExitReason) -> Any:
         found = self._monitored.pop(ref, None)
         if found is None:
             return None
@@ -411,7 +412,7 @@ class Process(Actor):
     def _overloaded(self, sender: ActorAddress, address: ActorAddress) -> Any:
         return self.on_overload(address)
 
-    def _close(self, reason: str) -> None:
+    def _close(self, reason: ExitReason) -> None:
         """Everything a process owes others when it ends. Called once by the host, which then forgets it."""
         log = self._host.log
         try:

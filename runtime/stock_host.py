@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, ThespianWatch, WakeupMessage
 
 from .errors import ProcessDown
+from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
 from .machine.memory import SystemMemory
 from .machine.sockets import SystemSockets
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from .process import Process
 
 _TIMER = "$timer"
+
+#: Thespian reports that a child ended, but not why.
+_EXITED = ExitReason(ExitKind.KILLED, "exited")
 
 # The multi-process bases report a child's exit twice, once as its goodbye and once when its operating-system process
 # is reaped, within milliseconds. So many of the latest exits are remembered to tell the second from a new one.
@@ -50,7 +54,7 @@ class StockHost:
         self._last_timer = 0
         self._fds: set[int] = set()
         self._monitors: dict[tuple[str, Any], ActorAddress] = {}
-        self._end_reason: str | None = None
+        self._end_reason: ExitReason | None = None
         self._exits: deque[ActorAddress] = deque(maxlen=_REMEMBERED_EXITS)
 
     def receive(self, message: Any, sender: ActorAddress) -> ThespianWatch | None:
@@ -60,7 +64,7 @@ class StockHost:
                 process.send(sender, ("$answer", message[1], False, ProcessDown(self._end_reason)))
             return None
         if isinstance(message, ActorExitRequest):
-            self._end("normal")
+            self._end(NORMAL)
             return None
         if isinstance(message, ChildActorExited):
             if message.childAddress in self._exits:
@@ -75,7 +79,7 @@ class StockHost:
             process.after_batch()
         except Exception as error:
             self.log.exception("%s crashed", process)
-            self._leave(f"crash: {type(error).__name__}: {error}")
+            self._leave(crash_reason(error))
         else:
             if process._stop_reason is not None:
                 self._leave(process._stop_reason)
@@ -84,11 +88,11 @@ class StockHost:
     def _watching(self) -> ThespianWatch | None:
         return ThespianWatch(sorted(self._fds)) if self._fds else None
 
-    def _leave(self, reason: str) -> None:
+    def _leave(self, reason: ExitReason) -> None:
         self._end(reason)
         self._process.send(self._process.myAddress, ActorExitRequest())
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: ExitReason) -> None:
         self._end_reason = reason
         self._process._close(reason)
         self._timers.clear()
@@ -100,7 +104,7 @@ class StockHost:
     def _child_gone(self, address: ActorAddress) -> None:
         process = self._process
         for ref in [ref for ref, (_, target) in process._monitored.items() if target == address]:
-            process._dispatch(address, ("$down", ref, "exited"))
+            process._dispatch(address, ("$down", ref, _EXITED))
 
     def start_timer(self, seconds: float, payload: Any) -> int:
         self._last_timer += 1

@@ -23,6 +23,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
 from ...amqp.reader import METHOD, RUN
 from ...runtime.credit import CreditFlow
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..node.context import NodeContext
 from . import Channel
@@ -95,11 +96,11 @@ class DirectClient(Process):
     def on_pause_input(self, sender: Any, number: int, paused: bool) -> None:
         """One request at a time never fills a channel's backlog."""
 
-    def on_down(self, channel_id: str, reason: str) -> None:
+    def on_down(self, channel_id: str, reason: ExitReason) -> None:
         self.credit.peer_down(channel_id)
         for session in self.sessions.values():
             if session.channel_id == channel_id:
-                session.failed(AmqpError(541, reason))
+                session.failed(AmqpError(541, str(reason)))
 
     def _of(self, address: Any) -> "_Session | None":
         return next(

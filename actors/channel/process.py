@@ -27,9 +27,9 @@ from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
+from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ..node.context import NodeContext
-from ..node.restart_policy import is_fault
 from . import declares
 from .interception import Handler, Interception
 from .publishing import Publisher
@@ -338,7 +338,7 @@ class Channel(Process):
         known = self.queues.get(row.queue_id)
         if known is not None and known.address != row.address:
             # It was restarted, and this is heard of before the end of its earlier life, which must come first.
-            self.on_down(row.queue_id, "crash: heard of its next life")
+            self.on_down(row.queue_id, ExitReason(ExitKind.CRASH, "restarted meanwhile"))
             known = None
         if known is None:
             self.queues[row.queue_id] = row
@@ -357,11 +357,11 @@ class Channel(Process):
                 row = await restarted(self, row)
         raise queue_unavailable(self.vhost, row.name, "crashed", self.context.node_name)
 
-    def on_down(self, queue_id: str, reason: str) -> None:
+    def on_down(self, queue_id: str, reason: ExitReason) -> None:
         row = self.queues.pop(queue_id, None)
         self.credit.peer_down(queue_id)
         # `noproc`: it was dead before it was watched. Only a queue that is out of the routing table went in good order.
-        crashed = is_fault(reason) or reason == "noproc" and row is not None and self.is_routed_to(row)
+        crashed = reason.is_fault or reason.is_noproc and row is not None and self.is_routed_to(row)
         self.publisher.queue_gone(queue_id, crashed)
         if self.state == "running":
             self.subscriptions.queue_gone(queue_id, row if crashed else None)

@@ -25,6 +25,7 @@ from ...amqp.frames import heartbeat, method_frame
 from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, FrameReader
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..channel import Channel
 from ..node.context import NodeContext
@@ -366,7 +367,7 @@ class Connection(Process):
         self.output.forget_channel(entry.channel_id)
         self._unblock_if_free()
 
-    def on_down(self, channel_id: str, reason: str) -> None:
+    def on_down(self, channel_id: str, reason: ExitReason) -> None:
         entry = self.by_id.get(channel_id)
         if entry is None:
             return

@@ -31,6 +31,7 @@ from typing import Any
 
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
@@ -126,7 +127,7 @@ class Journal(Process):
 
     async def _open(self, sender: Any, queue: int, address: Any) -> None:
         if queue in self._addresses:
-            self.on_down(queue, "another process has taken its place")
+            self._lose(queue)  # its process crashed, and the message about that is still on its way
         found = {number: self._replayed.pop(number) for number in list(self._replayed) if number >> LEVEL_BITS == queue}
         if not found and queue in self._absent:
             # It was open before, and what it had not folded is in the files alone.
@@ -158,7 +159,7 @@ class Journal(Process):
         log.error(
             "the journal of vhost '%s' misses something of queue %x, which starts again", self._settings.vhost, queue
         )
-        self.on_down(queue, "a batch was lost")
+        self._lose(queue)
         self.send(address, ("batch_lost", "journal"))
 
     def on_forget(self, sender: Any, queue: int) -> None:
@@ -176,7 +177,11 @@ class Journal(Process):
     def on_detach(self, sender: Any, queue: int) -> None:
         self._leave(queue)
 
-    def on_down(self, queue: Any, reason: str) -> None:
+    def on_down(self, queue: Any, reason: ExitReason) -> None:
+        self._lose(queue)
+
+    def _lose(self, queue: int) -> None:
+        """The queue's process has ended or must start again: what it appended is in the files alone."""
         self._leave(queue)
         self._absent.add(queue)
 

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...runtime.credit import CreditFlow
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.bodies.garbage_collection import GcJob
 from ...store.bodies.read_job import BodyReadJob
@@ -220,7 +221,7 @@ class MessageStore(Process):
     def on_clients(self, sender: Any) -> list[str]:
         return self.engine.clients
 
-    def on_down(self, name: Any, reason: str) -> None:
+    def on_down(self, name: Any, reason: ExitReason) -> None:
         if self._engine is not None:
             self._engine.lost(name)
         self._leave(name)

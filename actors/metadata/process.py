@@ -21,6 +21,7 @@ from ...routing.arguments import queue_type
 from ...routing.exchange_types import Binding
 from ...routing.rows import ExchangeRow, QueueRow
 from ...runtime.errors import ProcessError
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.metadata_store import Change
@@ -231,7 +232,7 @@ class Metadata(Process):
         self.demonitor(channel_id)
         self.routing.unregister_reply(channel_id)
 
-    def on_down(self, name: Any, reason: str) -> Any:
+    def on_down(self, name: Any, reason: ExitReason) -> Any:
         if type(name) is tuple:
             self.queues.owner_ended(name[1])
             return self.on_delete_exclusive(None, name[1])

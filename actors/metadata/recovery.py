@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ...runtime.errors import ProcessDown, ProcessError
 from ...store.data_dir.data_dir import DataDir
-from ..node.restart_policy import is_fault
 from .row_encoding import Stored
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ async def _start_vhost(metadata: Metadata, name: str, found: Stored) -> None:
     try:
         metadata.vhosts.supervisors[name], rows = await metadata.ask(metadata.node, ("start_vhost", name, rows))
     except ProcessError as error:
-        if isinstance(error, ProcessDown) and not is_fault(str(error)):
+        if isinstance(error, ProcessDown) and not error.reason.is_fault:
             raise  # the node is ending
         log.error("vhost '%s' is down: %s", name, error)
         metadata.routing.set_down(name)

@@ -29,6 +29,7 @@ from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
@@ -195,7 +196,7 @@ class NodeSupervisor(Process):
     def on_await_end(self, sender: Any) -> None:
         """See above."""
 
-    def on_down(self, name: Any, reason: str) -> Any:
+    def on_down(self, name: Any, reason: ExitReason) -> Any:
         if isinstance(name, tuple):
             return self._close_vhost(name[1], reason)
         log.error("%s ends because its %s did: %s", self.settings.node_name, name, reason)
@@ -271,7 +272,7 @@ class NodeSupervisor(Process):
         except OSError as error:
             log.warning("the files of vhost '%s', which is deleted, could not be removed: %s", name, error)
 
-    async def _close_vhost(self, name: str, reason: str) -> None:
+    async def _close_vhost(self, name: str, reason: ExitReason) -> None:
         del self.vhosts[name]
         log.error("vhost '%s' is down: %s", name, reason)
         self.send(self.metadata, ("vhost_down", name))

@@ -18,13 +18,14 @@ from thespian.actors import ActorExitRequest
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.errors import ProcessDown
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
 from ..queue import Queue
 from ..queue.durability import Recovery, VhostStorage
 from .context import NodeContext
-from .restart_policy import FIRST_WAIT, Backoff, RestartIntensity, is_fault
+from .restart_policy import FIRST_WAIT, Backoff, RestartIntensity
 
 log = logging.getLogger("warren.queue")
 
@@ -35,7 +36,8 @@ class _Supervised:
     restarts: RestartIntensity = field(default_factory=RestartIntensity)
     is_starting: bool = False
     backoff: Backoff = field(default_factory=Backoff)
-    ended: str | None = None  # while it starts: whoever starts it hears of it too, unless it had answered before
+    #: Why its process ended while it was starting. The coroutine that awaits its start handles that, not `on_down`.
+    ended: ExitReason | None = None
 
     @property
     def is_running(self) -> bool:
@@ -200,20 +202,20 @@ class QueueSupervisor(Process):
             log.warning("files of %s stay until the next start: %s", queue_phrase(row.vhost, row.name), error)
         return True
 
-    def on_down(self, queue_id: Any, reason: str) -> Any:
+    def on_down(self, queue_id: Any, reason: ExitReason) -> Any:
         supervised = self.queues[queue_id]
         row = supervised.row
         if supervised.is_starting:
             supervised.ended = reason
             return None
-        if not is_fault(reason):
+        if not reason.is_fault:
             del self.queues[queue_id]
             # A queue that is to go says so itself before it ends; this is for one that was killed.
             self.send(self.context.metadata, ("queue_killed", row.vhost, row.name, queue_id))
             return None
         return self._restart(supervised, reason)
 
-    async def _restart(self, supervised: _Supervised, reason: str) -> None:
+    async def _restart(self, supervised: _Supervised, reason: ExitReason) -> None:
         row, is_recovered = supervised.row, True
         while self._is_wanted(supervised) and supervised.restarts.allows(self.now()):
             log.error("%s is restarted; it ended with %s", queue_phrase(row.vhost, row.name), reason)
@@ -221,7 +223,7 @@ class QueueSupervisor(Process):
             try:
                 await self._begin(supervised)
             except ProcessDown as down:
-                reason, is_recovered = str(down), False
+                reason, is_recovered = down.reason, False
                 continue
             if self._is_wanted(supervised):
                 self.send(self.context.metadata, ("queue_restarted", row.vhost, row.name, row.queue_id, address))

@@ -12,13 +12,6 @@ FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds between two attempts at something that needs the disk to be well again."""
 
-_FAULTS = ("crash:", "overload:", "exit:")
-
-
-def is_fault(reason: str) -> bool:
-    """Whether a process that ended for this reason did not mean to."""
-    return reason.startswith(_FAULTS)
-
 
 class Backoff:
     """Longer and longer waits."""

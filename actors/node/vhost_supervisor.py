@@ -16,6 +16,7 @@ from itertools import chain, islice
 from typing import Any
 
 from ...routing.rows import QueueRow
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir, queue_number
 from ...store.data_dir.vhost_dir import (
@@ -209,7 +210,7 @@ class VhostSupervisor(Process):
     def on_await_end(self, sender: Any) -> None:
         """See above."""
 
-    def on_down(self, name: Any, reason: str) -> None:
+    def on_down(self, name: Any, reason: ExitReason) -> None:
         self.stop(reason)
 
 

@@ -23,6 +23,7 @@ from ...routing.phrases import no_queue, queue_phrase
 from ...routing.range_read_arguments import read_arguments
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
+from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import BackingQueue
@@ -187,7 +188,7 @@ class Queue(Process):
         self.demonitor(channel_id)
         return True
 
-    def on_down(self, channel_id: str, reason: str) -> None:
+    def on_down(self, channel_id: str, reason: ExitReason) -> None:
         self.intake.take_delayed()
         self.forget_channel(channel_id)
 
@@ -314,7 +315,7 @@ class Queue(Process):
         """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
         terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
         # No ordinary end: what is published to it from now on is lost, and a channel must not take it for confirmed.
-        self.stop("exit: its node stops")
+        self.stop(ExitReason(ExitKind.EXIT, "its node stops"))
         return terms
 
     def after_batch(self) -> None:

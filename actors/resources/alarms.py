@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime.errors import ProcessError
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 
 SOURCES = ("memory", "disk")
@@ -62,7 +63,7 @@ class Alarms(Process):
     def on_active(self, sender: Any) -> tuple[str, ...]:
         return self._active()
 
-    def on_down(self, name: Any, reason: str) -> None:
+    def on_down(self, name: Any, reason: ExitReason) -> None:
         if type(name) is tuple:
             source, origin = name
             self.on_set(None, source, False, origin)

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...limits import LimitError, memory_limit, read_watermark, shown_size
 from ...runtime.errors import ProcessError
+from ...runtime.exit_reason import ExitReason
 from ...runtime.machine.memory import Meter
 from ...runtime.process import Process
 from .heap_return import HeapReturn
@@ -77,7 +78,7 @@ class MemoryMonitor(Process):
         if target is not None:
             self.send(sender, ("ram_duration_target", target))
 
-    def on_down(self, name: Any, reason: str) -> None:
+    def on_down(self, name: Any, reason: ExitReason) -> None:
         self.durations.forget(name)
 
     def on_alarms(self, sender: Any, sources: tuple[str, ...]) -> None:

@@ -39,6 +39,7 @@ from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, 
 
 from ..actor_base import ActorBase
 from ..cell import Cell
+from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from .blocking import BlockingPool
@@ -358,13 +359,13 @@ class LoopBase(ActorBase):
             log.critical("%s failed while ending its actors", self.name, exc_info=True)
         for cell in [cell for cell in self.cells.values() if isinstance(cell, Cell)]:
             log.warning("%s did not end in time and is killed", cell.address)
-            self.end(cell, "killed")
+            self.end(cell, ExitReason(ExitKind.KILLED, "killed"))
         self._closed = True
         self._has_ended_whole = self._pool.close(max(0.0, deadline - time.monotonic()))
         if not self._has_ended_whole:
             log.error("%s: a blocking call does not return; its thread is left behind", self.name)
         for port in [port for port in list(self.cells.values()) if isinstance(port, Port)]:
-            port.fail("shutdown")
+            port.fail(SHUTDOWN)
         self.cells.clear()
         self._inbox.clear()
         wake_fd, self._wake_fd = self._wake_fd, -1

@@ -20,6 +20,7 @@ from thespian.system import isInternalActorSystemMessage
 
 from ..address import LoopAddress
 from ..errors import ProcessDown, ProcessTimeout
+from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 
 if TYPE_CHECKING:
     from .loop_base import LoopBase
@@ -69,7 +70,7 @@ class Port:
             return None
         return message
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: ExitReason) -> None:
         """The system has ended: nobody needs to wait any longer."""
         self._arrived.put(_CLOSED)
 
@@ -175,7 +176,7 @@ class OutsideClient(Port):
         ref = next(self._refs)
         self._waiting[ref] = finish
         if self.base._closed:
-            self._finish(ref, False, ProcessDown("shutdown"))
+            self._finish(ref, False, ProcessDown(SHUTDOWN))
         else:
             self.base.post(self.base.enqueue, self.address, address, ("ask", ref, message))
         return ref
@@ -199,14 +200,14 @@ class OutsideClient(Port):
         else:
             super().append(envelope)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: ExitReason) -> None:
         super().fail(reason)
         for ref in list(self._waiting):
             self._finish(ref, False, ProcessDown(reason))
 
     def close(self) -> None:
         super().close()
-        self.fail("closed")
+        self.fail(ExitReason(ExitKind.ORDERLY, "closed"))
 
     def __enter__(self) -> OutsideClient:
         return self

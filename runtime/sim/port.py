@@ -11,11 +11,16 @@ from thespian.system import isInternalActorSystemMessage
 
 from ..address import LoopAddress
 from ..errors import ProcessDown, ProcessTimeout
+from ..exit_reason import ExitKind, ExitReason
 
 if TYPE_CHECKING:
     from .sim_base import SimBase
 
-WAIT = 60.0  # virtual seconds
+#: Virtual seconds that a request may take.
+WAIT = 60.0
+
+#: All processes of the simulated machine ended at once, none by its own doing.
+MACHINE_CRASHED = ExitReason(ExitKind.KILLED, "the machine crashed")
 
 
 class SimAnswer:
@@ -79,7 +84,7 @@ class SimPort:
             self._answers[self._last_ref] = answer
             self.tell(address, ("ask", self._last_ref, message))
         else:
-            answer.settle(False, ProcessDown("the machine crashed"))
+            answer.settle(False, ProcessDown(MACHINE_CRASHED))
         return answer
 
     def request(self, address: ActorAddress, message: Any, timeout: float = WAIT) -> Any:
@@ -95,7 +100,7 @@ class SimPort:
         self.base.world.run_until(lambda: bool(self._arrived), seconds)
         return self._arrived.popleft() if self._arrived else None
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: ExitReason) -> None:
         """The system has ended."""
         for answer in self._answers.values():
             answer.settle(False, ProcessDown(reason))

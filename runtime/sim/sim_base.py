@@ -31,8 +31,9 @@ from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, 
 
 from ..actor_base import ActorBase
 from ..cell import Cell
+from ..exit_reason import ExitReason
 from ..process import Process
-from .port import SimPort
+from .port import MACHINE_CRASHED, SimPort
 from .sim_sockets import SimSockets
 
 if TYPE_CHECKING:
@@ -217,9 +218,9 @@ class SimBase(ActorBase):
             self._newborn.add(address._aaddr)
         return address
 
-    def end(self, cell: Cell, reason: str, recursive: bool = True) -> None:
+    def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
         if cell.actor is not None:
-            self.world.record((self.world.time, "end", cell.address._aaddr, reason))
+            self.world.record((self.world.time, "end", cell.address._aaddr, str(reason)))
             self._newborn.discard(cell.address._aaddr)
         super().end(cell, reason, recursive)
 
@@ -244,7 +245,7 @@ class SimBase(ActorBase):
             if isinstance(cell, Cell):
                 cell.queue.clear()  # what a blocking call has opened may be in it
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
-            port.fail("the machine crashed")
+            port.fail(MACHINE_CRASHED)
         self.cells.clear()
 
     # -- messages ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from warren.amqp.methods import BasicPublish, ChannelOpen
 from warren.amqp.reader import ACKS, METHOD, RUN
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
+from warren.runtime.exit_reason import ExitKind, ExitReason
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.settings import Settings
@@ -30,6 +31,12 @@ WAIT = 5.0
 PROPS = b"\x00\x00"
 PERSISTENT = b"\x10\x00\x02"
 
+#: How a process ends that the test has crash.
+CRASHED = ExitReason(ExitKind.CRASH, "provoked")
+
+#: How a queue ends that is deleted.
+DELETED = ExitReason(ExitKind.ORDERLY, "deleted")
+
 
 class Stub(Process):
     """Hears everything and does nothing; asked, it answers with what `answers` has under the message's name."""
@@ -38,13 +45,13 @@ class Stub(Process):
         super().__init__()
         self.heard: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
-        self.downs: list[tuple[Any, str]] = []
+        self.downs: list[tuple[Any, ExitReason]] = []
 
     def on_unknown(self, sender: Any, message: Any) -> Any:
         self.heard.append(message)
         return self.answers.get(message[0])
 
-    def on_down(self, name: Any, reason: str) -> None:
+    def on_down(self, name: Any, reason: ExitReason) -> None:
         self.downs.append((name, reason))
 
     def take(self, name: str) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ import pytest
 from thespian.actors import Actor, ActorAddress, ActorExitRequest
 
 from warren.runtime.errors import ProcessDown, UnknownMessage
+from warren.runtime.exit_reason import ExitKind, ExitReason
 from warren.runtime.process import Process
 
 WAIT = 5
@@ -28,7 +29,7 @@ class Mortal(Process):
         await self.run_blocking(int)
         raise ValueError("provoked later")
 
-    def on_stop(self, sender, reason=None):
+    def on_stop(self, sender, reason="normal"):
         self.stop(reason)
         self.stop("a second reason that nobody hears")
 
@@ -103,10 +104,10 @@ class Supervisor(Process):
         try:
             await self.ask(address, message)
         except ProcessDown as error:
-            self.send(sender, ("process down", error.reason))
+            self.send(sender, ("process down", str(error.reason)))
 
     def on_down(self, name, reason):
-        self.send(self.to, ("down", name, reason))
+        self.send(self.to, ("down", name, str(reason)))
 
     def on_child_exited(self, address):
         self.send(self.to, ("child exited", address))
@@ -305,7 +306,7 @@ class TestOpenAsks:
         """ProcessDown with the reason."""
         with pytest.raises(ProcessDown) as caught:
             client.ask(system.createActor(Mortal), ("crash",), WAIT)
-        assert caught.value.reason == "crash: ValueError: provoked"
+        assert caught.value.reason == ExitReason(ExitKind.CRASH, "ValueError: provoked")
 
     def test_so_does_every_other_end(self, system, pair):
         """For asks that were taken and for asks still in the mailbox."""

@@ -79,7 +79,7 @@ class Office(Process):
         self.send(self.report, (payload, self.now() - self.started >= 0.01))
 
     def on_down(self, name, reason):
-        self.send(self.report, ("down", name, reason))
+        self.send(self.report, ("down", name, str(reason)))
 
     def on_child_exited(self, address):
         self.send(self.report, ("child exited", isinstance(address, ActorAddress)))

@@ -28,8 +28,9 @@ from warren.amqp.methods import (
     TxCommitOk,
     TxSelect,
 )
+from warren.runtime.exit_reason import NORMAL, ExitKind, ExitReason
 
-from ..stage import Stage, Stub
+from ..stage import CRASHED, DELETED, Stage, Stub
 
 NOT_FOUND = AmqpError(404, "no queue 'x' in vhost '/'")
 
@@ -93,11 +94,11 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
 @pytest.mark.parametrize(
     ("end", "answer"),
     [
-        ("crash: RuntimeError: x", BasicNack),
-        ("overload: 9 messages wait", BasicNack),
-        ("exit: 3", BasicNack),
-        ("deleted", BasicAck),
-        ("normal", BasicAck),
+        (CRASHED, BasicNack),
+        (ExitReason(ExitKind.OVERLOAD, "9 messages wait"), BasicNack),
+        (ExitReason(ExitKind.EXIT, "3"), BasicNack),
+        (DELETED, BasicAck),
+        (NORMAL, BasicAck),
     ],
 )
 def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
@@ -123,7 +124,7 @@ def test_a_transaction_ends_when_the_queue_crashes(stage):
     assert TxCommitOk not in kinds(channel.frames())
     stage.crash(queue.address)
     # A stub knows every message.
-    stage.base.end(stage.base.cells[queue.address.actorAddressString], "crash: provoked")
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], CRASHED)
     stage.settle()
     (close,) = channel.frames()
     assert (type(close), close.reply_code, close.reply_text) == (
@@ -175,7 +176,7 @@ def test_a_channel_that_is_killed_while_it_waits_does_nothing_more(stage, slow):
     queue = stage.queue(process=Stub)
     slow.publish([b"x"])
     stage.settle()
-    stage.base.end(stage.base.cells[slow.address.actorAddressString], "crash: provoked")
+    stage.base.end(stage.base.cells[slow.address.actorAddressString], CRASHED)
     stage.settle()
     assert not queue.actor.take("publish")
 
@@ -211,7 +212,7 @@ def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
     stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
     deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
     for queue in (deleted, down):
-        stage.base.end(stage.base.cells[queue.address.actorAddressString], "deleted")
+        stage.base.end(stage.base.cells[queue.address.actorAddressString], DELETED)
     stage.routing.remove_queue("/", "deleted")
     metadata = stage.actor(stage.metadata)
     metadata.rows = [deleted.row, there.row]
@@ -273,7 +274,7 @@ def test_a_queue_that_comes_back_starts_with_full_credit(stage):
     stage.settle()
     credit = channel.actor.credit
     assert credit.blocked and credit.credit_from(queue.id) == -50
-    stage.base.end(stage.base.cells[queue.address.actorAddressString], "crash: provoked")
+    stage.base.end(stage.base.cells[queue.address.actorAddressString], CRASHED)
     stage.settle()
     assert not credit.blocked
     stage.tell(stage.metadata, channel.address, "bump", queue.id, 200)

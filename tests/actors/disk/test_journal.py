@@ -13,6 +13,7 @@ from thespian.test import get_free_admin_port
 from warren.actors.disk.journal import CREDIT, Journal, JournalSettings
 from warren.amqp.frames import build_content
 from warren.runtime.errors import ProcessDown
+from warren.runtime.exit_reason import NORMAL
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.store.data_dir.vhost_dir import queue_directory
@@ -23,7 +24,7 @@ from warren.store.messages.message import Origin
 from warren.store.messages.run import Run
 
 from ..disk_stage import SEGMENT, DiskStage, HeldDisk
-from ..stage import Stub
+from ..stage import CRASHED, Stub
 
 PERSISTENT = Origin("x", ("k",), b"\x10\x00\x02", persistent=True)
 ONE, TWO = 1, 2
@@ -250,7 +251,7 @@ def test_a_queue_that_crashed_gets_back_what_it_had(stage):
     two.publish(1)
     one.ack(1)
     one.synced()
-    stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+    stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
     again = Writer(stage, ONE, opens=True)
     assert again.replayed() == [0, 2]
     again.next = 3
@@ -267,7 +268,7 @@ def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
     disk.hold()
     two.publish()
     stage.is_held()
-    stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+    stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
     again = Writer(stage, ONE, opens=True)
     disk.release()
     two.publish_until(lambda: again.question.is_answered)
@@ -360,7 +361,7 @@ def test_a_queue_that_dies_while_it_folds_keeps_the_files(disk, monkeypatch):
     stage, one, _ = filled(disk, one=Folder)
     with stage:
         stage.until(lambda: one.actor.folding)
-        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
         again = Writer(stage, ONE, opens=True)
         assert again.replayed() == [0, 1, 2]
         assert "000001.wal" in stage.files()
@@ -383,7 +384,7 @@ def test_of_a_queue_that_is_down_the_journal_folds_what_it_has(disk):
         one.publish(3)
         one.ack(1)
         one.synced()
-        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
         two.publish(4, size=800)
         two.publish_until(lambda: "000001.wal" not in stage.files())
         stage.quiet()
@@ -402,7 +403,7 @@ def test_who_opens_while_the_journal_folds_for_it_waits(disk):
         one, two = Writer(stage, ONE), Writer(stage, TWO)
         one.publish(3)
         one.synced()
-        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
         two.publish(2, 800)
         two.synced()
         two.publish(1, 800)
@@ -425,7 +426,7 @@ def test_who_was_opened_while_the_others_folded_folds_as_well(disk):
         one, two = Writer(stage, ONE, Folder), Writer(stage, TWO)
         two.publish()
         two.synced()
-        stage.base.end(stage.base.cells[two.address.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[two.address.actorAddressString], CRASHED)
         for _ in range(3):
             one.publish(1, 800)
             one.synced()
@@ -468,7 +469,7 @@ def test_a_queue_that_did_not_end_in_order_is_found_at_the_next_start(stage, dis
     two.publish(3)
     one.synced()
     if is_down:
-        stage.base.end(stage.base.cells[one.address.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
     stage.tell(two.address, stage.journal, "detach", TWO)
     assert stage.ask(stage.journal, "close").answer() is True
     stage.close()
@@ -600,7 +601,7 @@ def test_the_process(system, tmp_path):
     ((number, (_, next_number)),) = ask(system, queue, "open").items()
     assert (number, next_number) == (ONE << 8, 811)
     assert ask(system, queue, "close") is True
-    hears(system, queue, ("down", "normal"))
+    hears(system, queue, ("down", NORMAL))
     again = system.createActor(QueueStandIn)
     assert ask(system, again, "create", str(tmp_path), 100_000) == set()
     assert ask(system, again, "open") == {ONE << 8: ([], 811)}

@@ -75,7 +75,7 @@ class QueueStandIn(Process):
         return self.down
 
     def on_down(self, name, reason):
-        self.down = reason
+        self.down = str(reason)
 
     def on_heard(self, sender):
         return self.heard

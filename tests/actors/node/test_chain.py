@@ -25,7 +25,7 @@ from warren.amqp.methods import (
 )
 
 from ..chain import Books, Client, Eater, FrozenChannel, Valve
-from ..stage import Stage, Stub
+from ..stage import CRASHED, DELETED, Stage, Stub
 
 I, M = 400, 200
 
@@ -244,7 +244,7 @@ def test_flow_says_nothing_to_the_client(stage):
 # --- peer_death -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["crash: provoked", "deleted"])
+@pytest.mark.parametrize("end", [CRASHED, DELETED])
 def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
     """FC-53, FC-55, peer_death: at once; the queue that follows has full credit; grants of the dead one are nothing."""
     queue, client = stage.queue(process=Valve), opened(stage)

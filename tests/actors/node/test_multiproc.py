@@ -41,6 +41,7 @@ from warren.amqp.methods import (
 from warren.amqp.reader import ACKS, METHOD, RUN
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
+from warren.runtime.exit_reason import NORMAL, ExitReason
 from warren.runtime.process import Process
 from warren.settings import Settings
 
@@ -100,7 +101,7 @@ class Office(Process):
     def on_unknown(self, sender: Any, message: Any) -> None:
         self.messages.append(message[:1] + message[2:] if message[0] == "bump" else message)
 
-    def on_down(self, name: str, reason: str) -> None:
+    def on_down(self, name: str, reason: ExitReason) -> None:
         self.messages.append(("down", name, reason))
         self.look()
 
@@ -189,7 +190,7 @@ def test_publish_deliver_ack_confirm(system):
     frames, _ = ask(system, office, "until", len(methods) + 1)
     assert isinstance(decode_method(frames[-1][2]), ChannelCloseOk)
     _, messages = ask(system, office, "until", 1 << 30)
-    assert ("down", "channel", "normal") in messages
+    assert ("down", "channel", NORMAL) in messages
     info = ask(system, office, "queue_info")
     assert (info["messages"], info["consumers"]) == (0, 0)
 

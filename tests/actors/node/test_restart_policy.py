@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from warren.actors.node.restart_policy import MAX_RESTARTS, MAX_SECONDS, RestartIntensity, is_fault
+from warren.actors.node.restart_policy import MAX_RESTARTS, MAX_SECONDS, RestartIntensity
 
 
 def test_so_many_in_so_many_seconds():
@@ -13,17 +11,3 @@ def test_so_many_in_so_many_seconds():
     assert not intensity.allows(MAX_SECONDS - 0.1)
     assert intensity.allows(MAX_SECONDS)  # the first is forgotten
     assert not intensity.allows(MAX_SECONDS)
-
-
-@pytest.mark.parametrize(
-    ("reason", "fault"),
-    [
-        ("crash: ValueError: x", True),
-        ("overload: 2 messages wait", True),
-        ("exit: 1", True),
-        ("normal", False),
-        ("deleted", False),
-    ],
-)
-def test_faults(reason, fault):
-    assert is_fault(reason) is fault

@@ -14,7 +14,7 @@ from warren.runtime.errors import ProcessDown
 from warren.store.queue.paging import IO_BATCH_SIZE
 
 from ..disk_stage import SEGMENT, DurableStage, HeldDisk, Publisher, bodies, consumer, drained
-from ..stage import PERSISTENT, Stub, bodies_of
+from ..stage import CRASHED, PERSISTENT, Stub, bodies_of
 
 LARGE = 10_000
 """Bytes of a body that belongs in a message store."""
@@ -621,7 +621,7 @@ def test_what_comes_to_a_queue_that_is_being_deleted(stage, disk):
     ]
     refused = stage.ask(queue.address, "get", "ch", eater.myAddress, True)
     again = stage.ask(queue.address, "delete", False, False)
-    stage.base.end(stage.base.cells[eater.myAddress.actorAddressString], "crash: provoked")
+    stage.base.end(stage.base.cells[eater.myAddress.actorAddressString], CRASHED)
     stage.settle()
     with pytest.raises(Exception, match="no queue"):
         refused.answer()

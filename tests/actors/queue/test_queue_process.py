@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ..stage import Stage, Stub, bodies_of
+from warren.runtime.exit_reason import NORMAL
+
+from ..stage import CRASHED, Stage, Stub, bodies_of
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
     if orderly:
         queue.tell(ending, "channel_closing")
     else:
-        stage.base.end(stage.base.cells[ending.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[ending.actorAddressString], CRASHED)
     stage.settle()
     actor = queue.actor
     assert not actor.channels and not len(actor.consumers) and not actor.intake.confirmed and not actor._monitored
@@ -197,7 +199,7 @@ def test_a_publisher_that_dies_while_its_publishes_wait_has_published_them(stage
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(7), first_confirm=1)
     stage.settle()
-    stage.base.end(stage.base.cells[publisher.actorAddressString], "normal")
+    stage.base.end(stage.base.cells[publisher.actorAddressString], NORMAL)
     stage.until(lambda: len(queue.actor.backing) == 107)
     stage.settle()
     assert list(queue.actor.channels) == [consumer.actorAddressString]

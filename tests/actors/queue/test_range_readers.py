@@ -11,7 +11,7 @@ from warren.amqp.fields import table_from
 from warren.amqp.frames import content_body, content_properties
 from warren.amqp.properties import decode_properties
 
-from ..stage import PERSISTENT, Stage, Stub
+from ..stage import CRASHED, PERSISTENT, Stage, Stub
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_a_queue_that_expires_is_used_by_a_reader(stage, channel, is_cancelled):
     if is_cancelled:
         queue.tell(channel, "cancel", "r")
     else:
-        stage.base.end(stage.base.cells[channel.actorAddressString], "crash: provoked")
+        stage.base.end(stage.base.cells[channel.actorAddressString], CRASHED)
     stage.until(lambda: not stage.is_alive(queue.address))
 
 

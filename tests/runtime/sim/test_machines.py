@@ -45,7 +45,7 @@ class Peer(Process):
         return True
 
     def on_down(self, name, reason):
-        self.downs.append((name, reason))
+        self.downs.append((name, str(reason)))
 
     def on_downs(self, sender):
         return list(self.downs)

@@ -248,7 +248,7 @@ def test_the_trace_is_the_same_in_every_process(scenario):
 import sys, logging
 logging.disable(logging.CRITICAL)
 from {__name__} import {scenario.__name__} as scenario
-from warren.runtime.sim_trace import digest, whole_message
+from warren.runtime.sim.trace import digest, whole_message
 print(digest(scenario(2, describe=whole_message).world.trace))
 """
     root = Path(__file__).parents[__name__.count(".")]

@@ -1,0 +1,66 @@
+"""`ExitReason`: why a process ended, as its monitors, its askers and the log receive it.
+
+A supervisor restarts a process that ended by a fault and lets every other one go, and a channel refuses what a queue that ended by a
+fault had not confirmed. Both decide by `is_fault`, never by the text, which is for people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ExitKind(Enum):
+    """What ended a process."""
+
+    #: The process called `stop`, or another process asked it to exit.
+    ORDERLY = "orderly"
+    #: A handler raised an error that it may not answer with.
+    CRASH = "crash"
+    #: A handler raised SystemExit, or the process stopped itself before its work was done.
+    EXIT = "exit"
+    #: More messages waited than its `mailbox_limit` allows.
+    OVERLOAD = "overload"
+    #: The whole system ended before the process did, or Thespian reported the end of a child without a reason.
+    KILLED = "killed"
+    #: The process had ended before it was monitored or asked, so its reason is no longer known.
+    NOPROC = "noproc"
+
+
+_FAULTS = frozenset({ExitKind.CRASH, ExitKind.EXIT, ExitKind.OVERLOAD})
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReason:
+    """The kind, and a text for people. Pickles, because monitors may live in another operating-system process."""
+
+    kind: ExitKind
+    text: str
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the process ended without meaning to, or without finishing its work."""
+        return self.kind in _FAULTS
+
+    @property
+    def is_noproc(self) -> bool:
+        """Whether the process had ended before anybody watched it."""
+        return self.kind is ExitKind.NOPROC
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.text}" if self.is_fault else self.text
+
+
+#: The process ended as intended and gave no reason of its own.
+NORMAL = ExitReason(ExitKind.ORDERLY, "normal")
+
+#: There is no such process (any more).
+NOPROC = ExitReason(ExitKind.NOPROC, "noproc")
+
+#: The system in which the process ran has ended.
+SHUTDOWN = ExitReason(ExitKind.KILLED, "shutdown")
+
+
+def crash_reason(error: BaseException) -> ExitReason:
+    """The reason of a process in which a handler raised `error`."""
+    return ExitReason(ExitKind.CRASH, f"{type(error).__name__}: {error}")
