@@ -2,29 +2,64 @@
 
     from warren import Broker
 
-    with Broker(port=0) as broker:
+    with Broker() as broker:
         print(broker.url)           # give it to any AMQP 0-9-1 client
 
-`Broker` is a node inside your own process, `Settings` what may be said about it. Nothing else here is public.
+`Broker` is a node inside your own process and `Settings` its configuration. The names below and those of
+`warren.extensions` are the public interface; everything else may change without notice.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .broker import Broker
-    from .settings import Settings
+    from .broker import Broker, BrokerError, StartError
+    from .listings import (
+        BindingInfo,
+        ChannelInfo,
+        ConnectionInfo,
+        ConsumerInfo,
+        ExchangeInfo,
+        Message,
+        QueueInfo,
+    )
+    from .settings import Settings, SettingsError
+    from .version import __version__
 
-__all__ = ["Broker", "Settings"]
+__all__ = [
+    "BindingInfo",
+    "Broker",
+    "BrokerError",
+    "ChannelInfo",
+    "ConnectionInfo",
+    "ConsumerInfo",
+    "ExchangeInfo",
+    "Message",
+    "QueueInfo",
+    "Settings",
+    "SettingsError",
+    "StartError",
+    "__version__",
+]
+
+#: The module that defines each public name, unless it is `listings`.
+_HOMES = {
+    "Broker": "broker",
+    "BrokerError": "broker",
+    "StartError": "broker",
+    "Settings": "settings",
+    "SettingsError": "settings",
+    "__version__": "version",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: `import warren` alone must cost nothing (the command line asks for help and versions too).
-    if name == "Broker":
-        from .broker import Broker
+    # Imported on first use: `import warren` alone must cost nothing, because the command line imports it for --help
+    # too.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES.get(name, 'listings')}", __name__), name)
 
-        return Broker
-    if name == "Settings":
-        from .settings import Settings
 
-        return Settings
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return __all__

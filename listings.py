@@ -1,7 +1,7 @@
-"""What `Broker` tells about its node: one small frozen value per queue, exchange, binding, consumer, connection, channel and message.
+"""The values that `Broker` returns: frozen snapshots of queues, exchanges, connections, messages and so on.
 
-The names are rabbitmqctl's info items; arguments, headers and client properties are plain Python (long strings as `str`, tables as `dict`,
-arrays as `list`). A value is a snapshot: it does not follow the broker.
+The field names are rabbitmqctl's info items. Arguments, headers and client properties are plain Python values: long
+strings as `str`, tables as `dict`, arrays as `list`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from .amqp.properties import decode_properties
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue. `messages` = `messages_ready` + `messages_unacknowledged`; the three, and `message_bytes`, are counted in the queue's own mailbox order.
+    """A queue.
 
-    `first_number` is the lowest sequence number in it (of a backlog whose head is on disk it may be less), `next_number` the next it will give; both are None of
-    a queue with priorities. `queue_mode` is what it has now, None of a queue that does not run.
+    `state` is `running`, `flow` while the queue slows its publishers down, `crashed` or `stopped` if its process could
+    not be restarted, or `down` if its virtual host is. A queue that does not run, or does not answer within 5 s, has no
+    counts: `messages` to `consumers`, `queue_mode`, `first_number` and `next_number` are None.
+
+    `messages` is `messages_ready` + `messages_unacknowledged`, all counted at the same moment. `first_number` is the
+    lowest sequence number in the queue (it may be lower than that if the head of the backlog is on disk) and
+    `next_number` the one that the next message gets; a queue with priorities has neither.
     """
 
     name: str
@@ -28,11 +33,11 @@ class QueueInfo:
     exclusive: bool
     auto_delete: bool
     arguments: Mapping[str, Any]
-    messages: int
-    messages_ready: int
-    messages_unacknowledged: int
-    message_bytes: int
-    consumers: int
+    messages: int | None
+    messages_ready: int | None
+    messages_unacknowledged: int | None
+    message_bytes: int | None
+    consumers: int | None
     state: str
     queue_mode: str | None
     first_number: int | None
@@ -41,7 +46,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeInfo:
-    """An exchange; the default one has the empty name."""
+    """An exchange; the default exchange has the empty name."""
 
     name: str
     vhost: str
@@ -54,7 +59,10 @@ class ExchangeInfo:
 
 @dataclass(frozen=True, slots=True)
 class BindingInfo:
-    """A binding from an exchange to a queue or an exchange; every queue has one from the default exchange under its own name."""
+    """A binding. `destination_kind` is `queue` or `exchange`.
+
+    Every queue is bound to the default exchange, whose name is empty, with its own name as routing key.
+    """
 
     vhost: str
     source_name: str
@@ -66,7 +74,7 @@ class BindingInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer. `active` is False for one that waits behind a single active consumer."""
+    """A consumer. `active` is False while it waits behind a single active consumer."""
 
     queue_name: str
     vhost: str
@@ -81,7 +89,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionInfo:
-    """A client's connection. `state` is the protocol's state, or `flow`, `blocking`, `blocked` (AB-36)."""
+    """A client's connection. `state` is the protocol's state, such as `running`, or `flow`, `blocking` or `blocked`."""
 
     name: str
     user: str
@@ -95,7 +103,7 @@ class ConnectionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ChannelInfo:
-    """A channel of a client's connection; `number` is the client's own."""
+    """A channel of a client's connection; `number` is the channel number that the client uses."""
 
     name: str
     number: int
@@ -112,7 +120,10 @@ class ChannelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message taken by `Broker.get`. `properties` holds those that were set, headers apart; `headers` is empty when there were none."""
+    """A message returned by `Broker.get`.
+
+    `properties` has the AMQP properties that the publisher set, except headers. `headers` is empty if there were none.
+    """
 
     body: bytes
     exchange: str
@@ -123,24 +134,23 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8. Raises UnicodeDecodeError."""
+        """The body decoded as UTF-8. Raises UnicodeDecodeError."""
         return self.body.decode("utf-8")
 
 
-Row = TypeVar("Row")
+Info = TypeVar("Info", QueueInfo, ExchangeInfo, BindingInfo, ConsumerInfo, ConnectionInfo, ChannelInfo)
 
 
-def rows(kind: type[Row], found: list[dict[str, Any]]) -> list[Row]:
-    """Values of the class `kind` from the node's dicts, which hold more items than it has fields.
+def info(kind: type[Info], items: Mapping[str, Any]) -> Info:
+    """A value of the class `kind` from the node's info items, of which it has fields for some.
 
-    A queue that does not run at the moment has no counts; they are given as 0.
+    A queue that does not run has no counts; its fields for them are None.
     """
-    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
-    return [kind(**{name: _plain(row.get(name, 0)) for name in names}) for row in found]
+    return kind(**{item.name: _plain(items.get(item.name)) for item in fields(kind)})
 
 
 def message(props: bytes, body: bytes, exchange: str, routing_key: str, redelivered: bool) -> Message:
-    """A `Message` from what is on the wire."""
+    """A `Message` from encoded properties and a body."""
     properties = decode_properties(props)
     values = {item.name: getattr(properties, item.name) for item in fields(properties)}
     headers = values.pop("headers")

@@ -13,12 +13,15 @@ from typing import Any
 
 from thespian.actors import ActorSystem
 
+from .actors.channel.contract import ToDirectClient
 from .actors.connection.listener import ListenError
 from .actors.connection.tls_context import TlsError
 from .actors.disk.errors import StorageError
+from .actors.node.contract import ToNode
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
+from .runtime.contract import Answer, Message
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
@@ -182,15 +185,17 @@ class RunningNode:
         # By way of the loop's inbox, so that a signal that comes just before it runs is not lost.
         self._base.post(self._base.stop)
 
-    def ask_node(self, request: tuple[Any, ...]) -> Any:
+    def ask_node(self, request: Message[ToNode, Answer]) -> Answer:
         """The node supervisor's answer. Raises `BrokerError` for what the broker refuses, `LimitError` for a limit that cannot be read."""
-        return self._ask(self._address, request, CALL_TIMEOUT)
+        answer: Answer = self._ask(self._address, request, CALL_TIMEOUT)
+        return answer
 
-    def ask_direct(self, request: tuple[Any, ...]) -> Any:
+    def ask_direct(self, request: Message[ToDirectClient, Answer]) -> Answer:
         """The answer of the client that drives a channel without a socket. Raises `BrokerError`."""
-        return self._ask(self._direct, request, CALL_TIMEOUT)
+        answer: Answer = self._ask(self._direct, request, CALL_TIMEOUT)
+        return answer
 
-    def _ask(self, address: Any, request: tuple[Any, ...], timeout: float | None) -> Any:
+    def _ask(self, address: Any, request: Any, timeout: float | None) -> Any:
         try:
             return self._client.ask(address, request, timeout)
         except AmqpError as error:

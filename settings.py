@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from .limits import LimitError, read_disk_limit, read_size, read_watermark
 
@@ -188,14 +188,15 @@ class Settings:
         _check_tls(self)
 
     @classmethod
-    def of(cls, **values: Any) -> "Settings":
+    def of(cls, **values: Unpack["SettingKeywords"]) -> "Settings":
         """Settings from keywords; an unknown keyword is a `SettingsError` that names the nearest known one."""
         for key in values:
             _check_known(key)
-        return cls(**values)
+        checked_later: Any = values
+        return cls(**checked_later)
 
     @classmethod
-    def from_toml(cls, path: str | PathLike[str], **overrides: Any) -> "Settings":
+    def from_toml(cls, path: str | PathLike[str], **overrides: Unpack["SettingKeywords"]) -> "Settings":
         """Settings from the top-level keys of a TOML file; keywords win over the file.
 
         Raises `SettingsError` naming the file when it is not TOML or holds a wrong key or value, `OSError` when it cannot be read.
@@ -211,6 +212,60 @@ class Settings:
         except SettingsError as error:
             raise SettingsError(error.key, f"{_place(path, text, error.key)}: {error}") from None
         return cls.of(**{**values, **overrides})
+
+
+class NodeKeywords(TypedDict, total=False):
+    """The fields of `Settings` except `host` and `port`, as keywords for type checkers and editors.
+
+    A test compares them with `Settings`.
+    """
+
+    backlog: int
+    tls_port: int | None
+    tls_cert_file: str | PathLike[str] | None
+    tls_key_file: str | PathLike[str] | None
+    tls_ca_file: str | PathLike[str] | None
+    tls_verify: str
+    ssl_handshake_timeout: int
+    ssl_cert_login_from: str
+    node_name: str
+    cluster_name: str
+    server_properties: Mapping[str, str]
+    frame_max: int
+    channel_max: int
+    heartbeat: int
+    handshake_timeout: int
+    auth_mechanisms: tuple[str, ...]
+    default_user: str
+    default_pass: str
+    default_vhost: str
+    loopback_users: tuple[str, ...]
+    connection_max: int | None
+    max_message_size: int
+    consumer_timeout: int | None
+    channel_tick_interval: int
+    channel_operation_timeout: int
+    default_consumer_prefetch: tuple[bool, int]
+    credit_flow_default_credit: tuple[int, int]
+    output_buffer_limit: int
+    control_backlog_limit: int
+    flow_hold_channel: int
+    flow_hold_queue: int
+    flow_hold_connection: int
+    vm_memory_high_watermark: float | str
+    vm_memory_high_watermark_paging_ratio: float
+    total_memory_available_override_value: int | str | None
+    memory_monitor_interval: int
+    disk_free_limit: float | str
+    stop_timeout: int
+    data_dir: str | PathLike[str] | None
+
+
+class SettingKeywords(NodeKeywords, total=False):
+    """The keywords of `Settings.of` and `Settings.from_toml`."""
+
+    host: str
+    port: int
 
 
 def _check_known(key: str) -> None:

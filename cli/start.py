@@ -4,6 +4,7 @@ import os
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -47,7 +48,7 @@ def start(
     if in_memory and data_dir is not None:
         raise click.UsageError("--in-memory and --data-dir say the opposite of each other; leave one out")
     given = {"port": port, "host": host, "data_dir": False if in_memory else data_dir}
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
         if "data_dir" not in options and not _names_data_dir(config):

@@ -14,10 +14,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from warren import Broker
-from warren.broker import BrokerError, StartError
-from warren.listings import QueueInfo
-from warren.settings import SettingsError
+from warren import Broker, BrokerError, QueueInfo, Settings, SettingsError, StartError
+from warren.amqp.fields import Table
+from warren.listings import info
 
 
 @pytest.fixture
@@ -127,6 +126,19 @@ class TestLife:
         with pytest.raises(SettingsError, match="did you mean 'heartbeat'"):
             Broker(heartbeats=5)
 
+    def test_settings_come_as_a_value_as_keywords_or_as_both(self):
+        settings = Settings(port=0, heartbeat=7, vm_memory_high_watermark="2GB")
+        assert Broker(settings=settings).settings == settings
+        both = Broker(settings=settings, heartbeat=9, host="::1").settings
+        assert (both.heartbeat, both.host, both.port, both.vm_memory_high_watermark) == (9, "::1", 0, 2_000_000_000)
+        with Broker(settings=settings) as broker:
+            assert broker.port != 0
+
+    def test_a_port_that_no_setting_names_is_a_free_one(self):
+        assert Broker(heartbeat=7).settings.port == 0
+        assert Broker(settings=Settings()).settings.port == 5672
+        assert Broker(5673, settings=Settings()).settings.port == 5673
+
     def test_a_stopped_broker_says_what_to_do(self):
         with pytest.raises(RuntimeError, match="call start"):
             Broker().queues()
@@ -176,12 +188,21 @@ class TestDoingAndLooking:
         assert message.properties == {"content_type": "text/plain", "priority": 3, "timestamp": 1_700_000_000}
         assert broker.get("q") is None
 
-    def test_get_without_ack_leaves_the_message(self, broker):
+    def test_get_with_requeue_leaves_the_message(self, broker):
         broker.declare_queue("q")
         broker.publish(b"x", "q")
-        assert broker.get("q", ack=False).redelivered is False
+        assert broker.get("q", requeue=True).redelivered is False
         assert broker.queue("q").messages_ready == 1
         assert broker.get("q").redelivered is True
+
+    def test_the_old_spelling_of_requeue_works_with_a_warning(self, broker):
+        broker.declare_queue("q")
+        broker.publish(b"x", "q")
+        with pytest.warns(DeprecationWarning, match="write requeue=True instead of ack=False"):
+            assert broker.get("q", ack=False).text == "x"
+        with pytest.warns(DeprecationWarning, match="leave out ack=True"):
+            assert broker.get("q", ack=True).text == "x"
+        assert broker.get("q") is None
 
     def test_publish_tells_whether_a_queue_was_reached(self, broker):
         assert broker.publish(b"x", "nobody") is False
@@ -203,8 +224,36 @@ class TestDoingAndLooking:
             (b.source_name, b.destination_name, b.routing_key, b.arguments) for b in broker.bindings() if b.source_name
         ] == [("logs", name, "app.#", {"note": "mine"})]
         assert ("logs", "topic") in [(exchange.name, exchange.type) for exchange in broker.exchanges()]
+        broker.unbind(name, "logs", "app.#", arguments={"note": "mine"})
+        assert not broker.publish(b"x", "app.db.error", "logs")
+        broker.unbind(name, "logs", "app.#", arguments={"note": "mine"})  # there is none: nothing happens
         broker.delete_exchange("logs")
         assert "logs" not in [exchange.name for exchange in broker.exchanges()]
+
+    def test_an_exchange_bound_to_an_exchange(self, broker):
+        broker.declare_exchange("all", "fanout")
+        broker.declare_exchange("errors", "topic")
+        broker.declare_queue("q")
+        broker.bind("q", "all")
+        broker.bind_exchange("all", "errors", "app.#")
+        assert broker.publish(b"x", "app.db", "errors")
+        (binding,) = [binding for binding in broker.bindings() if binding.destination_kind == "exchange"]
+        assert (binding.source_name, binding.destination_name, binding.routing_key) == ("errors", "all", "app.#")
+        broker.unbind_exchange("all", "errors", "app.#")
+        assert not broker.publish(b"x", "app.db", "errors")
+        with pytest.raises(BrokerError, match="404 NOT_FOUND - no exchange 'nowhere' in vhost '/'"):
+            broker.bind_exchange("nowhere", "errors")
+
+    def test_a_passive_declaration_checks_and_creates_nothing(self, broker):
+        with pytest.raises(BrokerError, match="404 NOT_FOUND - no queue 'q' in vhost '/'"):
+            broker.declare_queue("q", passive=True)
+        with pytest.raises(BrokerError, match="404 NOT_FOUND - no exchange 'e' in vhost '/'"):
+            broker.declare_exchange("e", passive=True)
+        assert broker.queues() == []
+        broker.declare_queue("q", durable=True)
+        broker.declare_exchange("e", "topic")
+        assert broker.declare_queue("q", passive=True) == "q"
+        broker.declare_exchange("e", passive=True)
 
     def test_a_queue_in_full(self, broker):
         broker.declare_queue("q", durable=True, arguments={"x-max-length": 5})
@@ -213,6 +262,16 @@ class TestDoingAndLooking:
             name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5}, messages=1,
             messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running", queue_mode="default", first_number=0, next_number=1,
         )  # fmt: skip
+
+    def test_a_queue_that_does_not_run_has_a_state_and_no_counts(self):
+        """A count of 0 would look like an empty queue."""
+        items = {
+            "name": "q", "vhost": "/", "durable": True, "exclusive": False, "auto_delete": False, "arguments": Table(),
+            "queue_mode": None, "state": "stopped",
+        }  # fmt: skip
+        queue = info(QueueInfo, items)
+        assert queue.state == "stopped"
+        assert (queue.messages, queue.messages_ready, queue.messages_unacknowledged, queue.consumers) == (None,) * 4
 
     def test_purge_and_delete_count_what_they_drop(self, broker):
         broker.declare_queue("q")
@@ -327,16 +386,20 @@ LONG = "x" * 256
     [
         (lambda broker: broker.publish(b"", routing_key=b"q"), TypeError, "routing_key must be a str, not bytes"),
         (lambda broker: broker.publish(b"", exchange=None), TypeError, "exchange must be a str, not NoneType"),
-        (lambda broker: broker.publish(b"", LONG), ValueError, "routing_key has 256 octets; 255 is the most"),
+        (lambda broker: broker.publish(b"", LONG), ValueError, "routing_key has 256 bytes; AMQP allows at most 255"),
         (lambda broker: broker.publish(7, "q"), TypeError, "bytes-like object is required, not 'int'"),
         (lambda broker: broker.publish(b"", "q", headers=7), TypeError, "headers must be a mapping, not int"),
         (lambda broker: broker.publish(b"", "q", message_id=7), ValueError, "message_id must be a str, not int"),
         (lambda broker: broker.publish(b"", "q", priority="high"), ValueError, "priority must be an int, not str"),
         (lambda broker: broker.declare_queue(7), TypeError, "name must be a str, not int"),
-        (lambda broker: broker.declare_queue(LONG), ValueError, "name has 256 octets"),
+        (lambda broker: broker.declare_queue(LONG), ValueError, "name has 256 bytes"),
         (lambda broker: broker.declare_queue("q", arguments=7), TypeError, "arguments must be a mapping, not int"),
         (lambda broker: broker.declare_exchange("e", 7), TypeError, "type must be a str, not int"),
         (lambda broker: broker.bind("q", "e", b"k"), TypeError, "routing_key must be a str, not bytes"),
+        (lambda broker: broker.unbind("q", b"e"), TypeError, "exchange must be a str, not bytes"),
+        (lambda broker: broker.bind_exchange(7, "e"), TypeError, "destination must be a str, not int"),
+        (lambda broker: broker.unbind_exchange("e", 7), TypeError, "source must be a str, not int"),
+        (lambda broker: broker.queue(7), TypeError, "name must be a str, not int"),
         (lambda broker: broker.get(b"q"), TypeError, "queue must be a str, not bytes"),
         (lambda broker: broker.delete_queue(7), TypeError, "name must be a str, not int"),
         (lambda broker: broker.create_vhost(7), TypeError, "name must be a str, not int"),

@@ -4,9 +4,8 @@ import threading
 
 import pytest
 
-from warren import Broker, running_node
+from warren import Broker, BrokerError, StartError, running_node
 from warren.actors.disk import journal, message_store
-from warren.broker import BrokerError, StartError
 from warren.store.data_dir import recovery_terms, vhost_dir
 
 

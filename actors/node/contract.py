@@ -86,6 +86,10 @@ class ToNode(Contract):
         """TODO"""
 
     @message
+    def queue_info(self, vhost: str, name: str) -> dict[str, Any]:
+        """From the embedding program: the info items of one queue, without counts unless the queue answers."""
+
+    @message
     def list(self, kind: str, vhost: str | None) -> list[dict[str, Any]]:
         """TODO"""
 

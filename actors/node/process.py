@@ -71,6 +71,7 @@ class NodeSupervisor(Process):
                                        With a data directory, whoever asks holds its `claim` until this node has ended
     ('stop', reason)                -> True; closes every connection with X320, waits `stop_timeout`, ends (AB-31)
     ('list', kind, vhost)           -> list of dicts keyed by rabbitmqctl's info items; vhost None: all; NodeError
+    ('queue_info', vhost, name)     -> the dict that 'list' has for this queue; AmqpError 404, NodeError
     ('set_alarm', source, on)       -> True; source 'memory' or 'disk'. What the monitors raise and clear is beside it
     ('set_watermark', value)        -> the memory monitor's status; LimitError
     ('set_disk_free_limit', value)  -> the disk monitor's status; LimitError, NodeError without a data directory
@@ -312,6 +313,14 @@ class NodeSupervisor(Process):
             return await self._list_connections(kind, vhost)
         found: list[dict[str, Any]] = await self.ask(self.metadata, ("list", kind, vhost))
         return found
+
+    async def on_queue_info(self, sender: Any, vhost: str, name: str) -> dict[str, Any]:
+        self._check_vhost(vhost)
+        row = self.routing.queue(vhost, name)
+        found = [] if row is None else await self._list_queues("queues", [row])
+        if not found:  # it never existed, or was deleted while it was asked
+            raise no_queue(vhost, name)
+        return found[0]
 
     def _queue_rows(self, vhost: str | None) -> list[QueueRow]:
         vhosts = self.routing.vhosts() if vhost is None else (vhost,)

@@ -25,6 +25,7 @@ LAYERS = {
         "management",
         "spark",
         "broker",
+        "extensions",
         "listings",
         "running_node",
         "server",

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from warren import Broker
-from warren.actors.node.extensions import ChannelInterceptor, Content, ExtensionError, Place
 from warren.amqp import methods as m
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
+from warren.extensions import ChannelInterceptor, Content, ExtensionError, Place
 from warren.routing.decorators import ExchangeDecorator, QueueDecorator
 
 from ..wire import Refused

@@ -2,10 +2,10 @@
 
 import pytest
 
+from warren import BrokerError
 from warren.amqp import methods as m
 from warren.amqp.fields import Table
 from warren.amqp.properties import Properties
-from warren.broker import BrokerError
 
 TRACE = "amq.rabbitmq.trace"
 

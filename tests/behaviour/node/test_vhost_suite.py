@@ -8,10 +8,9 @@ import os
 import pytest
 from thespian.actors import ActorExitRequest
 
-from warren import Broker
+from warren import Broker, BrokerError
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp import methods as m
-from warren.broker import BrokerError
 
 from ..wire import Client, Refused
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from warren import Broker
-from warren.broker import BrokerError
+from warren import Broker, BrokerError
 
 from ..inside import Inside
 from ..wire import Client

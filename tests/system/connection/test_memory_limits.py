@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from warren import BrokerError
 from warren.amqp.methods import (
     BasicConsume,
     BasicConsumeOk,
@@ -18,7 +19,6 @@ from warren.amqp.methods import (
     QueuePurge,
     QueuePurgeOk,
 )
-from warren.broker import BrokerError
 
 from ..child import ChildBroker
 from ..oracle import ORACLE

@@ -15,7 +15,7 @@ import pika
 import pytest
 import trustme
 
-from warren import Broker
+from warren import Broker, StartError
 from warren.amqp.constants import PROTOCOL_HEADER
 from warren.amqp.methods import (
     BasicAck,
@@ -30,7 +30,6 @@ from warren.amqp.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
-from warren.broker import StartError
 
 from ..wire import PATIENCE, SLOW_DROP, HungUp, Wire, publish_frames
 from ..witness import Witness
