@@ -82,6 +82,15 @@ class _AskTimeout:
         self.ref = ref
 
 
+class _SleepOver:
+    """Timer payload: the coroutine that awaits `sleep` number `ref` goes on."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: int) -> None:
+        self.ref = ref
+
+
 class Process(Actor):
     """Base class of all processes. `__init__` may not act (no send, no timer), as in Thespian.
 
@@ -207,6 +216,13 @@ class Process(Actor):
         ref = self._new_ref()
         pending = self._asks[ref] = Pending(None)
         self._host.run_blocking(ref, function, args)
+        return pending
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Return what `await` waits for: `seconds` to pass. Other messages are handled meanwhile."""
+        ref = self._new_ref()
+        pending = self._asks[ref] = Pending(None)
+        self._host.start_timer(seconds, _SleepOver(ref))
         return pending
 
     # -- monitors, timers, descriptors, clock ------------------------------------------------------
@@ -385,6 +401,9 @@ class Process(Actor):
         if found is None:
             return None
         payload = found[0]
+        if type(payload) is _SleepOver:
+            self._answer(sender, payload.ref, True, None)
+            return None
         if type(payload) is not _AskTimeout:
             return self.on_timer(payload)
         pending = self._asks.get(payload.ref)

@@ -39,7 +39,7 @@ from ...store.index.queue_index import QueueIndex
 from ...store.journal.journal_engine import FILE_LIMIT, Batch, JournalEngine, Replayed
 from ...store.journal.log_writer import Gathered, LogWriter
 from ...store.messages.message_ids import StoredSpan
-from .disk_trouble import RETRY_SECONDS, DiskTrouble
+from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 
 CREDIT = (4000, 800)
@@ -83,7 +83,6 @@ class Journal(Process):
         self._wait_alone: list[
             tuple[Any, int]
         ] = []  # askers who want to read the files while nobody writes, when all up to a position is in them
-        self._failed_batch: tuple[Batch, dict[int, tuple[int, int]]] | None = None
         self._is_fold_paused = False
         self._idle_since: int | None = None  # position when the idle timer was started, if it runs
         self._folding_alone: list[tuple[Any, int, Any]] | None = (
@@ -93,7 +92,7 @@ class Journal(Process):
 
     async def on_start(self, sender: Any, settings: JournalSettings) -> set[int]:
         self._settings = settings
-        self._trouble = DiskTrouble(self, settings.alarms, f"the journal of vhost '{settings.vhost}'", "commit")
+        self._disk_retry = DiskRetry(self, f"the journal of vhost '{settings.vhost}'", settings.alarms)
         files = JournalEngine(settings.disk, JOURNAL, settings.file_limit)
         try:
             found = await self.run_blocking(files.recover)
@@ -220,15 +219,8 @@ class Journal(Process):
             self.spawn(self._finish(self._closer))
 
     async def _commit(self, batch: Batch, waiting: dict[int, tuple[int, int]]) -> None:
-        try:
-            await self.run_blocking(self._write, batch)
-        except OSError as error:
-            if self._closer is not None:
-                raise  # the node stops, and will not wait for room: the next start finds what is here
-            self._failed_batch = batch, waiting
-            self._trouble.failed(error)
-            return
-        self._trouble.worked()
+        # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
+        await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
         self.files.committed(batch)
         for queue, (position, messages) in waiting.items():
             address = self._addresses.get(queue)
@@ -249,10 +241,7 @@ class Journal(Process):
         self.files.unlink_retired(batch)
 
     def on_timer(self, payload: Any) -> None:
-        if payload == "commit" and self._failed_batch is not None:
-            (batch, waiting), self._failed_batch = self._failed_batch, None
-            self.spawn(self._commit(batch, waiting))
-        elif payload == "fold":
+        if payload == "fold":
             self._is_fold_paused = False
         elif payload == "idle":
             was_idle, self._idle_since = self._idle_since == self.files.position, None

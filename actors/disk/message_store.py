@@ -46,7 +46,7 @@ from ...store.bodies.sync_job import SyncJob
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.messages.message_ids import StoredSpan
-from .disk_trouble import RETRY_SECONDS, DiskTrouble
+from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 
 CREDIT = (4000, 800)
@@ -106,14 +106,13 @@ class MessageStore(Process):
         self._is_open = False
         self._is_syncing = self._is_collecting = False
         self._dwell_steps = 0  # that the next sync has waited for, 0 if it does not wait
-        self._failed_sync: SyncJob | None = None
         self._is_collection_paused = False
         self._reading = self._removals = 0
         self._closers: list[Any] = []
 
     async def on_start(self, sender: Any, settings: StoreSettings) -> bool:
         self._name = settings.name
-        self._trouble = DiskTrouble(self, settings.alarms, f"{settings.name} in {settings.root}", "sync")
+        self._disk_retry = DiskRetry(self, f"{settings.name} in {settings.root}", settings.alarms)
         engine = StoreEngine(
             settings.disk,
             settings.name,
@@ -279,15 +278,8 @@ class MessageStore(Process):
             self.spawn(self._run_sync(job))
 
     async def _run_sync(self, job: SyncJob) -> None:
-        try:
-            await self.run_blocking(job.run)
-        except OSError as error:
-            if self._closers:
-                raise  # the node stops, and will not wait for room: the next start finds what is here
-            self._failed_sync = job
-            self._trouble.failed(error)
-            return
-        self._trouble.worked()
+        # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
+        await self._disk_retry.run(job.run, is_given_up=lambda: bool(self._closers))
         self.engine.finish_sync(job)
         self._tell(self.engine)
         self._collect()
@@ -319,10 +311,7 @@ class MessageStore(Process):
         self._close_when_quiet()
 
     def on_timer(self, payload: Any) -> None:
-        if payload == "sync" and self._failed_sync is not None:
-            job, self._failed_sync = self._failed_sync, None
-            self.spawn(self._run_sync(job))
-        elif payload == "dwelt":
+        if payload == "dwelt":
             self._dwelt()
         elif payload == "collect":
             self._is_collection_paused = False

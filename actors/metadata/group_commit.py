@@ -1,47 +1,62 @@
-"""What `Metadata` has still to write to its store, and who waits for that.
+"""`GroupCommit`: writes the changes that `Metadata` makes to its store, many of them in one commit, and answers whoever waits for one.
 
-Changes gather while a commit runs in another thread, and all of them share the next one; a commit begins at the end of the turn that brought its first change. Nothing waits
-longer than the commit under way and its own.
+Changes gather while a commit runs in another thread, and all of them share the next one. A commit begins at the end of the turn that
+brought its first change, so nobody waits longer than for the commit that is running and for his own.
 
-A commit that fails refuses those who wait for it. What it should have put is forgotten, as whoever asked for it has been told; but it might be on the disk, and
-what it should have taken away still is. So **everything the failed commit named is to be deleted**, and that is owed: it goes ahead of the next commit, which is tried
-when the next change comes and every `RETRY_SECONDS`. That is right because no row that a commit names is in the routing table as durable at that time: it is put
-before it gets there, and deleted after it went.
+A commit that fails refuses everybody who waits for it. What it was to add is forgotten, because whoever asked for that is refused; but it
+might be on the disk all the same, and what the commit was to delete still is. So **every row that the failed commit named is to be
+deleted**. These deletions are owed: they go into the next commit, which runs when the next change comes and at least every
+`RETRY_SECONDS`. Deleting them all is right because no row that a running commit names is in the routing table as durable: a row is added
+to the table after its commit, and is removed from the table before it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
-from typing import Any
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
+from ...runtime.contract import Sender
 from ...runtime.process import Process
 from ...store.data_dir.metadata_store import Change, MetadataStore, MetadataWriteError
+from ..disk.disk_retry import DiskRetry
 from .row_encoding import removal
 
-log = logging.getLogger("warren.metadata")
-
+#: Seconds until what is owed is tried again though no change comes.
 RETRY_SECONDS = 5.0
+
+CONSEQUENCE = (
+    "Messages are not affected, but durable exchanges, queues and bindings can be neither declared nor deleted (541)"
+)
+
+#: A table and the key of a row in it.
+RowKey = tuple[str, tuple[str | bytes, ...]]
 
 
 class GroupCommit:
-    """Belongs to `process`, whose `after_batch` calls `begin` and whose timer with the payload `retry` calls `retry`."""
+    """Belongs to `process`, whose `after_batch` calls `begin`."""
 
     def __init__(self, process: Process, store: MetadataStore) -> None:
         self._process = process
         self._store = store
-        self._changes: dict[Any, Change] = {}  # by table and key: the last one counts
-        self._waiting: list[Any] = []
-        self._written: dict[Any, Change] = {}  # by the commit that runs
-        self._in_flight: list[Any] | None = None  # who waits for it, if one runs
-        self._has_timer = False
-        self.is_failing = False
-        """The last commit failed."""
+        self._disk_retry = DiskRetry(process, "metadata", None, CONSEQUENCE)
+        #: The changes of the next commit; the last one of a row counts.
+        self._changes: dict[RowKey, Change] = {}
+        #: The askers that the next commit answers.
+        self._waiting: list[Sender] = []
+        #: The changes of the commit that is running.
+        self._written: dict[RowKey, Change] = {}
+        #: The askers that the running commit answers; None if no commit is running.
+        self._in_flight: list[Sender] | None = None
+        self._has_retry = False
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last commit failed."""
+        return self._disk_retry.is_failing
 
     def note(self, changes: Iterable[Change]) -> None:
-        """Have these written with the next commit."""
+        """Write these changes with the next commit."""
         self._changes.update(((change.table, change.key), change) for change in changes)
 
     def has_unwritten(self, change: Change) -> bool:
@@ -49,7 +64,7 @@ class GroupCommit:
         key = change.table, change.key
         return key in self._changes or key in self._written
 
-    def wait(self, sender: Any) -> None:
+    def wait(self, sender: Sender) -> None:
         """Answer `sender` with None once everything noted so far is written, or with AmqpError 541 (INTERNAL_ERROR)."""
         if self._changes:
             self._waiting.append(sender)
@@ -59,14 +74,11 @@ class GroupCommit:
             self._process.reply(sender, None)
 
     def begin(self) -> None:
-        """Start a commit if there is something to write and none runs."""
-        if self._changes and self._in_flight is None and (self._waiting or not self.is_failing):
-            self._process.spawn(self._commit())
+        """Start a commit if there is something to write and no commit is running.
 
-    def retry(self) -> None:
-        """Try again what is owed."""
-        self._has_timer = False
-        if self._changes and self._in_flight is None:
+        After a failure only somebody who waits starts one, so that a full disk is not tried at every turn.
+        """
+        if self._changes and self._in_flight is None and (self._waiting or not self.is_failing):
             self._process.spawn(self._commit())
 
     async def _commit(self) -> None:
@@ -79,28 +91,25 @@ class GroupCommit:
         except MetadataWriteError as error:
             owed = {key: removal(change) for key, change in changes.items()}
             self._changes = {**owed, **self._changes}
-            self._failed(waiting, str(error))
+            self._failed(waiting, error)
         else:
-            if self.is_failing:
-                log.info("metadata is written again; nothing is owed")
-            self.is_failing = False
+            self._disk_retry.worked()
             for sender in waiting:
                 self._process.reply(sender, None)
         self._written, self._in_flight = {}, None
         self.begin()
 
-    def _failed(self, waiting: list[Any], reason: str) -> None:
-        if not self.is_failing:
-            log.error(
-                "metadata cannot be written: %s. Durable exchanges, queues and bindings can be neither declared nor deleted (541) until the disk "
-                "of the data directory takes writes again: look at its free space, quota and mount. Messages are not affected; it is tried again every %d s",
-                reason,
-                RETRY_SECONDS,
-            )
-        self.is_failing = True
-        if not self._has_timer:
-            self._has_timer = True
-            self._process.start_timer(RETRY_SECONDS, "retry")
-        refusal = f"metadata cannot be written: {reason}"
+    def _failed(self, waiting: list[Sender], error: MetadataWriteError) -> None:
+        self._disk_retry.failed(error, RETRY_SECONDS)
+        if not self._has_retry:
+            self._has_retry = True
+            self._process.spawn(self._retry_later())
+        refusal = f"metadata cannot be written: {error}"
         for sender in waiting:
             self._process.reply_error(sender, AmqpError(INTERNAL_ERROR, refusal))
+
+    async def _retry_later(self) -> None:
+        await self._process.sleep(RETRY_SECONDS)
+        self._has_retry = False
+        if self._changes and self._in_flight is None:
+            await self._commit()

@@ -93,9 +93,6 @@ class Metadata(Process):
     def after_batch(self) -> None:
         self.durable.begin_commit()
 
-    def on_timer(self, payload: Any) -> None:
-        self.durable.retry_commit()
-
     # --- virtual hosts ------------------------------------------------------------------------------------------------
 
     def on_create_vhost(self, sender: Any, name: str) -> None:

@@ -99,7 +99,3 @@ class TableWriter:
         """At the end of a turn: what it noted is written."""
         if self.commits is not None:
             self.commits.begin()
-
-    def retry_commit(self) -> None:
-        assert self.commits is not None, "only a commit that failed is tried again"
-        self.commits.retry()

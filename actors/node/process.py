@@ -38,6 +38,7 @@ from ...store.disk.progress import NO_PROGRESS, Progress
 from ..channel.direct_client import DirectClient
 from ..connection.listener import Listener, ListenError
 from ..connection.tls_context import TlsError
+from ..disk.disk_retry import Backoff
 from ..disk.errors import StorageError
 from ..metadata import Metadata
 from ..metadata.info_items import queue_items
@@ -46,7 +47,6 @@ from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
 from .context import NodeContext
 from .extensions import NO_EXTENSIONS, Extensions
-from .restart_policy import Backoff
 from .vhost_supervisor import VhostSupervisor
 
 log = logging.getLogger("warren.node")

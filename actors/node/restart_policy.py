@@ -8,24 +8,6 @@ from collections import deque
 MAX_RESTARTS = 5
 MAX_SECONDS = 10.0
 
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
-"""Seconds between two attempts at something that needs the disk to be well again."""
-
-
-class Backoff:
-    """Longer and longer waits."""
-
-    __slots__ = ("_wait",)
-
-    def __init__(self) -> None:
-        self._wait = FIRST_WAIT / 2
-
-    def next(self) -> float:
-        """Seconds to wait before the next attempt."""
-        self._wait = min(2 * self._wait, LONGEST_WAIT)
-        return self._wait
-
 
 class RestartIntensity:
     """The restarts of one process: at most `MAX_RESTARTS` in any `MAX_SECONDS`."""

@@ -95,10 +95,6 @@ class ToQueue(Contract):
         """TODO"""
 
     @message
-    def try_again(self) -> None:
-        """TODO"""
-
-    @message
     def go_on_paging(self) -> None:
         """TODO"""
 

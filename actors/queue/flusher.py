@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...store.index.segment_jobs import FlushJob
 from ...store.queue.variable_queue import VariableQueue
-from ..disk.disk_trouble import DiskTrouble
+from ..disk.disk_retry import DiskRetry
 
 if TYPE_CHECKING:
     from .process import Queue
@@ -22,17 +22,16 @@ log = logging.getLogger("warren.queue")
 class Flusher:
     """See the module. `levels` are the queue's, by priority; it sees those that come later as well."""
 
-    __slots__ = ("_is_stopping", "_levels", "_queue", "_retry_waiters", "_trouble", "_waiters", "is_under_way")
+    __slots__ = ("_disk_retry", "_is_stopping", "_levels", "_queue", "_waiters", "is_under_way")
 
     def __init__(self, queue: Queue, levels: dict[int, VariableQueue]) -> None:
         self._queue = queue
         self._levels = levels
-        self._trouble = DiskTrouble(
-            queue, queue.context.alarms, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", "flush"
+        self._disk_retry = DiskRetry(
+            queue, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", queue.context.alarms
         )
         self._is_stopping = False
         self._waiters: list[Any] = []
-        self._retry_waiters: list[Any] = []
         self.is_under_way = False
         """Nothing else may begin; whoever sets it calls `done`."""
 
@@ -84,20 +83,15 @@ class Flusher:
             level.folding.released(release)
 
     async def _write(self, level: VariableQueue, flush: FlushJob | None) -> None:
-        while flush is not None:
-            try:
-                await self._queue.run_blocking(flush.run)
-            except OSError as error:
-                if self._is_stopping:
-                    raise  # the node stops, and will not wait for room: the next start finds in the journal what is not here
-                if not self._queue.is_open:
-                    return  # it is being deleted, perhaps to make room
-                self._trouble.failed(error)
-                await self._queue.ask(self._queue.myAddress, ("try_again",))
-                continue
-            self._trouble.worked()
-            level.folding.flushed(flush)
+        if flush is None:
             return
+        try:
+            await self._disk_retry.run(flush.run, is_given_up=lambda: self._is_stopping or not self._queue.is_open)
+        except OSError:
+            if self._is_stopping:
+                raise  # a node that stops does not wait for room: the next start finds in the journal what is not here
+            return  # the queue is being deleted, perhaps to make room
+        level.folding.flushed(flush)
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------------------
 
@@ -117,15 +111,6 @@ class Flusher:
             self._waiters.append(sender)
         else:
             self._queue.reply(sender, None)
-
-    def wait_retry(self, sender: Any) -> None:
-        """Answered when it is time to try again what the disk refused."""
-        self._retry_waiters.append(sender)
-
-    def try_again(self) -> None:
-        waiters, self._retry_waiters = self._retry_waiters, []
-        for waiter in waiters:
-            self._queue.reply(waiter, None)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------------------
 

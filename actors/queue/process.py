@@ -244,8 +244,6 @@ class Queue(Process):
             self.has_work = True
         elif payload == "report":
             self._disk.report()
-        elif payload == "flush":
-            self._disk.flusher.try_again()
         elif payload == "queue_expiry" and not self.ending.has_begun and self.queue_expiry.timer_fired():
             self.spawn(self.ending.leave("expired"))
 
@@ -284,9 +282,6 @@ class Queue(Process):
 
     def on_flushed(self, sender: Any) -> None:
         self._disk.flusher.wait_done(sender)
-
-    def on_try_again(self, sender: Any) -> None:
-        self._disk.flusher.wait_retry(sender)
 
     def on_go_on_paging(self, sender: Any) -> None:
         self._disk.go_on_paging()

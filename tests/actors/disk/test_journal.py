@@ -199,7 +199,7 @@ def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
 
 def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
     """QS-35: nothing is confirmed meanwhile, publishers are blocked, and what was appended since goes after it."""
-    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     one = Writer(stage, ONE)
     disk.fail("append", NO_SPACE, NO_SPACE)
     one.publish()

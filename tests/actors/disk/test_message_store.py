@@ -206,7 +206,7 @@ def test_full_disk_is_tried_again(tmp_path, monkeypatch):
         run(job)
 
     monkeypatch.setattr(SyncJob, "run", fails_at_first)
-    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.05)
     system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))

@@ -357,7 +357,7 @@ class TestDiskErrors:
         return node
 
     def test_additions_are_refused_and_have_no_effect(self, full, disk, caplog):
-        with caplog.at_level(logging.INFO, "warren.metadata"):
+        with caplog.at_level(logging.INFO, "warren.disk"):
             before = full.durable()
             for _ in range(2):
                 assert (
@@ -374,8 +374,8 @@ class TestDiskErrors:
             full.meta.bind("q", "x", key="other")
             full.ask_node("create_vhost", "v")
         first, last = [record.getMessage() for record in caplog.records]
-        assert "541" in first and "look at its free space, quota and mount" in first
-        assert last == "metadata is written again; nothing is owed"
+        assert "541" in first and "check its free space, quota and mount" in first
+        assert last == "metadata is written again"
 
     def test_removals_are_refused_but_made_up_for(self, full, disk, data_dir, tmp_path):
         refused(full.meta.unbind, "q", "x")

@@ -684,7 +684,7 @@ def test_what_could_not_be_recovered_waits_with_its_next_attempt_for_the_store(t
     starts = iter((None,))
     start = Queue._handlers["start"]
     monkeypatch.setitem(Queue._handlers, "start", lambda *arguments: next(starts, start)(*arguments))
-    for name in ("queue_supervisor", "restarts"):
+    for name in ("node.queue_supervisor", "disk.disk_retry"):
         monkeypatch.setattr(f"warren.actors.{name}.FIRST_WAIT", 0.0)
     with DurableStage(tmp_path, disk, rows) as stage:
         heard = stage.actor(stage.metadata).heard
@@ -700,7 +700,7 @@ def test_what_could_not_be_recovered_waits_with_its_next_attempt_for_the_store(t
 @pytest.mark.parametrize("size", [3000, LARGE])
 def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room(tmp_path, monkeypatch, size):
     """QS-35: publishers are blocked by the disk alarm; all that was confirmed, and nothing torn, is there after a kill."""
-    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     disk = HeldDisk(limit=200_000)
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
@@ -721,7 +721,7 @@ def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room(tmp_path, m
 
 def test_a_full_disk_delays_folding(stage, disk, monkeypatch):
     """QS-35: segments are written when there is room, and nothing of them is lost meanwhile."""
-    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     queue, publisher = stage.declare(), Publisher(stage)
     wanted = mixed(stage, queue, publisher)
     disk.fail("append", NO_SPACE, NO_SPACE)
@@ -795,7 +795,7 @@ def filled_up(stage, disk, size=3000):
 @pytest.mark.parametrize("size", [3000, LARGE])
 def test_a_node_stops_though_the_disk_is_full(tmp_path, disk, monkeypatch, size):
     """QS-35, C-21: it ends uncleanly rather than wait for room, and what was confirmed is there."""
-    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     with DurableStage(tmp_path, disk) as stage:
         _, wanted = filled_up(stage, disk, size)
         with pytest.raises(ProcessDown):
@@ -810,7 +810,7 @@ def test_a_node_stops_though_the_disk_is_full(tmp_path, disk, monkeypatch, size)
 
 def test_deleting_a_queue_makes_room(stage, disk, monkeypatch):
     """QS-35: what cannot be written need not be, once it is deleted."""
-    monkeypatch.setattr("warren.actors.disk.disk_trouble.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
     queue, _ = filled_up(stage, disk)
     assert stage.ask(queue.address, "delete", False, False).answer() == 20
     assert not stage.files_of(queue)
