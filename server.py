@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
+from .runtime.machine.port_holder import port_holder
 from .settings import Settings
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
 from .store.disk.progress import NO_PROGRESS, Progress
@@ -164,27 +164,3 @@ class _Signals:
         self.first = signal.Signals(number).name
         if self._node is not None:
             self._node.interrupt()
-
-
-def port_holder(port: int) -> str:
-    """`name (process 123)` for the process that listens on the TCP port; empty if the system does not say (another user's process)."""
-    inodes = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        try:
-            lines = table.read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            parts = line.split()
-            # local address as hexadecimal host:port; state 0A is LISTEN
-            if parts[3] == "0A" and int(parts[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{parts[9]}]")
-    if not inodes:
-        return ""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(os.readlink(fd) in inodes for fd in (process / "fd").iterdir()):
-                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
-        except OSError:
-            continue
-    return ""

@@ -37,7 +37,7 @@ from typing import Any
 
 from ..amqp.methods import QueueDelete
 from ..limits import LimitError, memory_limit, read_watermark
-from ..runtime.machine.memory import total_memory
+from ..runtime.machine.memory import SystemMemory
 from ..settings import Settings
 from .load.broker import MIB, BrokerFailed, Client, Warren, disk_used, forget_peak, memory
 from .load.curves import INSTALL_HINT, Row, can_plot, plot, write_csv
@@ -395,7 +395,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         parser.error(INSTALL_HINT)
     try:
         options.watermark = float(options.watermark) if "." in options.watermark else options.watermark
-        options.watermark_bytes = memory_limit(read_watermark(options.watermark), total_memory())
+        options.watermark_bytes = memory_limit(read_watermark(options.watermark), SystemMemory().total())
     except (ValueError, LimitError) as error:
         parser.error(f"--watermark: {error}")
     # A quarter more: what is in segments already may still be in the journal as well.

@@ -31,7 +31,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -44,7 +43,8 @@ from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from .blocking import BlockingPool
 from .outside import Port, PrivateBase
-from .poller import READ, WRITE, Poller
+from .poller import READ, WRITE, Poller, SystemPoller
+from .waker import SystemWaker
 
 log = logging.getLogger("warren.runtime")
 
@@ -57,8 +57,10 @@ SHUTDOWN_SECONDS = 5.0
 # less than this, so that none is held up by a look at sockets in the middle of it.
 POLL_INTERVAL = 200e-6
 
-# epoll counts milliseconds in a C int; a longer timer merely wakes up once a day.
-LONGEST_SLEEP = 86_400.0
+#: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once a
+#: day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C takes
+#: up to a second there.
+LONGEST_SLEEP = 1.0 if sys.platform == "win32" else 86_400.0
 
 
 class LoopBase(ActorBase):
@@ -108,8 +110,9 @@ class LoopBase(ActorBase):
         self._ended = threading.Event()
         self._running = threading.Lock()  # held by whoever acts in the system: the loop, or a call while none runs
         self._runner: int | None = None  # ident of the thread that runs the loop, if one does
-        self.poller = Poller()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.poller = SystemPoller()
+        self._waker = SystemWaker()
+        self._wake_fd = self._waker.fd
         self.fds: set[int] = set()
         self.poller.watch(self, self._wake_fd, READ)
         self._pool = BlockingPool(blocking_threads, self.name)
@@ -140,7 +143,7 @@ class LoopBase(ActorBase):
     def stop(self) -> None:
         """Have `run_forever` return; the actors stay. May be called from a signal handler."""
         self._stopping = True
-        self._wake()
+        self._waker.wake()
 
     def _run(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         if not self._running.acquire(blocking=False):
@@ -208,8 +211,7 @@ class LoopBase(ActorBase):
         plain: dict[int, tuple[Cell, list[int]]] = {}
         for fd, mask in events:
             if fd == self._wake_fd:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(fd)
+                self._waker.drain()
                 continue
             owner = owners.get(fd)
             if owner is None:
@@ -234,12 +236,7 @@ class LoopBase(ActorBase):
             return
         self._inbox.append((function, args))
         if self._asleep:
-            self._wake()
-
-    def _wake(self) -> None:
-        # Closed meanwhile: nobody is left to wake.
-        with suppress(OSError, ValueError):
-            os.eventfd_write(self._wake_fd, 1)
+            self._waker.wake()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run `function(*args)` on the loop and return its value or raise its error."""
@@ -368,9 +365,8 @@ class LoopBase(ActorBase):
             port.fail(SHUTDOWN)
         self.cells.clear()
         self._inbox.clear()
-        wake_fd, self._wake_fd = self._wake_fd, -1
         self.poller.close()
-        os.close(wake_fd)
+        self._waker.close()
         self._ended.set()
 
     # -- what thespian.actors.ActorSystem calls ----------------------------------------------------

@@ -1,35 +1,44 @@
-"""Sockets, as processes get them from their host: the operating system's here, simulated ones in `sim_sockets`.
+"""Sockets, as processes get them from their host: `SystemSockets` gives the machine's, `sim.sim_sockets` simulated ones.
 
-    found = await self.run_blocking(self.sockets.resolve, host, port)       may ask a name server
-    listening = self.sockets.listen(*found[0], backlog)                     .accept() -> (socket, peer), .getsockname(), .fileno(), .close()
-    fd = accepted.detach()                                                  a number is what can be told to another process
-    sock = self.sockets.adopt(fd)                                           .recv, .send, .sendmsg, .close
+    found = await self.run_blocking(self.sockets.resolve, host, port)
+    listening = self.sockets.listen(*found[0], backlog)  .accept() -> (socket, peer), .getsockname(), .fileno(), .close()
+    fd = accepted.detach()                               because messages carry numbers, not sockets
+    sock = self.sockets.adopt(fd)                        .recv, .send, .sendmsg, .close
 
-All are non-blocking, all raise OSError, and what they are is what the operating system's are.
+All sockets are non-blocking, raise OSError, and otherwise behave like the standard library's.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
+from collections.abc import Iterable
 from typing import Any, Protocol
+
+from ...portable import IS_PORTABLE
 
 #: (address family, address to bind)
 Endpoint = tuple[int, tuple[Any, ...]]
 
+#: Bytes after which `JoiningSocket` adds no further buffer to what it sends.
+JOINED_MAX = 262_144
+
 
 class Sockets(Protocol):
+    """The network that a process can use."""
+
     def resolve(self, host: str, port: int) -> list[Endpoint]:
-        """Where to listen for `host` (empty: everywhere), best first. Blocks."""
+        """The endpoints to listen on for `host` (empty: all addresses), best first. Waits for a name server."""
 
     def listen(self, family: int, address: tuple[Any, ...], backlog: int) -> Any:
         """A listening socket. Port 0 is any free one."""
 
     def adopt(self, fd: int) -> Any:
-        """The stream socket that this descriptor is."""
+        """The stream socket with the descriptor `fd`."""
 
 
 class SystemSockets:
-    """The operating system's."""
+    """The operating system's sockets."""
 
     def resolve(self, host: str, port: int) -> list[Endpoint]:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -39,7 +48,7 @@ class SystemSockets:
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
             listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _own_the_port(listening)
             if family == socket.AF_INET6:
                 # `::` means all addresses, those of IPv4 too, whatever the system's default is.
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -51,6 +60,32 @@ class SystemSockets:
         return listening
 
     def adopt(self, fd: int) -> socket.socket:
-        sock = socket.socket(fileno=fd)
+        sock = _StreamSocket(fileno=fd)
         sock.setblocking(False)
         return sock
+
+
+class JoiningSocket(socket.socket):
+    """Portable twin of `socket.socket` for Windows, which has no sendmsg: it joins the buffers and sends the result."""
+
+    def sendmsg(self, buffers: Iterable[Any]) -> int:  # type: ignore[override]
+        pieces, size = [], 0
+        for piece in buffers:
+            pieces.append(piece)
+            size += len(piece)
+            if size >= JOINED_MAX:
+                # A slow reader takes a part only, and the next call joins the rest again.
+                break
+        return self.send(b"".join(pieces))
+
+
+_StreamSocket: type[socket.socket] = JoiningSocket if IS_PORTABLE else socket.socket
+
+
+def _own_the_port(listening: socket.socket) -> None:
+    """Let a broker that starts again bind its port although connections of the last one linger in TIME_WAIT."""
+    if sys.platform == "win32":
+        # SO_REUSEADDR would let another program listen on the same port there, and TIME_WAIT is no hindrance.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    else:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,0 +1,97 @@
+"""Linux's memory: how much there is, how much this operating-system process uses, and how to give back what it does not.
+
+These are requirements of queue-and-store section 8.1 and QS-16.
+
+**Used** is anonymous memory: heap and stacks. Mapped files (LMDB) and shared memory are left out, because the system takes
+their pages back by itself (D-11). `/proc/self/statm` gives resident and shared pages, and their difference is anonymous
+memory: the `RssAnon` of `/proc/self/status`, for 1 µs a sample instead of 40. `smaps_rollup` would be exact to the page,
+but walks all page tables of the process.
+
+**Total** is the machine's memory, or a control group's limit if that is less.
+
+**Giving back**: glibc keeps freed blocks for the next allocation, and keeps pages in the middle of its heap for ever unless
+`malloc_trim(0)` is called. Measured with blocks of 1 KB: a call takes 0.03 ms when there is nothing to give back, whatever
+the size of the heap; 0.2 to 0.3 ms for each MiB given back; 5 to 80 ms on a badly fragmented heap of 0.3 to 2 GB.
+Allocations of other threads wait meanwhile: a broker stops for 0.35 s after 1.6 GiB were purged at once. There is no
+`gc.collect()` here: reference counting has freed the messages already, and a collection would stop a broker with two
+million containers for half a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from .cgroups import cgroup_memory_limit
+from .portable_memory import physical_memory
+
+_PROC = Path("/proc")
+
+
+class LinuxMemory:
+    """`memory.Memory` from /proc, control groups and glibc."""
+
+    def total(self) -> int:
+        return total_memory()
+
+    def meter(self) -> ProcessMemory:
+        return ProcessMemory()
+
+    def trimmer(self) -> Callable[[], object] | None:
+        return heap_trimmer()
+
+
+def total_memory(proc: Path = _PROC) -> int:
+    """Bytes that this process can use at most."""
+    installed = _installed(proc)
+    limit = cgroup_memory_limit(proc)
+    return installed if limit is None else min(installed, limit)
+
+
+def _installed(proc: Path) -> int:
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for name, count in filter(None, map(meminfo_line, lines)):
+        if name == "MemTotal":
+            return count
+    return physical_memory()
+
+
+def meminfo_line(line: str) -> tuple[str, int] | None:
+    """(name, bytes) of a line of /proc/meminfo, with or without a colon, in kB or bytes; None for any other line."""
+    fields = line.replace(":", " ").split()
+    if len(fields) < 2 or not fields[1].isdigit():
+        return None
+    return fields[0], int(fields[1]) * (1024 if fields[2:3] and fields[2].lower() == "kb" else 1)
+
+
+class ProcessMemory:
+    """`memory.Meter`: the anonymous memory of the process that makes it. Raises OSError where there is no /proc.
+
+    The file stays open, so that a broker that has run out of descriptors can still measure its memory.
+    """
+
+    def __init__(self, proc: Path = _PROC):
+        self._fd = os.open(proc / "self" / "statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._page_size = os.sysconf("SC_PAGE_SIZE")
+
+    def anonymous(self) -> int:
+        _, resident, shared, *_ = os.pread(self._fd, 256, 0).split()
+        return (int(resident) - int(shared)) * self._page_size
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def heap_trimmer() -> Callable[[], object] | None:
+    """A function that gives free heap back to the system and may take long; None if the C library has none."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
+    return lambda: trim(0)

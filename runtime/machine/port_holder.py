@@ -1,0 +1,37 @@
+"""Who listens on a TCP port, for the error of a broker that cannot. Linux tells in /proc; other systems do not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...portable import IS_PORTABLE
+
+#: The state LISTEN in /proc/net/tcp.
+_LISTEN = "0A"
+
+
+def port_holder(port: int) -> str:
+    """`name (process 123)` for the process that listens on the port; empty if it cannot be found (another user's)."""
+    if IS_PORTABLE:
+        return ""
+    inodes = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            # Number, local address as hexadecimal host:port, remote address, state, ...; the tenth field is the inode.
+            parts = line.split()
+            if parts[3] == _LISTEN and int(parts[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{parts[9]}]")
+    if not inodes:
+        return ""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(fd) in inodes for fd in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+        except OSError:
+            continue
+    return ""
