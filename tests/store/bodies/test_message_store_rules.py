@@ -10,7 +10,7 @@ from random import Random
 import lmdb
 import pytest
 
-from warren.runtime.machine.memory import ProcessMemory
+from warren.runtime.machine.linux_memory import ProcessMemory
 from warren.store.bodies.combine import CombineJob, DeleteJob, UnlinkJob
 from warren.store.bodies.location_index import LocationIndex
 from warren.store.bodies.rdq_file import file_number
