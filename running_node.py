@@ -28,8 +28,8 @@ from .runtime.loop.outside import OutsideClient
 from .settings import Settings
 from .store.data_dir.data_dir import DataDirError, claim
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
-from .store.disk.disk import RealDisk
 from .store.disk.progress import NO_PROGRESS, Progress
+from .store.disk.real_disk import RealDisk
 
 log = logging.getLogger("warren.node")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ..store.bodies.queue_bodies import StoreBodies
 from ..store.data_dir.vhost_store import DirectLog
-from ..store.disk.disk import RealDisk
+from ..store.disk.real_disk import RealDisk
 from ..store.index.queue_index import QueueIndex
 from ..store.journal.journal_engine import JournalEngine
 from ..store.messages.message import Origin

@@ -10,7 +10,7 @@ import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from ..store.disk.disk import RealDisk
+from ..store.disk.real_disk import RealDisk
 from ..store.journal.journal_engine import Batch, JournalEngine
 from ..store.journal.log_writer import LogWriter
 from ..store.messages.message import Origin

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ..store.bodies.store_engine import StoreEngine
-from ..store.disk.disk import RealDisk
+from ..store.disk.real_disk import RealDisk
 
 BODY = bytes(range(256)) * 64
 TOTAL = 8_000

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...routing.table import RoutingTable
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
-from ...store.disk.disk import Disk, RealDisk
+from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.real_disk import RealDisk
 from .extensions import NO_EXTENSIONS, Extensions
 
 

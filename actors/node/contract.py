@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.contract import Contract, message
 from ...store.data_dir.file_limits import REAL_FILES
-from ...store.disk.disk import RealDisk
 from ...store.disk.progress import NO_PROGRESS
+from ...store.disk.real_disk import RealDisk
 from .extensions import NO_EXTENSIONS
 
 if TYPE_CHECKING:

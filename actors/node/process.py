@@ -33,8 +33,9 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
-from ...store.disk.disk import Disk, RealDisk
+from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.real_disk import RealDisk
 from ..channel.direct_client import DirectClient
 from ..connection.listener import Listener, ListenError
 from ..connection.tls_context import TlsError

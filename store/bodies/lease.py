@@ -8,10 +8,11 @@ them, and hold between processes as between threads.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from ..disk.system.file_lock import locks
 
 
 class OwnerEnded(Exception):
@@ -30,19 +31,16 @@ class Lease:
         self._is_ended = True
         lock = self._open()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return locks.try_lock(lock, is_shared=False)
         finally:
             os.close(lock)
-        return True
 
     @contextmanager
     def work(self) -> Iterator[None]:
         """Around a job. Raises OwnerEnded."""
         lock = self._open()
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            locks.lock(lock, is_shared=True)
             if self._is_ended:
                 raise OwnerEnded(self._path)
             yield
@@ -53,9 +51,9 @@ class Lease:
         """Until no job of an owner before this one is under way."""
         lock = self._open()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            locks.lock(lock, is_shared=False)
         finally:
             os.close(lock)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640)

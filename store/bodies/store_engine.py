@@ -37,6 +37,7 @@ from typing import NamedTuple
 
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
+from ..disk.system.boot_id import this_boot
 from . import store_recovery
 from .file_summary import FileSummary
 from .garbage_collection import GarbageCollection, GcJob
@@ -98,7 +99,7 @@ class StoreEngine:
         self._index_path = index_path
         self._is_durable = is_durable
         self._file_limit = file_limit
-        self._boot_id = boot_id or store_recovery.this_boot()
+        self._boot_id = boot_id or this_boot()
         self._index: LocationIndex
         self._garbage: GarbageCollection
         self._summary = FileSummary(file_limit)

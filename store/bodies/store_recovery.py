@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeVar
 
 import msgpack  # type: ignore[import-untyped]
 
-from ..disk.damage_log import VERIFY, log, say_damaged, say_foreign
+from ..disk.damage_log import VERIFY, log, log_damaged, log_foreign
 from ..disk.disk import Disk
 from ..disk.lmdb_check import check_file
 from ..disk.progress import NO_PROGRESS, Progress
@@ -68,12 +68,6 @@ class RecoveredStore(NamedTuple):
     generation: int
     is_trusted: bool
     """Everything was as it was left, counts included."""
-
-
-def this_boot() -> str:
-    """An id of this run of the operating system."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
 
 
 def read_state(disk: Disk, directory: str) -> State | None:
@@ -126,7 +120,7 @@ def recover(
     names = disk.list(directory)
     sizes = {number: _size(disk, f"{directory}/{name}") for name in names if (number := file_number(name)) is not None}
     asides = [name for name in names if aside_number(name) is not None]
-    say_foreign(
+    log_foreign(
         disk,
         directory,
         (
@@ -272,7 +266,7 @@ def _locate(disk: Disk, directory: str, number: int, offset: int, index: Locatio
     finally:
         file.close()
     if parts:
-        say_damaged(
+        log_damaged(
             disk,
             path,
             parts,

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import lmdb
 import msgpack  # type: ignore[import-untyped]
 
-from ..disk.disk import RealDisk
 from ..disk.lmdb_check import DamagedFile, check_file
+from ..disk.real_disk import RealDisk
 
 FORMAT = 1
 ROW_VERSION = 1

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..disk.damage_log import say_foreign
+from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
 from ..index.segment_file import segment_number
 from .recovery_terms import RecoveryTerms, take_terms
@@ -95,7 +95,7 @@ def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: 
     os.makedirs(path, exist_ok=True)
     taken = take_terms(f"{path}/{RECOVERY}")
     disk.sweep_tombstones(QUEUES)
-    say_foreign(
+    log_foreign(
         disk, QUEUES, (name for name in disk.list(QUEUES) if directory_number(name) is None), "a directory of a queue"
     )
     numbers = queue_numbers(disk)

@@ -1,4 +1,4 @@
-"""What recovery says of damage and of foreign files: a line of log for each file, which tells an operator what it means for messages."""
+"""Log lines of recovery about damaged and foreign files: one line a file, with what it means for messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .disk import Disk
 
 log = logging.getLogger("warren.store")
 
-VERIFY = "`warren store verify DATA_DIR` says more while the broker is stopped"
+VERIFY = "`warren store verify DATA_DIR` shows details while the broker is stopped"
 _SHOWN_MOST = 3
 
 
 class DamagedRange(Protocol):
-    """Damaged bytes of a file."""
+    """Damaged bytes of a file, from `offset` to before `end`."""
 
     @property
     def offset(self) -> int: ...
@@ -24,10 +24,14 @@ class DamagedRange(Protocol):
     def end(self) -> int: ...
 
 
-def say_damaged(
+def log_damaged(
     disk: Disk, path: str, parts: Sequence[DamagedRange], behind: str, meaning: str, level: int = logging.ERROR
 ) -> None:
-    """`behind`: what lies behind the first of the parts; `meaning`: what became of it, and what that means for messages."""
+    """Log that `parts` of a file are damaged.
+
+    behind     what follows the first damaged part, e.g. "3 whole frames, which are replayed"
+    meaning    what recovery did about the damage and what that means for messages: a sentence
+    """
     shown = ", ".join(f"{part.offset:,} to {part.end - 1:,}" for part in parts[:_SHOWN_MOST])
     more = f" and {len(parts) - _SHOWN_MOST:,} further places" if len(parts) > _SHOWN_MOST else ""
     log.log(
@@ -42,8 +46,8 @@ def say_damaged(
     )
 
 
-def say_foreign(disk: Disk, directory: str, names: Iterable[str], what: str) -> None:
-    """Names that `what` (of which kind the others are) does not have are left alone."""
+def log_foreign(disk: Disk, directory: str, names: Iterable[str], what: str) -> None:
+    """Log that recovery left `names` alone because they are not names of `what` (e.g. "a segment")."""
     foreign = sorted(names)
     if foreign:
         more = f" and {len(foreign) - _SHOWN_MOST:,} more" if len(foreign) > _SHOWN_MOST else ""

@@ -54,7 +54,7 @@ def check_file(path: str) -> None:
         file.seek(0, 2)
         if not file.tell():
             raise DamagedFile("the file is empty")
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 _Walk(data).check()
             except (StructError, IndexError):

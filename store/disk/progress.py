@@ -1,22 +1,25 @@
-"""Who wants to know how far recovery is, when there is much to look through."""
+"""How recovery reports its progress while it reads the files of a virtual host."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Called by whichever thread does the work; one virtual host at a time is recovered, in phases. This one wants to know nothing."""
+    """Receives the progress of a recovery; this base class ignores it.
+
+    The threads that read call it. One virtual host is recovered at a time, in phases.
+    """
 
     def enter(self, vhost: str) -> None:
-        """What follows is about that virtual host."""
+        """The recovery of that virtual host begins."""
 
     def begin(self, phase: str, total: int) -> None:
-        """There are so many bytes to look through."""
+        """A phase begins, which reads `total` bytes."""
 
     def advance(self, size: int) -> None:
-        """So many more of them have been."""
+        """`size` more bytes of this phase have been read."""
 
     def leave(self) -> None:
-        """That virtual host is recovered."""
+        """The virtual host is recovered."""
 
 
 NO_PROGRESS = Progress()

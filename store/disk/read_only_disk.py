@@ -1,4 +1,4 @@
-"""A disk that is only looked at: for whoever must not change what is there, not even by accident."""
+"""A disk that cannot be changed: `warren store verify` reads a data directory through it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .disk import Disk, File, RealDisk, RealFile
+from .disk import Disk, File
+from .real_disk import RealDisk, RealFile
 
 
 class ReadOnlyFile(RealFile):
-    """Opened for reading, so that the kernel refuses all else too, and a file or file system that may not be written can be read."""
+    """A file opened for reading only, so that the kernel refuses writes too and read-only file systems can be read."""
 
     def __init__(self, path: str) -> None:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open(path, os.O_RDONLY)
 
     def append(self, buffers: Sequence[bytes]) -> None:
         _refuse("append")
@@ -32,7 +33,7 @@ class ReadOnlyFile(RealFile):
 
 
 class ReadOnlyDisk(RealDisk):
-    """The directory `root`, which exists, and what is beneath. Whatever would change something raises OSError (EROFS)."""
+    """The existing directory `root` and everything below it. Whatever would change something raises OSError (EROFS)."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -59,10 +60,11 @@ class ReadOnlyDisk(RealDisk):
 
 
 def _refuse(what: str) -> NoReturn:
-    raise OSError(errno.EROFS, "only looked at, never changed", what)
+    raise OSError(errno.EROFS, "the disk was opened for reading only", what)
 
 
 def file_size(disk: Disk, path: str) -> int:
+    """Bytes in the file at `path`."""
     file = disk.open(path)
     try:
         return file.size()

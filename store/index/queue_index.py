@@ -35,7 +35,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ..disk.damage_log import say_foreign
+from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.journal_engine import Replayed
@@ -43,7 +43,7 @@ from ..messages.message_ids import StoredSpan
 from ..messages.run import PendingRuns, Run, spans
 from .segment_file import SUFFIX, BlockTable, Entries, cut, mark, marked, segment_number, segment_path
 from .segment_jobs import FlushJob, ReleaseJob, Segment, SegmentAppend, SegmentReadJob
-from .segment_salvage import NEW_SUFFIX, Salvaged, say_salvaged
+from .segment_salvage import NEW_SUFFIX, Salvaged, log_salvaged
 from .segment_scan import scan_segment
 
 SEGMENT_ENTRIES = 16384
@@ -216,7 +216,7 @@ class QueueIndex:
         for name in names:
             if name.endswith(NEW_SUFFIX):
                 self._disk.delete(f"{self._directory}/{name}")  # a crash came before it was renamed
-        say_foreign(
+        log_foreign(
             self._disk,
             self._directory,
             (name for name in names if name.endswith(SUFFIX) and segment_number(name) is None),
@@ -428,7 +428,7 @@ class QueueIndex:
             sum(here > gone for here, gone in zip(present, salvaged.table.acked, strict=True)),
         )
         if not segment.is_damaged:
-            say_salvaged(
+            log_salvaged(
                 self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, max(0, before - segment.unacked)
             )
         self.returned += max(0, segment.unacked - before)

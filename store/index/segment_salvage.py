@@ -11,7 +11,7 @@ import logging
 import os
 from typing import NamedTuple
 
-from ..disk.damage_log import say_damaged
+from ..disk.damage_log import log_damaged
 from ..disk.disk import Disk, File
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
 from ..messages.records import FRAME, Kind, decode_spans, frame, skim_runs
@@ -58,7 +58,7 @@ def look_through(file: File, size: int, base: int, entries: int) -> Salvaged:
     return Salvaged(table, present, parts, frames_behind)
 
 
-def say_salvaged(disk: Disk, path: str, parts: list[DamagedPart], frames_behind: int, lost: int | None = None) -> None:
+def log_salvaged(disk: Disk, path: str, parts: list[DamagedPart], frames_behind: int, lost: int | None = None) -> None:
     """`lost`: messages that were in the damaged bytes, as far as that is known."""
     behind = f"{frames_behind:,} whole frames, which are kept" if frames_behind else "nothing whole"
     is_zero = all(part.is_zero for part in parts)
@@ -73,7 +73,7 @@ def say_salvaged(disk: Disk, path: str, parts: list[DamagedPart], frames_behind:
         meaning = f"{lost:,} messages that stood there are lost, and messages acknowledged there may come back"
     if not is_zero:
         meaning += f"; the damaged file is kept as {os.path.basename(path)[: -len(SUFFIX)]}{KEPT_SUFFIX}"
-    say_damaged(disk, path, parts, behind, meaning, logging.WARNING if is_zero else logging.ERROR)
+    log_damaged(disk, path, parts, behind, meaning, logging.WARNING if is_zero else logging.ERROR)
 
 
 def salvage(disk: Disk, path: str) -> int:

@@ -14,7 +14,7 @@ from ..journal.journal_engine import Replayed
 from ..messages.message_ids import StoredSpan
 from ..messages.records import Kind, RunHead, decode_spans, skim_runs
 from .segment_file import BLOCK, mark
-from .segment_salvage import salvage, say_salvaged
+from .segment_salvage import log_salvaged, salvage
 
 _MARKED = re.compile(b"\1+")
 
@@ -63,7 +63,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
     finally:
         file.close()
     if parts:
-        say_salvaged(disk, path, parts, frames_behind)
+        log_salvaged(disk, path, parts, frames_behind)
         size = salvage(disk, path)
         # An acknowledgement of a message that is lost may be left: its number must not be given again.
         next_number = base + entries

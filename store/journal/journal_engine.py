@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..disk.damage_log import say_damaged, say_foreign
+from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, stored_spans
@@ -167,7 +167,7 @@ class JournalEngine:
         """Replay all files, cut the torn tail, say what is damaged, and begin a new file with the next batch."""
         names = self._disk.list(self._directory)
         numbers = sorted(number for name in names if (number := file_number(name)) is not None)
-        say_foreign(
+        log_foreign(
             self._disk,
             self._directory,
             (name for name in names if name.endswith(SUFFIX) and file_number(name) is None),
@@ -180,7 +180,7 @@ class JournalEngine:
             numbers = [number for number in numbers if number >= found.retired]
             found = self._replay(numbers)
         for damaged in found.damaged:
-            self._say_damaged(damaged)
+            self._log_damaged(damaged)
         self.current = numbers[-1] if numbers else 0
         self.oldest = numbers[0] if numbers else 1
         self._size = self._file_limit  # never append to a file of an earlier life
@@ -219,11 +219,11 @@ class JournalEngine:
             file.close()
         return found
 
-    def _say_damaged(self, damaged: _DamagedFile) -> None:
+    def _log_damaged(self, damaged: _DamagedFile) -> None:
         behind = (
             f"{damaged.frames_behind:,} whole frames, which are replayed" if damaged.frames_behind else "nothing whole"
         )
-        say_damaged(
+        log_damaged(
             self._disk,
             self._path(damaged.number),
             damaged.parts,

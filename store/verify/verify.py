@@ -17,15 +17,15 @@ LMDB files, by their numbers.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..bodies.store_recovery import this_boot
-from ..data_dir.data_dir import DataDirError, examine, is_vhost_id, vhost_id
+from ..data_dir.data_dir import DataDirError, examine, is_vhost_id, lock_holder, vhost_id
 from ..disk.disk import TOMBSTONE
 from ..disk.read_only_disk import ReadOnlyDisk
+from ..disk.system.boot_id import this_boot
+from ..disk.system.file_lock import locks
 from .verify_metadata import Interpret, MetadataFound, check_metadata
 from .verify_report import Findings, VerifyReport
 from .verify_vhost import VhostPlace, check_vhost, data_bytes
@@ -74,17 +74,15 @@ def _check_is_known(path: str) -> None:
 def _lock(path: str) -> int | None:
     """None if there is no lock file, as in a copy: then nobody holds it."""
     try:
-        lock = os.open(f"{path}/{LOCK}", os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(f"{path}/{LOCK}", os.O_RDONLY)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 1000, 0).decode("utf-8", "replace").strip() or "another process"
+    if not locks.try_lock(lock, is_shared=True):
+        holder = lock_holder(lock)
         os.close(lock)
         raise InUse(
             f"data directory '{path}' is in use by {holder}. Stop that broker, or verify a copy made while it is stopped"
-        ) from None
+        )
     return lock
 
 

@@ -17,7 +17,7 @@ from warren.runtime.exit_reason import NORMAL
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.store.data_dir.vhost_dir import queue_directory
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.message import Origin

@@ -14,7 +14,8 @@ from warren.actors.disk.message_store import MessageStore, StoreSettings
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.store.bodies.sync_job import SyncJob
-from warren.store.disk.disk import RealDisk, RealFile, SyncFailed
+from warren.store.disk.disk import SyncFailed
+from warren.store.disk.real_disk import RealDisk, RealFile
 
 WAIT = 10
 BODY = b"x" * 10_000

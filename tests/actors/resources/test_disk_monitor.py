@@ -14,7 +14,7 @@ from warren.actors.resources.alarms import Alarms
 from warren.actors.resources.disk_monitor import DiskMonitor, next_look
 from warren.limits import LimitError
 from warren.settings import Settings
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 
 WAIT = 5.0
 MB = 1_000_000

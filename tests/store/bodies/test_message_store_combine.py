@@ -9,8 +9,8 @@ import pytest
 from warren.store.bodies.combine import CombineJob
 from warren.store.bodies.rdq_file import file_number
 from warren.store.bodies.store_engine import StoreEngine
-from warren.store.disk.disk import RealDisk
 from warren.store.disk.faulty_disk import Crash, FaultyDisk
+from warren.store.disk.real_disk import RealDisk
 
 LIMIT = 600
 

@@ -9,7 +9,7 @@ import pytest
 
 from warren.store.bodies.lease import Lease, OwnerEnded
 from warren.store.bodies.store_engine import StoreEngine
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 
 A, B = bytes(16), bytes(15) + b"\x01"
 

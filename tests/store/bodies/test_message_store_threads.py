@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from warren.store.bodies.store_engine import StoreEngine
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 
 STEPS = 6000
 

@@ -15,7 +15,7 @@ from warren.store.data_dir.data_dir import FORMAT, DataDir, DataDirError, claim,
 
 HOLDER = """
 import sys, time
-from warren.store.data_dir import claim
+from warren.store.data_dir.data_dir import claim
 held = claim(sys.argv[1], 'warren@other')
 print('held', flush=True)
 time.sleep(60)
@@ -138,7 +138,7 @@ class TestRefusals:
         os.mkdir(path)
         with open(f"{path}/format", "wb") as file:
             file.write(text)
-        assert "is not a data directory of warren: its file 'format' says" in refusal(path)
+        assert "is not a data directory of warren: its file 'format' contains" in refusal(path)
 
     def test_lost_metadata(self, path):
         """C-17 must not take the queues of a directory without metadata for deleted ones."""
@@ -158,7 +158,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         ("number", "text"),
-        [(errno.EROFS, "Make it writable for user"), (errno.ENOSPC, "Make room on that file system")],
+        [(errno.EROFS, "Make it writable for user"), (errno.ENOSPC, "Free space on that file system")],
     )
     def test_what_the_system_refuses(self, path, monkeypatch, number, text):
         os.mkdir(path)

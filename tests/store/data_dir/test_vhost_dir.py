@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.store.data_dir.vhost_dir import QUEUES, leave_vhost, open_vhost, queue_directory, remove_queue
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 
 ONE, TWO, THREE = 1, 2, 3
 TERMS = {"next_seq_id": 7, "segments": {0: 3}}

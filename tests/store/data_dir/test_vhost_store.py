@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from warren.store.bodies.rdq_file import OVERHEAD
 from warren.store.data_dir.vhost_store import VhostStore
-from warren.store.disk.disk import RealDisk
 from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.disk.real_disk import RealDisk
 from warren.store.messages.message import Origin
 
 QUEUES = {1: None, 2: None, 3: 2}

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from warren.store.data_dir.vhost_store import DirectLog
-from warren.store.disk.disk import RealDisk
 from warren.store.disk.faulty_disk import FaultyDisk
+from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.walk_frames import walk_frames
 from warren.store.journal.journal_engine import JournalBroken, JournalEngine
 from warren.store.messages.message import Origin
@@ -313,7 +313,7 @@ class TestDamage:
             "j/000001.wal is damaged: bytes 33 to 398; behind that 4 whole frames, which are replayed. "
         )
         assert (
-            "messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. `warren store verify DATA_DIR` says more"
+            "messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. `warren store verify DATA_DIR` shows details"
             in record.message
         )
 

@@ -6,7 +6,7 @@ import gc
 import tracemalloc
 
 from warren.store.data_dir.vhost_store import VhostStore
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 from warren.store.messages.message import Origin
 
 ORIGIN = Origin("", ("q",), b"\x10\x00\x02", persistent=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from warren.store.bodies.walk_records import walk_records
 from warren.store.data_dir.vhost_store import VhostStore
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.walk_frames import walk_frames
 from warren.store.index.segment_file import BLOCK
 from warren.store.messages.message import Origin

@@ -20,7 +20,7 @@ from warren.store.bodies.store_recovery import State, write_state
 from warren.store.data_dir.data_dir import FORMAT, claim
 from warren.store.data_dir.metadata_store import Change, MetadataStore
 from warren.store.data_dir.recovery_terms import RecoveryTerms
-from warren.store.disk.disk import RealDisk
+from warren.store.disk.real_disk import RealDisk
 from warren.store.index.segment_file import Entries, encode
 from warren.store.messages.message import Origin
 from warren.store.messages.records import FRAME, Kind, Type, encode_run, encode_spans, frame, make_stub, record

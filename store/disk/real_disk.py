@@ -1,0 +1,115 @@
+"""The disk of a node: files of the operating system below one directory. `system/` has what differs between systems."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+from .disk import Disk, File, SyncFailed
+from .system.directory_sync import sync_directory
+from .system.file_sync import sync_file
+from .system.positioned_access import BINARY, WRITEV_MOST, Access
+from .system.preallocation import reserve_blocks
+from .system.synced_write import DISK_FULL, UNSUPPORTED, has_synced_writes, write_synced
+
+
+class RealFile(File):
+    """A file of the operating system. `has_synced_writes`: one call may append and sync (see `synced_write`)."""
+
+    def __init__(self, path: str, create: bool, has_synced_writes: bool = False) -> None:
+        self._has_synced_writes = has_synced_writes
+        self._open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
+
+    def _open(self, path: str, flags: int) -> None:
+        self._fd = os.open(path, flags | BINARY, 0o640)
+        self._access = Access(self._fd)
+
+    def append(self, buffers: Sequence[bytes]) -> None:
+        self._access.append(buffers)
+
+    def append_synced(self, buffers: Sequence[bytes]) -> None:
+        if not self._has_synced_writes or len(buffers) > WRITEV_MOST:
+            super().append_synced(buffers)
+            return
+        try:
+            written = write_synced(self._fd, buffers)
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                raise
+            if error.errno not in UNSUPPORTED:
+                raise SyncFailed(*error.args) from error
+            self._has_synced_writes = False
+            super().append_synced(buffers)
+            return
+        if written < sum(map(len, buffers)):
+            self._access.append_rest(buffers, written)
+            self._sync_appended()
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._access.read(offset, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def reserve(self, size: int) -> None:
+        reserve_blocks(self._fd, size)
+
+    def sync(self) -> None:
+        sync_file(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk(Disk):
+    """The directory `root`, which is made if it is missing, and everything below it."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        os.makedirs(root, exist_ok=True)
+        self._has_synced_writes = has_synced_writes(root)
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._root, path)
+
+    def full_path(self, path: str) -> str:
+        return self._path(path)
+
+    def open(self, path: str, create: bool = False) -> File:
+        return RealFile(self._path(path), create, self._has_synced_writes)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self._path(path))
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._path(old), self._path(new))
+
+    def delete(self, path: str) -> None:
+        os.unlink(self._path(path))
+
+    def list(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(path)))
+        except FileNotFoundError:
+            return []
+
+    def make_dir(self, path: str) -> None:
+        made = ""
+        for name in path.split("/"):
+            parent, made = made, f"{made}/{name}" if made else name
+            if not os.path.isdir(self._path(made)):
+                os.mkdir(self._path(made), 0o750)
+                self.sync_dir(parent)
+
+    def remove_dir(self, path: str) -> None:
+        shutil.rmtree(self._path(path))
+
+    def sync_dir(self, path: str) -> None:
+        sync_directory(self._path(path))
+
+    def free_space(self) -> int:
+        return shutil.disk_usage(self._root).free
