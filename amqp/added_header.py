@@ -1,7 +1,8 @@
-"""One more header in messages that share their properties: the field is cut into the octets, nothing is decoded (0.5 µs a message).
+"""Adds one header to messages that share their properties, by cutting the encoded field into the header frame.
 
-A content's header frame ends in `props` (see `properties`): flags, then content_type and content_encoding if there are any, then the table of headers. The field
-goes to the end of that table, so two lengths grow, the table's and the frame's; without a table there is one now.
+Nothing is decoded, so a message costs 0.5 µs. The header frame of a content ends in `props` (see `properties`): flags,
+then content_type and content_encoding if they are present, then the headers table. The new field goes to the end of
+that table, so two lengths grow: that of the table and that of the frame. A message without headers gets a new table.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from .fields import FieldError, decode_table, encode_table
 from .frames import END
 from .properties import FLAG_CONTENT_ENCODING, FLAG_CONTENT_TYPE, FLAG_HEADERS, property_flags
 
+#: Bytes of a header frame's payload before `props`.
 _FIXED = 12
-"""Octets of a header frame's payload before `props`."""
 
 
 class AddedHeader:
-    """Adds the header `name`, an i64, to contents that all have these `props`. One that is there under that name is replaced."""
+    """Adds the header `name`, an i64, to contents that all have these `props`, or replaces that header."""
 
     __slots__ = ("_after", "_before", "_body_at", "_length", "props")
 
@@ -35,7 +36,7 @@ class AddedHeader:
         self._body_at = FRAME_OVERHEAD + _FIXED + len(props)
 
     def add(self, content: bytes, value: int) -> bytes:
-        """The content with the header."""
+        """Return `content` with the header set to `value`."""
         return b"".join(
             (
                 content[:3],
@@ -50,7 +51,10 @@ class AddedHeader:
 
 
 def _headers(props: bytes) -> tuple[int, bytes, int]:
-    """Where the table of headers begins, its entries, and where what follows it begins. FieldError if the values end before."""
+    """Where the headers table begins in `props`, its entries, and where the next property begins.
+
+    Raises FieldError if `props` end before the table does.
+    """
     flags = property_flags(props)
     at = 2
     for flag in (FLAG_CONTENT_TYPE, FLAG_CONTENT_ENCODING):

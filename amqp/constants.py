@@ -2,21 +2,20 @@
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
-# AB-1: what a client may open with and still be answered in 0-9-1.
-ACCEPTED_PROTOCOL_HEADERS = frozenset({PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09"})
-
 FRAME_METHOD = 1
 FRAME_HEADER = 2
 FRAME_BODY = 3
 FRAME_HEARTBEAT = 8
 FRAME_END = 0xCE
 
-FRAME_HEAD_SIZE = 7  # type, channel, payload length
-FRAME_OVERHEAD = 8  # head and end octet
-FRAME_MIN_SIZE = 4096  # the least frame_max, and the limit before tune-ok
-DEFAULT_FRAME_MAX = 131072
-MAX_BODY_SIZE = 536_870_912  # octets; the hard cap over `max_message_size`
-SHORTSTR_MAX = 255  # octets
+#: Bytes of a frame besides its payload: type, channel, payload length, and the end octet.
+FRAME_OVERHEAD = 8
+#: Bytes; the smallest frame_max that may be negotiated, and the limit until tune-ok.
+FRAME_MIN_SIZE = 4096
+#: Bytes; the hard limit, which `max_message_size` cannot raise.
+MAX_BODY_SIZE = 536_870_912
+#: Bytes.
+SHORTSTR_MAX = 255
 
 CLASS_BASIC = 60
 
@@ -62,5 +61,5 @@ NOT_ALLOWED = 530
 NOT_IMPLEMENTED = 540
 INTERNAL_ERROR = 541
 
-# AB-49: these end the connection, all others the channel.
+#: The reply codes that end the connection; all others end the channel (AB-49).
 CONNECTION_ERRORS = frozenset({320, 402, 501, 502, 503, 504, 505, 506, 530, 540, 541})

@@ -1,10 +1,11 @@
-"""What becomes of a message that dies (AB-147 to AB-153), and which keys a message is routed by (AB-75).
+"""The headers and routing keys of dead-lettered messages (AB-147 to AB-153, AB-155).
 
-Header `x-death` is an array of tables, the most recent death first, one table for each (queue, reason). Dying again in the
-same queue for the same reason counts that table up and moves it to the front. Arrays written by others are taken as they are
-as far as possible: their doubles are merged, what is no table is ignored in comparisons and kept.
+The header `x-death` is an array of tables, one for each (queue, reason) of a death, the latest death first. When a
+message dies again in the same queue for the same reason, the count in its table goes up and the table moves to the
+front. Clients may have written the array too. Their tables are kept as far as possible: duplicates are merged, and
+elements that are no tables stay where they are but are never compared.
 
-Pure functions of values; nothing is changed in place.
+All functions are pure: they return new values and change no argument.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .array_headers import prepend_to_array_header
-from .constants import PRECONDITION_FAILED
-from .errors import AmqpError
-from .fields import TYPE_NAMES, Table
+from .fields import Table
 from .properties import Properties
 
 NO_HEADERS = Table()
@@ -24,9 +22,17 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 MAXLEN = "maxlen"
 
+INVALID_HEADERS = "x-invalid-headers"
+
+#: A value of a field table or an array: the letter of its type and the value.
+Field = tuple[str, Any]
+#: What identifies an entry of `x-death`: the values of its fields `queue` and `reason`, None where the field is
+#: missing.
+DeathKey = tuple[Any, Any]
+
 
 class DeadLetter(NamedTuple):
-    """A dead-lettered message: its properties, and what it is routed by."""
+    """A dead-lettered message: its properties and its routing keys."""
 
     properties: Properties
     routing_keys: tuple[str, ...]
@@ -41,10 +47,10 @@ def dead_letter(
     seconds: int,
     dead_letter_routing_key: str | None,
 ) -> DeadLetter:
-    """The message as it is published to the dead-letter exchange.
+    """The message as the queue publishes it to the dead-letter exchange.
 
-    `reason` is REJECTED, EXPIRED or MAXLEN; `exchange` and `routing_keys` (publish key, CC, BCC) are those it came with;
-    `seconds` is the time of death since 1970.
+    `reason` is REJECTED, EXPIRED or MAXLEN; `exchange` and `routing_keys` (publish key, CC, BCC) are those of its
+    publish; `seconds` is the time of death since 1970.
     """
     headers = properties.headers or NO_HEADERS
     headers = _with_death(
@@ -57,9 +63,10 @@ def dead_letter(
 
 
 def is_cycle(headers: Table | None, queue: str) -> bool:
-    """Whether the message, this death already in its headers, came back to `queue` without a client's doing (AB-153).
+    """Whether dead-lettering to `queue` would close a cycle that no client takes part in (AB-153).
 
-    To be asked for every queue the dead letter is routed to, unless it was rejected.
+    `headers` already record the present death. The caller asks for each queue that the dead letter is routed to, unless
+    the message was rejected.
     """
     found = (headers or NO_HEADERS).get("x-death")
     if found is None or found[0] != "A":
@@ -67,66 +74,36 @@ def is_cycle(headers: Table | None, queue: str) -> bool:
     for letter, death in found[1]:
         if letter != "F" or death.get("reason") == ("S", REJECTED.encode()):
             return False
-        if death.get("queue") == ("S", _octets(queue)):
+        if death.get("queue") == ("S", _encoded(queue)):
             return True
     return False
 
 
-# --- keys the sender selected (AB-75) ---------------------------------------------------------------------------------
-
-
-def sender_selected_keys(headers: Table | None) -> tuple[str, ...]:
-    """The routing keys in headers CC and BCC, in this order. C406 if one of them is not an array."""
-    if not headers:
-        return ()
-    keys: tuple[str, ...] = ()
-    for name in ("CC", "BCC"):
-        found = headers.get(name)
-        if found is not None:
-            letter, value = found
-            if letter != "A":
-                raise AmqpError(
-                    PRECONDITION_FAILED,
-                    f'invalid message: {{unacceptable_type_in_header,"{name}",{TYPE_NAMES[letter]}}}',
-                )
-            keys += _strings(value)
-    return keys
-
-
-def without_bcc(properties: Properties) -> Properties:
-    """The properties as they are queued; the same object if there is no BCC header."""
-    headers = properties.headers
-    if headers is None or headers.get("BCC") is None:
-        return properties
-    return replace(properties, headers=headers.without("BCC"))
-
-
-def _strings(array: tuple[tuple[str, Any], ...]) -> tuple[str, ...]:
-    return tuple(value.decode("utf-8", "surrogateescape") for letter, value in array if letter == "S")
-
-
-def _octets(text: str) -> bytes:
+def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-# --- x-death ----------------------------------------------------------------------------------------------------------
+# -- x-death ---
 
 
 def _death(
     headers: Table, reason: str, queue: str, exchange: str, routing_key: str, seconds: int, expiration: str | None
 ) -> Table:
+    """The entry of a first death. Its routing keys are the publish key and the CC keys, not the BCC keys (AB-149)."""
+    keys = [("S", _encoded(routing_key))]
     carbon_copies = headers.get("CC")
-    keys = [routing_key, *(_strings(carbon_copies[1]) if carbon_copies is not None and carbon_copies[0] == "A" else ())]
+    if carbon_copies is not None and carbon_copies[0] == "A":
+        keys += [(letter, key) for letter, key in carbon_copies[1] if letter == "S"]
     fields: list[tuple[str, str, Any]] = [
         ("count", "l", 1),
         ("reason", "S", reason.encode()),
-        ("queue", "S", _octets(queue)),
+        ("queue", "S", _encoded(queue)),
         ("time", "T", seconds),
-        ("exchange", "S", _octets(exchange)),
-        ("routing-keys", "A", tuple(("S", _octets(key)) for key in keys)),
+        ("exchange", "S", _encoded(exchange)),
+        ("routing-keys", "A", tuple(keys)),
     ]
     if expiration is not None:
-        fields.append(("original-expiration", "S", _octets(expiration)))
+        fields.append(("original-expiration", "S", _encoded(expiration)))
     return Table(fields)
 
 
@@ -150,31 +127,31 @@ def _with_death(headers: Table, death: Table) -> Table:
     return headers.replaced("x-death", "A", (("F", death), *others))
 
 
-def _field(death: Table, name: str) -> tuple[str, Any]:
+def _field(death: Table, name: str) -> Field:
     found = death.get(name)
     assert found is not None
     return found
 
 
-def _key(death: Table) -> tuple[Any, Any]:
+def _key(death: Table) -> DeathKey:
     queue, reason = death.get("queue"), death.get("reason")
     return (queue and queue[1]), (reason and reason[1])
 
 
-def _merged(deaths: tuple[tuple[str, Any], ...]) -> list[tuple[str, Any]]:
-    """One table for each (queue, reason), the first of them; one without `count` gets the number of its doubles (AB-150)."""
+def _merged(deaths: tuple[Field, ...]) -> list[Field]:
+    """`deaths` with only the first table of each (queue, reason). Without a `count`, it gets their number (AB-150)."""
     if len(deaths) < 2:
         return list(deaths)
-    doubles: dict[tuple[Any, Any], int] = {}
+    numbers: dict[DeathKey, int] = {}
     for letter, death in deaths:
         if letter == "F":
-            doubles[_key(death)] = doubles.get(_key(death), 0) + 1
+            numbers[_key(death)] = numbers.get(_key(death), 0) + 1
     merged = []
     for letter, death in deaths:
         if letter != "F":
             merged.append((letter, death))
             continue
-        number = doubles.pop(_key(death), None)
+        number = numbers.pop(_key(death), None)
         if number is not None:
             merged.append(
                 (letter, death if death.get("count") is not None else Table((("count", "l", number), *death)))
@@ -186,3 +163,35 @@ def _counted_up(death: Table) -> Table:
     count = death.get("count")
     number = count[1] + 1 if count is not None and isinstance(count[1], int) else 1
     return death.replaced("count", "l", number)
+
+
+# -- headers that are arrays of tables ---
+
+
+def prepend_to_array_header(headers: Table, name: str, entry: Table) -> Table:
+    """`headers` with `entry` put in front of the array `name` (AB-155).
+
+    If the value under `name` is no array, it moves to the table header `x-invalid-headers`, which holds for each name
+    an array of the values found there, newest first. If `x-invalid-headers` itself is no table, its value is recorded
+    in a new table under its own name.
+    """
+    existing = headers.get(name)
+    if existing is None:
+        return headers.replaced(name, "A", (("F", entry),))
+    letter, value = existing
+    if letter == "A":
+        return headers.replaced(name, "A", (("F", entry), *value))
+    return _with_invalid(headers, name, existing).replaced(name, "A", (("F", entry),))
+
+
+def _with_invalid(headers: Table, name: str, found: Field) -> Table:
+    existing = headers.get(INVALID_HEADERS)
+    if existing is None:
+        invalid = Table()
+    elif existing[0] == "F":
+        invalid = existing[1]
+    else:
+        invalid = Table(((INVALID_HEADERS, "A", (existing,)),))
+    before = invalid.get(name)
+    earlier = before[1] if before is not None and before[0] == "A" else ()
+    return headers.replaced(INVALID_HEADERS, "F", invalid.replaced(name, "A", (found, *earlier)))

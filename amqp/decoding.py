@@ -1,4 +1,4 @@
-"""A method's payload, read (AB-38, AB-42): the other direction of :mod:`~warren.amqp.method`."""
+"""Decodes the payload of a method frame (AB-38, AB-42), as :mod:`~warren.amqp.method` encodes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .constants import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR
-from .errors import AmqpError, octets_text
+from .errors import AmqpError, binary_text
 from .fields import FieldError, decode_table_at
 from .method import NUMBERS, Method
 from .methods import METHODS, BasicPublish
@@ -16,17 +16,17 @@ _BY_IDS: dict[bytes, type[Method]] = {struct.pack(">HH", *ids): method_class for
 
 
 def decode_method(payload: bytes) -> Method:
-    """The method a frame's payload holds (at least its 4 octets of ids).
+    """Decode the payload of a method frame, which must hold at least the 4 bytes of the class and method ids.
 
     Raises AmqpError (AB-38): 503 for unknown ids and for an unknown letter in a table, where RabbitMQ only drops the
-    connection; 502 for a table nested too deeply; 501 `cannot decode …` with the method's ids for anything else
-    that does not fit its fields exactly; 501 `Malformed UTF-8 in shortstr` for methods without content.
+    connection; 502 for a table nested too deeply; 501 `cannot decode …` with the method's ids for any other payload
+    that does not fit the fields exactly; 501 `Malformed UTF-8 in shortstr` for methods without content.
     """
-    method_class = method_class_of(payload)
+    method_class = _method_class_of(payload)
     arguments: list[Any] = []
     position = 4
     is_utf8 = True
-    bit = 8  # the next bit to read of the octet before `position`; 8 = none is left
+    bit = 8  # the next bit to read in the octet before `position`; 8: no bit is left
     try:
         for kind in method_class.SIGNATURE:
             if kind == "b":
@@ -40,12 +40,12 @@ def decode_method(payload: bytes) -> Method:
             if kind == "S":
                 start = position + 1
                 position = start + payload[position]
-                octets = payload[start:position]
+                encoded = payload[start:position]
                 try:
-                    arguments.append(octets.decode())
+                    arguments.append(encoded.decode())
                 except UnicodeDecodeError:
                     is_utf8 = False
-                    arguments.append(octets.decode("utf-8", "surrogateescape"))
+                    arguments.append(encoded.decode("utf-8", "surrogateescape"))
             elif kind == "T":
                 table, position = decode_table_at(payload, position)
                 arguments.append(table)
@@ -64,14 +64,13 @@ def decode_method(payload: bytes) -> Method:
     if position != len(payload):
         raise _cannot_decode(method_class, payload)
     if not is_utf8 and not method_class.HAS_CONTENT:
-        # Without the method's ids, as RabbitMQ has it.
+        # RabbitMQ leaves out the method's ids here.
         raise AmqpError(FRAME_ERROR, "Malformed UTF-8 in shortstr")
     make: Callable[..., Method] = method_class
     return make(*arguments)
 
 
-def method_class_of(payload: bytes) -> type[Method]:
-    """The class of the method in `payload`. Raises AmqpError 503 if there is none with these ids (AB-38)."""
+def _method_class_of(payload: bytes) -> type[Method]:
     method_class = _BY_IDS.get(payload[:4])
     if method_class is None:
         class_id, method_id = struct.unpack_from(">HH", payload)
@@ -80,7 +79,10 @@ def method_class_of(payload: bytes) -> type[Method]:
 
 
 def check_publish(payload: bytes) -> None:
-    """Raise AmqpError 501 unless `payload` is a basic.publish that can be decoded, without decoding it."""
+    """Raise AmqpError 501 unless `payload`, which begins with the ids of basic.publish, can be decoded.
+
+    It compares lengths only, which is cheaper than decoding.
+    """
     try:
         exchange_end = 7 + payload[6]
         if exchange_end + payload[exchange_end] + 2 == len(payload):
@@ -91,8 +93,8 @@ def check_publish(payload: bytes) -> None:
 
 
 def _cannot_decode(method_class: type[Method], payload: bytes) -> AmqpError:
-    # A reply text holds 255 octets, so the rest of a long payload need not be printed.
-    text = f"cannot decode {octets_text(payload[4:260], as_string=False)}"
+    # A reply text holds 255 bytes, so more of the payload would be cut off anyway.
+    text = f"cannot decode {binary_text(payload[4:260], as_string=False)}"
     return AmqpError(FRAME_ERROR, text, method_class.CLASS_ID, method_class.METHOD_ID)
 
 

@@ -1,7 +1,7 @@
-"""The one error of the protocol: it carries what a `close` needs, and how the peer is to learn of it.
+"""The one exception for protocol errors. It carries the fields of a close method and how to end the connection.
 
-Whoever finds the fault raises :class:`AmqpError`; the channel or the connection process turns it into frames at one
-place (AB-38, AB-49 to AB-51).
+Any code that finds a fault raises :class:`AmqpError`. The channel process and the connection process each turn it into
+frames in one place (AB-38, AB-49 to AB-51).
 """
 
 from .constants import CONNECTION_ERRORS, REPLY_NAMES, SHORTSTR_MAX
@@ -10,12 +10,13 @@ from .constants import CONNECTION_ERRORS, REPLY_NAMES, SHORTSTR_MAX
 class AmqpError(Exception):
     """A fault with a reply code (AB-49).
 
-    `text` is the explanation without the code's name. `class_id` and `method_id` name the method that failed,
-    0 and 0 if there is none (AB-51). The flags say how a connection ends; they are False for most errors:
+    `text` is the explanation without the code's name. `class_id` and `method_id` identify the method that failed; they
+    are 0 if no method did (AB-51). The flags, False for most errors, choose another end of the connection:
 
-    - `drop`: close the socket, send no frame.
-    - `slow_drop`: send no frame, keep silent for 3 s, then close the socket.
-    - `fatal`: send `connection.close`, but read no more: the input is out of step. Close the socket after 3 s.
+    - `drop`: close the socket without sending a frame.
+    - `slow_drop`: send no frame, and close the socket after 3 s.
+    - `fatal`: send connection.close, but read no more, because the frame boundaries are lost; close the socket after
+      3 s.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class AmqpError(Exception):
 
     @property
     def name(self) -> str:
-        """The reply code's name, `NOT_FOUND`."""
+        """The name of the reply code, such as `NOT_FOUND`."""
         return REPLY_NAMES.get(self.code, str(self.code))
 
     @property
     def reply_text(self) -> str:
-        """`NAME - text`, at most 255 octets of UTF-8 (AB-50); the name alone if there is no text."""
+        """`NAME - text`, cut to 255 bytes of UTF-8 (AB-50); the name alone if there is no text."""
         return cut_reply_text(f"{self.name} - {self.text}" if self.text else self.name)
 
     @property
@@ -57,31 +58,31 @@ class AmqpError(Exception):
         return f"{self.code} {self.reply_text}"
 
     def __reduce__(self):  # type: ignore[no-untyped-def]
-        # Errors travel between processes; keyword-only arguments are not in `args`.
+        # Errors are pickled when they travel between processes, and `args` has no keyword-only arguments.
         flags = {"drop": self.drop, "slow_drop": self.slow_drop, "fatal": self.fatal}
         return (type(self), self.args, flags)
 
 
 def cut_reply_text(text: str) -> str:
-    """`text` itself if it fits a short string, else its first 252 octets and `...` (AB-50)."""
-    octets = text.encode("utf-8", "surrogateescape")
-    if len(octets) <= SHORTSTR_MAX:
+    """`text` itself if it fits a short string, else its first 252 bytes and `...` (AB-50)."""
+    encoded = text.encode("utf-8", "surrogateescape")
+    if len(encoded) <= SHORTSTR_MAX:
         return text
-    # A character cut in two would make the close frame itself malformed, so the cut moves to its start.
+    # Half a character would make the close frame itself malformed, so the cut moves to the start of the character.
     end = SHORTSTR_MAX - 3
-    while octets[end] & 0xC0 == 0x80 and end > SHORTSTR_MAX - 7:
+    while encoded[end] & 0xC0 == 0x80 and end > SHORTSTR_MAX - 7:
         end -= 1
-    return octets[:end].decode("utf-8", "surrogateescape") + "..."
+    return encoded[:end].decode("utf-8", "surrogateescape") + "..."
 
 
 _ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 27: "\\e", 34: '\\"', 92: "\\\\"}
 
 
-def octets_text(data: bytes, as_string: bool = True) -> str:
-    """`data` as RabbitMQ prints it in reply texts: `<<1,2,206>>`, or `<<"text">>` if all of it is printable.
+def binary_text(data: bytes, as_string: bool = True) -> str:
+    """`data` as an Erlang binary, as RabbitMQ prints it in reply texts: `<<1,2,206>>`, or `<<"text">>` if printable.
 
-    `as_string` False gives numbers always, as in `cannot decode <<0,0>>`.
+    With `as_string` False it is always printed as numbers, as in `cannot decode <<0,0>>`.
     """
-    if as_string and data and all(32 <= octet < 127 or octet in _ESCAPES for octet in data):
-        return '<<"' + "".join(_ESCAPES.get(octet) or chr(octet) for octet in data) + '">>'
+    if as_string and data and all(32 <= byte < 127 or byte in _ESCAPES for byte in data):
+        return '<<"' + "".join(_ESCAPES.get(byte) or chr(byte) for byte in data) + '">>'
     return "<<" + ",".join(map(str, data)) + ">>"

@@ -1,7 +1,8 @@
 """Field tables and arrays (AB-46 to AB-48).
 
-A table is a u32 of its length in octets, then entries `shortstr name, letter, value`; an array the same without names.
-RabbitMQ's reading of the type letters differs from the 0-9-1 text in `s`, `l` and `D`, and clients follow RabbitMQ:
+A table is its length in octets as a u32, then entries `shortstr name, letter, value`. An array is the same without
+names. RabbitMQ reads the type letters `s`, `l` and `D` in another way than the text of 0-9-1, and clients follow
+RabbitMQ:
 
 ====== ============= ==================================== =========================
 letter name          on the wire                          in Python
@@ -26,8 +27,8 @@ letter name          on the wire                          in Python
 `V`    void          nothing                              None
 ====== ============= ==================================== =========================
 
-The letter stays with the value, so that a header received as `I` leaves as `I` (AB-47). Names are UTF-8 with
-`surrogateescape`: any octets survive a round trip.
+Each value keeps its letter, so that a header that came as `I` is delivered as `I` (AB-47). Names are decoded from UTF-8
+with `surrogateescape`, so any bytes survive a round trip.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ TYPE_NAMES = {
     "V": "void",
 }
 
-# Each level of nesting costs at least 5 octets on the wire and a stack frame here; nobody nests this deep on purpose.
+#: Levels of tables and arrays. Each level costs 5 bytes or more on the wire and a stack frame in the decoder, so
+#: without a limit a client could exhaust the stack; no client nests this deep on purpose.
 MAX_DEPTH = 100
 
 _FIXED = {
@@ -80,9 +82,9 @@ _LENGTH = struct.Struct(">I")
 
 
 class FieldError(ValueError):
-    """A table or array that cannot be decoded, or a value that cannot be encoded.
+    """A table or array cannot be decoded, or a value cannot be encoded.
 
-    `letter` is the unknown type letter if that is the fault, else the empty string.
+    `letter` is the type letter if the fault is that it is unknown, else the empty string.
     """
 
     def __init__(self, text: str, letter: str = "") -> None:
@@ -103,7 +105,7 @@ class Table(tuple):  # type: ignore[type-arg]
         return None
 
     def replaced(self, name: str, letter: str, value: Any) -> Table:
-        """A table in which `name` occurs once, with this value: where it first was, or at the end."""
+        """A table in which `name` occurs once, with this value, at the place of its first entry or at the end."""
         new = (name, letter, value)
         entries: list[tuple[str, str, Any]] = []
         found = False
@@ -124,7 +126,7 @@ class Table(tuple):  # type: ignore[type-arg]
 
 
 def decode_table(data: bytes) -> Table:
-    """The table whose entries are exactly `data` (no length in front). Raises FieldError."""
+    """The table whose entries are exactly `data`, which has no length in front. Raises FieldError."""
     return _decode_entries(data, 0, len(data), 0)
 
 
@@ -198,13 +200,13 @@ def _decode_value(data: bytes, position: int, end: int, depth: int) -> tuple[str
 
 
 def encode_table(table: tuple[tuple[str, str, Any], ...]) -> bytes:
-    """`table` with its length in front. Raises FieldError for a value its letter cannot carry."""
+    """The encoded `table` with its length in front. Raises FieldError for a value that does not fit its letter."""
     parts: list[bytes] = []
     for name, letter, value in table:
-        octets = name.encode("utf-8", "surrogateescape")
-        if len(octets) > 255:
-            raise FieldError(f"name of {len(octets)} octets; 255 is the most")
-        parts.append(bytes((len(octets),)) + octets)
+        encoded = name.encode("utf-8", "surrogateescape")
+        if len(encoded) > 255:
+            raise FieldError(f"name of {len(encoded)} bytes; at most 255 are allowed")
+        parts.append(bytes((len(encoded),)) + encoded)
         parts.append(_encode_value(letter, value))
     entries = b"".join(parts)
     return _LENGTH.pack(len(entries)) + entries
@@ -239,7 +241,7 @@ def _encode_value(letter: str, value: Any) -> bytes:
 
 
 def table_from(mapping: Mapping[str, Any]) -> Table:
-    """A table of plain Python values, with the letters a Python client would choose. Raises FieldError.
+    """A table of plain Python values, with the letters that Python clients choose. Raises FieldError.
 
     bool `t`; int `I` if it fits, else `l`; float `d`; str `S`; bytes `x`; None `V`; datetime `T`; Decimal `D`;
     a mapping `F`; a list or tuple `A`.
@@ -279,7 +281,7 @@ def _value_from(value: Any) -> tuple[str, Any]:
 
 
 def table_to_dict(table: Table) -> dict[str, Any]:
-    """The table as a dict of plain values: the first of repeated names, long strings as `str`, decimals as Decimal."""
+    """The table as a dict of plain values. The first of repeated names counts; long strings become `str`."""
     plain: dict[str, Any] = {}
     for name, letter, value in table:
         if name not in plain:

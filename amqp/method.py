@@ -1,7 +1,8 @@
-"""What all methods of AMQP 0-9-1 share, and how one is written (AB-42).
+"""The base class of all AMQP 0-9-1 methods, and how a method is encoded (AB-42).
 
-A method's payload is class u16, method u16, then its fields one after the other; nothing may follow. A class gives its
-fields as dataclass fields in wire order and their kinds as `SIGNATURE`, a letter a field:
+The payload of a method frame is class u16, method u16, then the fields one after the other; nothing may follow. A
+method class lists its fields as dataclass fields in wire order, and their kinds in `SIGNATURE`, one letter for each
+field:
 
 ====== ========= ========================= ======================================================
 letter kind      on the wire               in Python
@@ -28,7 +29,7 @@ NUMBERS = {"o": struct.Struct(">B"), "s": struct.Struct(">H"), "l": struct.Struc
 
 
 class Method:
-    """What all methods share. `NAME` is as in the specification, `basic.get-ok`."""
+    """Base class of all methods. `NAME` is the name in the specification, such as `basic.get-ok`."""
 
     __slots__ = ()
 
@@ -60,10 +61,10 @@ def _encode(method: Method) -> bytes:
             parts.append(bytes((bits,)))
             bits = count = 0
         if kind == "S":
-            octets = value.encode("utf-8", "surrogateescape")
-            if len(octets) > 255:
-                raise FieldError(f"{method.NAME}: {name} has {len(octets)} octets; 255 is the most")
-            parts.append(bytes((len(octets),)) + octets)
+            encoded = value.encode("utf-8", "surrogateescape")
+            if len(encoded) > 255:
+                raise FieldError(f"{method.NAME}: {name} has {len(encoded)} bytes; at most 255 are allowed")
+            parts.append(bytes((len(encoded),)) + encoded)
         elif kind == "X":
             parts.append(struct.pack(">I", len(value)) + value)
         elif kind == "T":

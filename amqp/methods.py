@@ -1,7 +1,7 @@
-"""Every method of AMQP 0-9-1 as RabbitMQ speaks it (AB section 6): a class each, in the order of the specification.
+"""All methods of AMQP 0-9-1 as RabbitMQ implements it, in the order of amqp-broker section 6.
 
-Kinds of fields and how they are written are :mod:`~warren.amqp.method`'s, how they are read :mod:`~warren.amqp.decoding`'s.
-Every field has a neutral default, so `QueueDeclare(queue="q", durable=True)` is a whole method.
+:mod:`~warren.amqp.method` explains `SIGNATURE` and encodes methods; :mod:`~warren.amqp.decoding` decodes them. Every
+field has a neutral default, so `QueueDeclare(queue="q", durable=True)` is a complete method.
 """
 
 from __future__ import annotations
@@ -686,10 +686,11 @@ class TxRollbackOk(Method):
     CLASS_ID, METHOD_ID = 90, 31
 
 
+#: The method classes by class and method id.
 METHODS: dict[tuple[int, int], type[Method]] = {}
 
 for _class in Method.__subclasses__():
-    # A slotted dataclass is made anew; the class it was made from is still listed as a subclass.
+    # `dataclass(slots=True)` makes a new class, but the original is still listed as a subclass; skip it.
     if "__dataclass_fields__" in _class.__dict__ and globals().get(_class.__name__) is _class:
         _class.FIELDS = tuple(field.name for field in fields(_class))
         METHODS[_class.CLASS_ID, _class.METHOD_ID] = _class

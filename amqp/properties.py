@@ -1,7 +1,7 @@
-"""The properties of a message: the end of a content header (AB-43).
+"""The properties of a message, which end the payload of a content header frame (AB-43).
 
-`props` is flags u16, then the values of the flagged properties in the order of the table below, nothing after them.
-A flag is bit 15 for the first property, 14 for the second, and so on; bits 1 and 0 mean nothing.
+Encoded properties, `props` throughout the code, are flags u16, then the values of the flagged properties in the order
+of this table; nothing may follow. Bits 1 and 0 of the flags mean nothing.
 
 === ================ ========= =================================
 bit property         on wire   in Python
@@ -22,8 +22,8 @@ bit property         on wire   in Python
 2   cluster_id       shortstr  str
 === ================ ========= =================================
 
-Nothing here is done per message on the hot path: whoever needs a property decodes once per run, and may look at
-:func:`property_flags` first to learn that there is nothing to decode.
+The hot path decodes no properties for each message: channels and queues decode them once per run, and test
+:func:`property_flags` first, which often shows that nothing needs decoding.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _KINDS = (
 
 @dataclass(slots=True)
 class Properties:
-    """The 14 properties; None is absent."""
+    """The 14 properties; None means absent."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -90,12 +90,12 @@ class Properties:
 
 
 def property_flags(props: bytes) -> int:
-    """The flags alone, to be compared with `FLAG_…`."""
+    """The flags, to be tested with the `FLAG_…` constants."""
     return int.from_bytes(props[:2], "big")
 
 
 def decode_properties(props: bytes) -> Properties:
-    """Decode `props`. Raises AmqpError 541 without a text for whatever cannot be decoded (AB-38)."""
+    """Decode `props`. Raises AmqpError 541 without a text if they cannot be decoded (AB-38)."""
     try:
         return _decode(props)
     except (FieldError, IndexError) as error:
@@ -131,7 +131,7 @@ def _decode(props: bytes) -> Properties:
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """The octets of `properties`, flags first. Raises FieldError for a value out of range or of another type."""
+    """Encode `properties`, flags first. Raises FieldError for a value out of range or of a wrong type."""
     flags = 0
     parts = [b""]
     for flag, name, kind in _KINDS:
@@ -142,10 +142,10 @@ def encode_properties(properties: Properties) -> bytes:
         if kind == "S":
             if not isinstance(value, str):
                 raise FieldError(f"{name} must be a str, not {type(value).__name__}")
-            octets = value.encode("utf-8", "surrogateescape")
-            if len(octets) > 255:
-                raise FieldError(f"{name} has {len(octets)} octets; 255 is the most")
-            parts.append(bytes((len(octets),)) + octets)
+            encoded = value.encode("utf-8", "surrogateescape")
+            if len(encoded) > 255:
+                raise FieldError(f"{name} has {len(encoded)} bytes; at most 255 are allowed")
+            parts.append(bytes((len(encoded),)) + encoded)
         elif kind == "T":
             parts.append(encode_table(value))
         else:

@@ -1,19 +1,19 @@
-"""Bytes in, events out: the frame parser of a connection.
+"""The frame parser of a connection: bytes in, events out.
 
-Two paths lead through it and give the same events:
+The parser has two paths, which return the same events:
 
-- **Frame by frame** (`_read_frame`), for everything: a method that carries content opens an *assembly* on its channel, the
-  header and the body frames that follow there (other channels may come between, AB-45) fill it, and the last octet
-  of the body completes it. Frames are consumed as soon as they are whole, so a body of any size costs time in
-  proportion to it, however small the pieces are that the socket gives.
-- **By repetition** (`_read_run`), for what a publisher sends all day: the same method frame, the same properties, a body
-  in one frame. It compares octets with those of the message before instead of decoding them, takes the content as one
-  slice, and gives up, having consumed nothing, at the first octet that differs. It never raises: what is wrong is
-  left to the other path to find.
+- **Frame by frame** (`_read_frame`) reads any input. A method with content opens an *assembly* on its channel; the
+  header and body frames that follow on that channel fill it (frames of other channels may come between, AB-45), and the
+  last byte of the body completes it. Each frame is consumed as soon as it is complete, so the time for a body is
+  proportional to its size, however small the pieces are in which it arrives.
+- **By repetition** (`_read_run`) reads what a publisher sends again and again: the same method frame, the same
+  properties, and a body in one frame. It compares the bytes with those of the message before instead of decoding them,
+  and takes the content as one slice. At the first message that differs in more than its body it stops without consuming
+  any of it. It never raises; the frame-by-frame path reads the same bytes next and finds the fault.
 
-`FrameReader(fast=False)` has only the first one. A property test demands equal events of both.
+`FrameReader(fast=False)` uses only the first path. A property test compares the events of both.
 
-Measured with `bench/reader.py` (CPython 3.11, one of two shared cores; 256 KiB pieces), in nanoseconds a message:
+Nanoseconds per message, measured with `bench/reader.py` (CPython 3.11, one of two shared cores; 256 KiB pieces):
 
 =============================================== ============== ===============
 input                                           by repetition  frame by frame
@@ -22,18 +22,18 @@ input                                           by repetition  frame by frame
 1 KiB bodies                                    220            2,900
 bodies of changing size                         515            2,700
 a message id of its own in each                 1,460          2,700
-four channels by turns                          1,550          2,700
+four alternating channels                       1,550          2,700
 basic.ack                                       130            1,370
 =============================================== ============== ===============
 
-Which frames are welcome depends on the connection's state (AB-5, AB-6, AB-38), which the connection tells with `phase`:
+Which frames are accepted depends on the state of the connection (AB-5, AB-6, AB-38). The connection sets `phase`:
 
 ========== ==================================== ==========================================
 phase      frames on channel 0                  frames on other channels
 ========== ==================================== ==========================================
 HANDSHAKE  methods and heartbeats, else error   505
 RUNNING    methods and heartbeats, else error   read
-CLOSING    methods; what else comes is skipped  skipped undecoded
+CLOSING    methods; other frames are skipped    skipped without decoding
 ========== ==================================== ==========================================
 """
 
@@ -56,44 +56,56 @@ from .constants import (
     UNEXPECTED_FRAME,
 )
 from .decoding import check_publish, decode_method
-from .errors import AmqpError, octets_text
+from .errors import AmqpError, binary_text
 from .frames import END, HEAD
 from .method import Method
 from .methods import BasicAck, BasicPublish
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
 
-RUN = "run"  # (RUN, channel, method_payload, props, contents, body_bytes)
-ACKS = "acks"  # (ACKS, channel, [(delivery_tag, multiple), ...])
-METHOD = "method"  # (METHOD, channel, method)
-HEARTBEAT = "heartbeat"  # (HEARTBEAT, 0)
-OVERSIZED = "oversized"  # (OVERSIZED, channel, method_payload, props, body_size)
+#: One or more basic.publish with the same method frame and properties:
+#: `(RUN, channel, method_payload, props, contents, body_bytes)`.
+RUN = "run"
+#: Consecutive basic.ack on one channel: `(ACKS, channel, [(delivery_tag, multiple), ...])`.
+ACKS = "acks"
+#: Any other method: `(METHOD, channel, method)`.
+METHOD = "method"
+#: A heartbeat frame: `(HEARTBEAT, 0)`.
+HEARTBEAT = "heartbeat"
+#: A basic.publish whose body exceeds `max_body_size`: `(OVERSIZED, channel, method_payload, props, body_size)`.
+OVERSIZED = "oversized"
 
 HANDSHAKE = "handshake"
 RUNNING = "running"
 CLOSING = "closing"
 
+#: One of the tuples above; the first element says which.
 Event = tuple[Any, ...]
 
+#: Class and method id of basic.publish.
 _PUBLISH_IDS = b"\x00\x3c\x00\x28"
-_ACK_HEAD = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"  # payload length and ids of a basic.ack
+#: Payload length, class and method id of basic.ack.
+_ACK_HEAD = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 _ACK = struct.Struct(">11xQ?x")
 _ACK_ENDS = (b"\x00\xce", b"\x01\xce")
 _CONTENT_HEADER = struct.Struct(">HHQ")
 _ACK_FRAME_SIZE = 21
-# A connection that publishes in more ways than this starts to remember anew; a client cannot make us keep more than
-# these two allow.
+#: Shapes remembered for one connection. At one more, the reader forgets all of them, so that a client cannot make it
+#: keep more than this many shapes of SHAPE_SIZE_MAX bytes.
 _SHAPES_MAX = 256
 
 
 class FrameReader:
-    """The input of one connection. `feed` it octets, then call `next` until it gives None.
+    """Parses the input of one connection: `feed` it bytes, then call `next` until it returns None.
 
-    Settable: `frame_max` (largest payload accepted, AB-39; at least 4096, or 0 for no limit), `phase` (above),
-    `max_body_size` (octets; a content that declares more is reported as OVERSIZED and its body is skipped, not
-    kept), `credit` (channel -> most contents in one RUN; a missing entry, 0 or less count as 1, for a call of
-    `next` must get on). The reader only reads `credit`; the caller counts it down between calls.
+    The caller may set:
 
-    `content_started` becomes True when a content header or body frame was consumed (AB-33); the caller clears it.
+    - `frame_max`: the largest payload accepted (AB-39), at least 4096, or 0 for no limit.
+    - `phase`: see the module.
+    - `max_body_size` in bytes: a larger body is reported as OVERSIZED and skipped.
+    - `credit`: channel -> most contents in one RUN. A missing entry, 0 or less counts as 1, because each call of `next`
+      must make progress. The reader does not change it; the caller counts it down between calls.
+
+    `content_started` becomes True when a content header or body frame is consumed (AB-33); the caller clears it.
     """
 
     __slots__ = (
@@ -124,16 +136,16 @@ class FrameReader:
         self._dead = False
         self._buffer = b""
         self._position = 0
-        self._chunks: list[bytes] = []  # fed, not yet joined to the buffer
+        self._chunks: list[bytes] = []  # input that has not been joined to the buffer yet
         self._chunks_size = 0
-        self._needed = 0  # size of the frame at `_position`, as far as it is known
+        self._needed = 0  # size of the frame at `_position`, or of its head while that is incomplete
         self._assemblies: dict[int, _Assembly] = {}
         self._shapes: dict[bytes, PublishShape] = {}
-        self._shape = NO_SHAPE  # of the latest publish
+        self._shape = NO_SHAPE  # the shape of the latest publish
 
     @property
     def frame_max(self) -> int:
-        """Largest payload of a frame that is accepted; 0 is no limit."""
+        """The largest frame payload that is accepted; 0 is no limit."""
         return self._frame_max
 
     @frame_max.setter
@@ -143,7 +155,7 @@ class FrameReader:
 
     @property
     def max_body_size(self) -> int:
-        """Largest body that is kept; larger ones are OVERSIZED."""
+        """The largest body that is kept; a larger one is OVERSIZED."""
         return self._max_body_size
 
     @max_body_size.setter
@@ -152,22 +164,12 @@ class FrameReader:
         self._forget_shapes()
 
     def _forget_shapes(self) -> None:
-        # What is remembered was measured against the old limits.
+        # The remembered shapes were checked against the old limits.
         self._shapes.clear()
         self._shape = NO_SHAPE
 
-    @property
-    def buffered(self) -> int:
-        """Octets that were fed and neither given as an event nor gathered for an unfinished content."""
-        return len(self._buffer) - self._position + self._chunks_size
-
-    @property
-    def unfinished(self) -> int:
-        """Octets that are kept of contents whose last body frame has not come yet."""
-        return sum(len(assembly.gathered or b"") for assembly in self._assemblies.values())
-
     def feed(self, data: bytes) -> None:
-        """Add octets. Nothing is parsed, and nothing is copied unless the last call left part of a frame."""
+        """Add input without parsing it. It is copied only if a part of a frame is still in the buffer."""
         if self._dead or not data:
             return
         if self._position == len(self._buffer) and not self._chunks:
@@ -178,14 +180,14 @@ class FrameReader:
             self._chunks_size += len(data)
 
     def next(self) -> Event | None:
-        """The next event, or None if more octets are needed.
+        """The next event, or None if more input is needed.
 
-        Raises AmqpError at a fault, after every event before it was given. If the error is `fatal` the
-        input is out of step, and from then on there is neither event nor error. Otherwise the faulty frame
-        has been consumed and reading can go on, as a connection that awaits close-ok must (AB-29).
+        Raises AmqpError at a fault, after it has returned every event before the fault. After a `fatal` error the frame
+        boundaries are lost, so `next` returns None for ever. After any other error the faulty frame has been consumed,
+        and the caller can read on, as a connection that waits for close-ok must (AB-29).
         """
         if self._position == len(self._buffer) and not self._chunks:
-            return None  # asked once after every piece of input
+            return None  # the usual last call for each piece of input
         while True:
             if self._fast and self.phase == RUNNING:
                 event = self._read_repeated()
@@ -199,10 +201,10 @@ class FrameReader:
                 return None
 
     def _join(self) -> bool:
-        """Append what was fed to the rest of the buffer, if that completes a frame."""
+        """Join the chunks to the rest of the buffer if they complete its frame or frame head. True if they do."""
         rest = len(self._buffer) - self._position
         if not self._chunks or rest + self._chunks_size < self._needed:
-            # Joining at every feed would copy a large frame once per piece of it.
+            # Joining at every feed would copy a large frame once for each piece of it.
             return False
         self._buffer = b"".join([self._buffer[self._position :], *self._chunks])
         self._position = 0
@@ -210,10 +212,10 @@ class FrameReader:
         self._chunks_size = 0
         return True
 
-    # --- by repetition ------------------------------------------------------------------------------------------------
+    # -- by repetition ---
 
     def _read_repeated(self) -> Event | None:
-        """A RUN or ACKS found by comparing octets; None if there is neither, and then nothing was consumed."""
+        """A RUN or ACKS found by comparing bytes. None if there is neither; then nothing has been consumed."""
         shape = self._shape
         if not self._buffer.startswith(shape.method_frame, self._position):
             if self._buffer.startswith(_ACK_HEAD, self._position + 3):
@@ -227,7 +229,7 @@ class FrameReader:
         return self._read_run(shape, [], 0)
 
     def _known_shape(self) -> PublishShape | None:
-        """The shape, remembered or new, of a sound basic.publish frame at the position; None if there is none."""
+        """The remembered or new shape of the basic.publish frame at the position; None without a valid one."""
         buffer = self._buffer
         position = self._position
         if not buffer.startswith(_PUBLISH_IDS, position + 7):
@@ -251,10 +253,10 @@ class FrameReader:
         return shape
 
     def _read_run(self, shape: PublishShape, contents: list[bytes], body_bytes: int) -> Event | None:
-        """The RUN that begins with `contents`, which are consumed already, and goes on at the position.
+        """The RUN that begins with `contents`, which are already consumed, and continues at the position.
 
-        None if `contents` is empty and what is at the position is not the method frame of `shape` with a whole
-        content in at most one body frame.
+        None if `contents` is empty and the buffer does not continue with the method frame of `shape` and a complete
+        content of at most one body frame.
         """
         buffer = self._buffer
         matches = buffer.startswith
@@ -263,8 +265,8 @@ class FrameReader:
         limit = self.credit.get(shape.channel, 1)
         while not contents or len(contents) < limit:
             if matches(shape.prefix, position):
-                # The same octets up to the body, and so a body of the same size. What is compared in one go is the
-                # end octet of a message with all of the next one up to its body: 60 ns a message.
+                # The bytes up to the body are those of the message before, so the body has the same size too. Each
+                # comparison covers the end octet of one message and all of the next up to its body: 60 ns a message.
                 start = position
                 stride = shape.stride
                 repeated = shape.repeated
@@ -278,7 +280,7 @@ class FrameReader:
                     body_bytes += shape.size * ((position - start) // stride)
                     take_contents(buffer, start, position, method_size, stride, contents)
                     continue
-            # Another size, or a first message: two lengths are read, the rest is compared: 450 ns.
+            # A body of another size, or a first message: read the two lengths and compare the rest, 450 ns.
             size = shape.size_at(buffer, position, not contents)
             if size < 0:
                 if contents or not shape.learn(buffer, position, self._frame_max, self._max_body_size):
@@ -300,7 +302,7 @@ class FrameReader:
         return RUN, shape.channel, shape.payload, shape.props, contents, body_bytes
 
     def _read_acks(self) -> Event | None:
-        """Consecutive basic.ack on one channel; None if there is no sound one."""
+        """The consecutive basic.ack on one channel; None if the first one is not valid or not complete."""
         buffer = self._buffer
         position = self._position
         kind, channel, _ = HEAD.unpack_from(buffer, position)
@@ -308,8 +310,8 @@ class FrameReader:
             return None
         matches = buffer.startswith
         head = buffer[position : position + 11]
-        # Compared is the end of one with the beginning of the next. Only bit 0 is `multiple`, struct's `?` takes any:
-        # so other bits are left to the other path.
+        # Each comparison covers the end of one ack and the beginning of the next. Only bit 0 of the last byte is
+        # `multiple`, but struct's `?` is true for any bit; so acks with other bits are left to the frame-by-frame path.
         between = (b"\x00\xce" + head, b"\x01\xce" + head)
         stop = position
         for end in range(position + _ACK_FRAME_SIZE, len(buffer), _ACK_FRAME_SIZE):
@@ -323,10 +325,10 @@ class FrameReader:
         self._position = stop
         return ACKS, channel, list(_ACK.iter_unpack(memoryview(buffer)[position:stop]))
 
-    # --- frame by frame -----------------------------------------------------------------------------------------------
+    # -- frame by frame ---
 
     def _read_frame(self) -> Event | None:
-        """Consume one frame and give its event, if it has one. None with nothing consumed: it is not all there."""
+        """Consume one frame and return its event, if it has one. An incomplete frame is not consumed."""
         buffer = self._buffer
         position = self._position
         available = len(buffer) - position
@@ -381,7 +383,7 @@ class FrameReader:
 
     def _handle_channel0(self, kind: int, payload: bytes) -> Event | None:
         if kind == FRAME_METHOD and len(payload) >= 4:
-            # Content methods, too: none is accepted here, so none is waited for.
+            # This includes methods with content. All are refused on channel 0, so their content is not awaited.
             return METHOD, 0, _decode_on_channel0(payload)
         if self.phase == CLOSING:
             return None
@@ -408,7 +410,7 @@ class FrameReader:
         if kind == FRAME_HEADER:
             class_id, weight, size = _CONTENT_HEADER.unpack_from(payload)
         if kind != FRAME_HEADER or weight != 0:
-            # RabbitMQ does not know a header by its type alone, but by its type and a weight of 0.
+            # RabbitMQ recognises a content header by its frame type and a weight of 0, not by the type alone.
             text = f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
             raise self._misplaced(channel, text)
         if class_id != CLASS_BASIC:
@@ -428,22 +430,22 @@ class FrameReader:
         return None
 
     def _body_frame(self, channel: int, assembly: _Assembly, start: int, last: int) -> Event | None:
-        """A body frame that lies in the buffer from `start`, with its end octet at `last`."""
+        """Handle a body frame that lies in the buffer from `start`, with its end octet at `last`."""
         length = last - start - 7
         if length > assembly.remaining:
-            # RabbitMQ notices only at the next frame of another type.
+            # RabbitMQ detects this only at the next frame of another type.
             raise self._misplaced(channel, f"expected content body of {assembly.size} octets, got more instead")
         self.content_started = True
         assembly.remaining -= length
         if assembly.gathered is not None and length:
-            # Empty frames are accepted (AB-40) but not kept: they could be any number.
+            # Empty frames are accepted (AB-40) but not kept, because a client may send any number of them.
             assembly.gathered += memoryview(self._buffer)[start : last + 1]
         return None if assembly.remaining else self._complete(channel, assembly)
 
     def _complete(self, channel: int, assembly: _Assembly) -> Event | None:
         del self._assemblies[channel]
         if assembly.method is not None:
-            # A method that only a broker sends; the channel refuses it, whatever its content (AB-58).
+            # Only brokers send this method, so the channel refuses it and needs no content (AB-58).
             return METHOD, channel, assembly.method
         if assembly.gathered is None:
             return None
@@ -459,32 +461,32 @@ class FrameReader:
 
 
 class _Assembly:
-    """A content that is being received on a channel."""
+    """A content of which not all frames have arrived on its channel yet."""
 
     __slots__ = ("gathered", "has_header", "method", "method_class", "method_payload", "props", "remaining", "size")
 
     def __init__(self, method_payload: bytes, method_class: type[Method], method: Method | None) -> None:
         self.method_payload = method_payload
         self.method_class = method_class
-        self.method = method  # None for basic.publish, which is not decoded here
+        self.method = method  # None for basic.publish, which the channel decodes
         self.has_header = False
         self.props = b""
         self.size = 0
         self.remaining = 0
-        self.gathered: bytearray | None = None  # the content so far; None if it is not kept
+        self.gathered: bytearray | None = None  # the frames so far; None if the content is not kept
 
 
 def _decode_on_channel0(payload: bytes) -> Method:
     try:
         return decode_method(payload)
     except AmqpError as error:
-        # On this channel every error has the ids of the method (seen with RabbitMQ 3.10.8).
+        # On channel 0 RabbitMQ 3.10.8 gives the ids of the method in every error.
         error.class_id, error.method_id = struct.unpack_from(">HH", payload)
         raise
 
 
 def _is_known(kind: int, payload: bytes) -> bool:
-    """Whether a frame is of a type there is, and long enough, or empty, as its type demands."""
+    """Whether the frame type exists and the payload has a length that this type allows."""
     if kind == FRAME_METHOD:
         return len(payload) >= 4
     if kind == FRAME_HEADER:
@@ -495,6 +497,6 @@ def _is_known(kind: int, payload: bytes) -> bool:
 
 
 def _snippet(kind: int, payload: bytes) -> str:
-    """A frame as RabbitMQ describes it in reply texts."""
+    """The frame as RabbitMQ describes it in reply texts."""
     which = "all" if len(payload) <= 16 else "first 16"
-    return f"type {kind}, {which} octets = {octets_text(payload[:16])}"
+    return f"type {kind}, {which} octets = {binary_text(payload[:16])}"

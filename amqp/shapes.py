@@ -1,15 +1,15 @@
-"""What a publisher repeats: recognising the next basic.publish by comparing octets.
+"""Shapes of publishes: recognise the next basic.publish by comparing its bytes with those of the one before.
 
-A message on the wire is compared in these parts. `head` and `middle` hold whatever does not vary with the size of the
-body, `prefix` everything before the body, the size included::
+A message is compared in these parts. `head` and `middle` hold the bytes that do not vary with the size of the body;
+`prefix` holds all bytes before the body, including the size::
 
     | method frame | header frame up to weight | size u64 | props CE 03 channel | length u32 | body CE |
     |<------------- head ------------------->|            |<----- middle ----->|
     |<------------------------------------- prefix -------------------------------------->|
 
-A shape is learnt from a message whose method frame is known to be sound, and holds only what was checked then: limits
-on sizes, class and weight of the header. So octets that equal those of a shape need no check but the end octet
-of the body frame. A message with more than one body frame has no shape.
+A shape is learnt from a message whose method frame is valid; class, weight and sizes of its header are checked then. So
+a later message with the same bytes needs only one more check, the end octet of its body frame. A message with more than
+one body frame has no shape.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from functools import lru_cache
 from .constants import CLASS_BASIC, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from .frames import CONTENT_HEAD, END
 
-# What no octets begin with. (No `bytes` would do: whatever it is, a client can send it.)
+#: An argument for `startswith` that no input matches. No `bytes` value would do, because a client can send any.
 NOTHING: tuple[bytes, ...] = ()
-SHAPE_SIZE_MAX = 1024  # octets of a method frame, or the payload of a header frame, worth remembering
-_BLOCK = 32  # contents taken by one call of struct.unpack
+#: The largest method frame, and the largest payload of a header frame, that a shape remembers, in bytes.
+SHAPE_SIZE_MAX = 1024
+#: Contents cut out of the buffer by one call of struct.unpack.
+_BLOCK = 32
 
 
 class PublishShape:
-    """What publishes with one method frame have looked like, in octets. The parts are named in the module's table."""
+    """The bytes that publishes with one method frame have in common. The module names the parts."""
 
     __slots__ = (
         "channel",
@@ -56,24 +58,24 @@ class PublishShape:
         self.props = b""
         self.head: bytes | tuple[bytes, ...] = NOTHING
         self.middle = b""
-        self.tail = b"\xce\x03" + channel.to_bytes(2, "big")  # of `middle`
+        self.tail = b"\xce\x03" + channel.to_bytes(2, "big")  # the last 4 bytes of `middle`
         self.unpack_from = _lengths(0).unpack_from
         self.head_size = 0
-        self.overhead = 0  # octets of a message with a body, the body not counted
-        self.overhead_empty = 0  # octets of a message without
+        self.overhead = 0  # bytes of a message with a body, without that body
+        self.overhead_empty = 0  # bytes of a message without a body
         self.latest_size = -1
         self.size_max = 0
         self.forget()
 
     def forget(self) -> None:
-        """The next message will not be recognised by its prefix."""
+        """Do not try to recognise the next message by its prefix."""
         self.prefix: bytes | tuple[bytes, ...] = NOTHING
         self.repeated: bytes | tuple[bytes, ...] = NOTHING
         self.size = 0
         self.stride = 0
 
     def expect(self, prefix: bytes, size: int) -> None:
-        """The next message will probably begin with `prefix`, and then has a body of `size`."""
+        """Expect that the next message begins with `prefix`, which means a body of `size` bytes."""
         self.prefix = prefix
         self.repeated = END + prefix
         self.size = size
@@ -83,7 +85,7 @@ class PublishShape:
         return self.channel == channel and self.props == props and self.payload == method_payload
 
     def learn(self, buffer: bytes, position: int, frame_max: int, max_body_size: int) -> bool:
-        """Take properties and sizes from the message at `position`. False if it has no sound header frame there."""
+        """Learn properties and sizes from the message at `position`. False if its header is not valid or complete."""
         start = position + len(self.method_frame)
         if start + CONTENT_HEAD.size > len(buffer):
             return False
@@ -106,10 +108,10 @@ class PublishShape:
         return True
 
     def size_at(self, buffer: bytes, position: int, adopt: bool) -> int:
-        """Size of the body at `position`, or -1 if the message differs in more than that, or is not all there.
+        """Size of the body of the message at `position`; -1 if the message differs in more, or is incomplete.
 
-        With `adopt` the properties may differ, too, but not in length, and become those of the shape: a message id
-        or a correlation id of its own in every message is common.
+        With `adopt`, other properties of the same length are accepted too, and the shape takes them over. This serves
+        publishers that give each message its own message id or correlation id.
         """
         if not buffer.startswith(self.head, position):
             return -1
@@ -129,7 +131,7 @@ class PublishShape:
                 self.latest_size = -1
                 self.forget()
             return size  # type: ignore[no-any-return]
-        # No body frame, so the last three octets of `middle` belong to whatever follows.
+        # There is no body frame, so the last three bytes of `middle` belong to the next frame.
         return 0 if middle.startswith(self.middle[:-3]) else -1
 
 
@@ -138,6 +140,7 @@ def _lengths(middle_size: int) -> struct.Struct:
     return struct.Struct(f">Q{middle_size}sI")
 
 
+#: The shape that no input matches.
 NO_SHAPE = PublishShape(b"", 0)
 
 
@@ -147,12 +150,12 @@ def _block(skip: int, size: int) -> struct.Struct:
 
 
 def take_contents(buffer: bytes, start: int, stop: int, skip: int, stride: int, contents: list[bytes]) -> None:
-    """Append the content of each message of `stride` octets from `start` to `stop`, without its first `skip` octets."""
+    """Append the content of each message of `stride` bytes from `start` to `stop`, without its first `skip` bytes."""
     if stop - start == stride:
         contents.append(buffer[start + skip : stop])
         return
     while stop - start >= _BLOCK * stride:
-        # 20 ns a content where slicing takes 70.
+        # 20 ns for each content; slicing takes 70.
         contents += _block(skip, stride - skip).unpack_from(buffer, start)
         start += _BLOCK * stride
     contents += [buffer[at + skip : at + stride] for at in range(start, stop, stride)]

@@ -1,7 +1,7 @@
-"""What parsing one basic.publish costs: `python -m warren.bench.reader`.
+"""Measures what it costs to parse a message: `python -m warren.bench.reader`.
 
-Prints nanoseconds a message for bodies of 100 and 1,024 octets that arrive in pieces of 64 and 256 KiB, for both paths of
-the reader, and nanoseconds a basic.ack.
+Prints nanoseconds per basic.publish and per basic.ack for both paths of the reader, with input that arrives in pieces
+of 64 and of 256 KiB.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ..amqp.methods import BasicAck, BasicPublish
 from ..amqp.properties import Properties, encode_properties
 from ..amqp.reader import ACKS, RUN, FrameReader
 
-PROPS = b"\x10\x00\x02"  # delivery_mode 2
+#: delivery_mode 2.
+PROPS = b"\x10\x00\x02"
 MESSAGES = 50_000
 ROUNDS = 7
 
 
 def publishes(sizes: Callable[[int], int]) -> bytes:
-    """The octets of MESSAGES publishes; `sizes` gives the body size of each."""
+    """The frames of MESSAGES publishes; `sizes` returns the body size of each."""
     method = method_frame(1, BasicPublish(routing_key="bench.queue"))
     made: dict[int, bytes] = {}
     parts = []
@@ -33,7 +34,7 @@ def publishes(sizes: Callable[[int], int]) -> bytes:
 
 
 def differing() -> bytes:
-    """MESSAGES publishes of 100 octets, each with its own message id."""
+    """MESSAGES publishes of 100 bytes, each with its own message id."""
     method = method_frame(1, BasicPublish(routing_key="bench.queue"))
     parts = []
     for number in range(MESSAGES):
@@ -42,8 +43,8 @@ def differing() -> bytes:
     return b"".join(parts)
 
 
-def by_turns() -> bytes:
-    """MESSAGES publishes of 100 octets on four channels by turns."""
+def alternating() -> bytes:
+    """MESSAGES publishes of 100 bytes, alternating between four channels."""
     made = [
         method_frame(channel, BasicPublish(routing_key=f"queue.{channel}"))
         + build_content(channel, PROPS, b"x" * 100, 0)
@@ -52,9 +53,9 @@ def by_turns() -> bytes:
     return b"".join(made) * (MESSAGES // 4)
 
 
-def measure(octets: bytes, chunk: int, fast: bool) -> float:
-    """Best of ROUNDS, in ns a message."""
-    pieces = [octets[start : start + chunk] for start in range(0, len(octets), chunk)]
+def measure(data: bytes, chunk: int, fast: bool) -> float:
+    """The best of ROUNDS, in ns per message."""
+    pieces = [data[start : start + chunk] for start in range(0, len(data), chunk)]
     best = float("inf")
     for _ in range(ROUNDS):
         reader = FrameReader(131072, fast=fast)
@@ -82,14 +83,14 @@ def main() -> None:
         "1 KiB": publishes(lambda number: 1024),
         "100 to 163 B": publishes(lambda number: 100 + number * 7 % 64),
         "own message id": differing(),
-        "four channels": by_turns(),
+        "four channels": alternating(),
         "no body": publishes(lambda number: 0),
         "basic.ack": b"".join(method_frame(1, BasicAck(number)) for number in range(MESSAGES)),
     }
-    print(f"{'input':16}{'pieces of':>10}{'fast':>10}{'slow':>10}   ns a message")
-    for name, octets in inputs.items():
+    print(f"{'input':16}{'pieces of':>10}{'fast':>10}{'slow':>10}   ns per message")
+    for name, data in inputs.items():
         for chunk in (65536, 262144):
-            fast, slow = (measure(octets, chunk, fast) for fast in (True, False))
+            fast, slow = (measure(data, chunk, fast) for fast in (True, False))
             print(f"{name:16}{chunk // 1024:>6} KiB{fast:>10.0f}{slow:>10.0f}")
 
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ...amqp import methods
-from ...amqp.channel_state import COMMITTING, RUNNING, is_welcome
+from ...amqp.channel_state import COMMITTING, RUNNING, check_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import method_frame
 from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN
@@ -166,7 +166,7 @@ class Channel(Process):
         """While tx.commit is pending any method but close is an error (AB-56)."""
         for event in self.backlog:
             try:
-                is_welcome(COMMITTING, event[2] if event[0] == METHOD else _stand_in(event))
+                check_method(COMMITTING, event[2] if event[0] == METHOD else _stand_in(event))
             except AmqpError as error:
                 self.backlog.clear()
                 self.connection_error(error)
@@ -192,7 +192,7 @@ class Channel(Process):
             elif kind == METHOD:
                 method = event[2]
                 self.running_ids = (method.CLASS_ID, method.METHOD_ID)
-                is_welcome(RUNNING, method)
+                check_method(RUNNING, method)
                 waiting = self.handlers[type(method)](self, method)
                 if waiting is not None:
                     self.busy = True

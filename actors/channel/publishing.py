@@ -9,11 +9,10 @@ What goes to queues is gathered by queue and sent once a wake-up, a credit for e
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
-from ...amqp.dead_letter_headers import sender_selected_keys, without_bcc
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import fit, method_frame, rechannel_run, with_properties
@@ -21,6 +20,7 @@ from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.arguments import MAX_EXPIRY
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
+from ...routing.sender_selected_keys import sender_selected_keys
 from ...store.messages.message import Origin, body_size
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
@@ -182,9 +182,9 @@ class Publisher:
         keys: tuple[str, ...] = (method.routing_key,)
         if properties.headers is not None:
             keys += sender_selected_keys(properties.headers)
-            stripped = without_bcc(properties)
-            if stripped is not properties:
-                properties = stripped
+            if properties.headers.get("BCC") is not None:
+                # No consumer may see the keys in BCC (AB-75).
+                properties = replace(properties, headers=properties.headers.without("BCC"))
                 changed = True
         if properties.delivery_mode not in (None, 1, 2):
             raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")

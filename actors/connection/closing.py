@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
-from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, report_of
+from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, choose_report
 from ...amqp.errors import AmqpError
 from ...amqp.reader import CLOSING
 from ...runtime.errors import ProcessDown, ProcessTimeout
@@ -62,7 +62,7 @@ class Closing:
     def fail(self, error: AmqpError) -> None:
         """An error at connection level: reported as the state demands (AB-38)."""
         connection = self.connection
-        how = report_of(connection.state, error, _capabilities(connection))
+        how = choose_report(connection.state, error, _capabilities(connection))
         if how != LOG_ONLY:
             log.error("%s in state %s: %s", connection.name, connection.state, one_line(error.reply_text))
         if how == DROP:

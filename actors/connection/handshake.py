@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
-from ...amqp.connection_state import is_welcome
+from ...amqp.connection_state import check_method
 from ...amqp.constants import FRAME_MIN_SIZE, PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
@@ -79,8 +79,7 @@ class Handshake:
 
     def method(self, method: Any) -> None:
         """A method on channel 0 before `running`."""
-        if not is_welcome(self.connection.state, method):
-            return
+        check_method(self.connection.state, method)
         handlers: dict[type, Callable[[Any], None]] = {
             methods.ConnectionStartOk: self._start_ok,
             methods.ConnectionSecureOk: self._secure_ok,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...amqp import methods
-from ...amqp.connection_state import is_welcome
+from ...amqp.connection_state import check_method
 from ...amqp.constants import FRAME_MIN_SIZE
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
@@ -395,7 +395,8 @@ class Connection(Process):
             self.closing.method(method)
         elif self.state not in ("running", "blocked"):
             self.handshake.method(method)
-        elif is_welcome(self.state, method):
+        else:
+            check_method(self.state, method)
             if kind is methods.ConnectionClose:
                 self._send_events()
                 self.closing.by_client(method)

@@ -1,4 +1,4 @@
-"""What clients say: octets of valid conversations, with the events they mean; and readers to put them through."""
+"""Random valid conversations of clients as bytes, and the events that a reader must return for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warren.amqp.methods import (
     QueueDeclare,
 )
 from warren.amqp.properties import Properties, encode_properties
-from warren.amqp.reader import ACKS, CLOSING, HEARTBEAT, METHOD, OVERSIZED, RUN, Event, FrameReader
+from warren.amqp.reader import ACKS, CLOSING, HEARTBEAT, METHOD, RUN, Event, FrameReader
 
 PROPS = (
     b"\x00\x00",
@@ -28,7 +28,7 @@ PROPS = (
     b"\x10\x00\x01",
     encode_properties(Properties(headers=table_from({"a": 1}), correlation_id="c", expiration="1000")),
 )
-# Among them names that look like the head of a publish, for what follows by comparing octets must not be fooled.
+# One routing key has the bytes of a frame head, which must not mislead the reader's comparison of bytes.
 ROUTES = (("", "q"), ("x", "key"), ("", "\x01\x00\x01\x00\x00\x00"), ("x" * 40, "k" * 200))
 SIZES = (0, 1, 2, 100, 100, 100, 101, 0xCE, 300)
 OTHERS = (
@@ -38,11 +38,12 @@ OTHERS = (
     BasicConsume(queue="q"),
 )
 
-Step = tuple[list[bytes], list[Event]]  # frames of one channel in a row, and the events when the last has come
+#: Frames of one channel, and the events that a reader returns once it has read the last of them.
+Step = tuple[list[bytes], list[Event]]
 
 
 def publish(rng: Random, channel: int, route: tuple[str, str], props: bytes, size: int) -> Step:
-    """One publish, cut into body frames in any way, empty ones among them."""
+    """One publish, whose body is cut at random into frames, some of them empty."""
     method = BasicPublish(exchange=route[0], routing_key=route[1])
     body = bytes([rng.randrange(256)]) * size
     header = CONTENT_HEAD.pack(2, channel, 12 + len(props), 60, 0, size) + props + b"\xce"
@@ -60,7 +61,7 @@ def publish(rng: Random, channel: int, route: tuple[str, str], props: bytes, siz
 
 
 def _steps(rng: Random, channel: int, count: int) -> Iterable[Step]:
-    """What one channel says."""
+    """The steps of one channel."""
     if channel == 0:
         for _ in range(count):
             if rng.random() < 0.7:
@@ -95,25 +96,25 @@ def _steps(rng: Random, channel: int, count: int) -> Iterable[Step]:
 
 
 def conversation(rng: Random, length: int) -> tuple[bytes, list[Event]]:
-    """About `length` steps on a few channels, interleaved frame by frame (AB-45), and the events they mean."""
+    """About `length` steps on a few channels, interleaved frame by frame (AB-45), and the events they stand for."""
     channels = rng.sample((0, 1, 2, 3, 300, 0xCE), rng.randint(1, 4))
     threads = [list(_steps(rng, channel, length // len(channels) + 1)) for channel in channels]
     queues = [
         [(piece, last) for frames, events in thread for piece, last in _marked(frames, events)] for thread in threads
     ]
-    octets: list[bytes] = []
+    data: list[bytes] = []
     expected: list[Event] = []
     alternate = rng.random()
     while queues:
         queue = rng.choice(queues)
         while queue:
             piece, events = queue.pop(0)
-            octets.append(piece)
+            data.append(piece)
             expected += events
             if rng.random() < alternate:
                 break
         queues = [queue for queue in queues if queue]
-    return b"".join(octets), expected
+    return b"".join(data), expected
 
 
 def _marked(frames: list[bytes], events: list[Event]) -> Iterable[tuple[bytes, list[Event]]]:
@@ -123,7 +124,7 @@ def _marked(frames: list[bytes], events: list[Event]) -> Iterable[tuple[bytes, l
 
 
 def normal(events: Iterable[Event]) -> list[Event]:
-    """The same events with runs and acks that follow one another made one: how they were grouped is left to the reader."""
+    """The events with consecutive runs, and consecutive acks, joined, because the reader may group them as it likes."""
     joined: list[Any] = []
     for event in events:
         last = joined[-1] if joined else None
@@ -136,26 +137,36 @@ def normal(events: Iterable[Event]) -> list[Event]:
     return joined
 
 
-def cut(rng: Random, octets: bytes) -> list[bytes]:
-    """`octets` in pieces of random sizes."""
+def cut(rng: Random, data: bytes) -> list[bytes]:
+    """`data` in pieces of random sizes."""
     most = rng.choice((1, 7, 30, 500, 5000, 1 << 20))
     pieces = []
     position = 0
-    while position < len(octets):
+    while position < len(data):
         step = rng.randint(1, most)
-        pieces.append(octets[position : position + step])
+        pieces.append(data[position : position + step])
         position += step
     return pieces
 
 
-def read_all(reader: FrameReader, pieces: Iterable[bytes]) -> tuple[list[Event], AmqpError | None]:
-    """All events, and the error that ended them; then reads on as a closing connection does.
+def kept(reader: FrameReader) -> int:
+    """Bytes that the reader holds: those it has not parsed, and those of unfinished contents."""
+    return len(reader._buffer) - reader._position + sum(map(len, reader._chunks)) + unfinished(reader)
 
-    Asserts that the reader keeps no more than it was given, and that it comes to an end.
+
+def unfinished(reader: FrameReader) -> int:
+    """Bytes that the reader holds of contents whose last body frame has not arrived."""
+    return sum(len(assembly.gathered or b"") for assembly in reader._assemblies.values())
+
+
+def read_all(reader: FrameReader, pieces: Iterable[bytes]) -> tuple[list[Event], AmqpError | None]:
+    """All events, and the error that ended them. After the error it reads on as a closing connection does.
+
+    Asserts that the reader keeps no more bytes than it was fed, and that it returns None in the end.
     """
     events: list[Event] = []
     fault: AmqpError | None = None
-    fed = reader.buffered + reader.unfinished
+    fed = kept(reader)
     for piece in pieces:
         reader.feed(piece)
         fed += len(piece)
@@ -174,9 +185,6 @@ def read_all(reader: FrameReader, pieces: Iterable[bytes]) -> tuple[list[Event],
             if fault is None:
                 events.append(event)
         else:
-            raise AssertionError("the reader gave more events than there were frames")
-        assert reader.buffered + reader.unfinished <= fed
+            raise AssertionError("the reader returned more events than there were frames")
+        assert kept(reader) <= fed
     return events, fault
-
-
-__all__ = ["OVERSIZED", "conversation", "cut", "normal", "publish", "read_all"]

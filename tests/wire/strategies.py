@@ -13,7 +13,7 @@ from warren.amqp.method import Method
 from warren.amqp.methods import METHODS
 from warren.amqp.properties import Properties
 
-# The same examples every time, and no time limit for one on a loaded machine.
+#: The same examples in every run, and no time limit for one, because the machine may be loaded.
 steady = settings(derandomize=True, deadline=None, max_examples=200)
 
 names = st.text(max_size=20).map(lambda s: s.encode("utf-8", "replace").decode("utf-8"))
@@ -55,7 +55,7 @@ def _nested(values: st.SearchStrategy[tuple[str, Any]]) -> st.SearchStrategy[tup
 
 
 def tables_of(values: st.SearchStrategy[tuple[str, Any]]) -> st.SearchStrategy[Table]:
-    """Tables with these values; names may repeat."""
+    """Tables with these values, in which names may repeat."""
     return st.lists(st.tuples(names, values).map(lambda entry: (entry[0], *entry[1])), max_size=4).map(Table)
 
 
@@ -75,7 +75,7 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def methods_of(method_class: type[Method]) -> st.SearchStrategy[Method]:
-    """Any method of one class."""
+    """Methods of one class with any field values."""
     return st.builds(method_class, *[_KINDS[kind] for kind in method_class.SIGNATURE])
 
 

@@ -1,4 +1,4 @@
-"""A header cut into the octets of a content is the header that decoding and encoding would have added."""
+"""AddedHeader gives the same content as decoding the properties, adding the header and encoding them again."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @given(properties, st.binary(max_size=50), NUMBERS)
-def test_it_is_one_more_header_and_nothing_else(given_properties, body, number):
+def test_the_content_has_one_more_header_and_is_otherwise_the_same(given_properties, body, number):
     props = encode_properties(given_properties)
     added = AddedHeader(props, "x-added").add(build_content(1, props, body, 20), number)
     expected = decode_properties(props)
@@ -25,7 +25,7 @@ def test_it_is_one_more_header_and_nothing_else(given_properties, body, number):
     assert content_body(added) == body
 
 
-def test_a_header_of_that_name_is_replaced():
+def test_a_header_of_the_same_name_is_replaced():
     props = encode_properties(
         Properties(
             headers=Table([("a", "S", b"1"), ("x-added", "S", b"old"), ("b", "t", True), ("x-added", "I", 7)]),

@@ -1,20 +1,17 @@
-"""Dead-lettered messages: headers, keys, cycles (AB-75, AB-147 to AB-153, AB-155)."""
+"""The headers and keys of dead-lettered messages, and dead-letter cycles (AB-147 to AB-153, AB-155)."""
 
 from __future__ import annotations
 
 import pytest
 
-from warren.amqp.array_headers import prepend_to_array_header
 from warren.amqp.dead_letter_headers import (
     EXPIRED,
     MAXLEN,
     REJECTED,
     dead_letter,
     is_cycle,
-    sender_selected_keys,
-    without_bcc,
+    prepend_to_array_header,
 )
-from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from, table_to_dict
 from warren.amqp.properties import Properties, decode_properties, encode_properties
 
@@ -31,7 +28,7 @@ def deaths(dead) -> list[dict]:
 
 
 class TestFirstDeath:
-    def test_exact_table(self):
+    def test_the_entry_has_these_fields(self):
         """AB-149: names, letters and values of the entry."""
         dead = die(expiration="100", keys=("k", "cc"), headers={"CC": ["cc"]})
         assert dead.properties.headers.get("x-death") == (
@@ -52,19 +49,19 @@ class TestFirstDeath:
             ),
         )
 
-    def test_it_survives_the_wire(self):
+    def test_the_headers_can_be_encoded_and_decoded(self):
         properties = die(expiration="100", headers={"a": 1}).properties
         assert decode_properties(encode_properties(properties)) == properties
 
     @pytest.mark.parametrize("reason", [REJECTED, EXPIRED, MAXLEN])
-    def test_first_death_headers(self, reason):
+    def test_the_first_death_headers_are_set(self, reason):
         """AB-151."""
         headers = table_to_dict(die(reason=reason).properties.headers)
         assert headers["x-first-death-reason"] == reason
         assert headers["x-first-death-queue"] == "q"
         assert headers["x-first-death-exchange"] == "x"
 
-    def test_expiration_goes_and_the_rest_stays(self):
+    def test_expiration_is_removed_and_all_other_properties_stay(self):
         """AB-148."""
         dead = die(expiration="100", content_type="text/plain", priority=3, delivery_mode=2, headers={"mine": [1]})
         assert dead.properties.expiration is None
@@ -75,29 +72,29 @@ class TestFirstDeath:
         )
         assert dead.properties.headers.get("mine") == ("A", (("I", 1),))
 
-    def test_no_original_expiration_for_a_queue_ttl(self):
+    def test_a_death_by_queue_ttl_has_no_original_expiration(self):
         """dead_letter_headers_reason_expired."""
         assert "original-expiration" not in deaths(die(reason=EXPIRED))[0]
 
-    def test_the_input_is_left_alone(self):
+    def test_the_input_is_not_changed(self):
         properties = Properties(headers=table_from({"a": 1}), expiration="5")
         dead_letter(properties, EXPIRED, "q", "x", ("k",), TIME, None)
         assert properties == Properties(headers=table_from({"a": 1}), expiration="5")
 
-    def test_names_that_are_not_utf8_keep_their_octets(self):
+    def test_names_that_are_not_utf8_keep_their_bytes(self):
         name = b"\xffq".decode("utf-8", "surrogateescape")
         assert deaths(die(queue=name))[0]["queue"] == name
 
 
 class TestKeys:
-    def test_without_dead_letter_key_all_keys_are_used(self):
+    def test_without_a_dead_letter_key_all_keys_are_used(self):
         """AB-147; dead_letter_routing_key_header_CC and _BCC."""
         dead = die(headers={"CC": ["cc"]}, keys=("k", "cc", "bcc"))
         assert dead.routing_keys == ("k", "cc", "bcc")
         assert dead.properties.headers.get("CC") is not None
         assert deaths(dead)[0]["routing-keys"] == ["k", "cc"]  # the BCC key stays secret
 
-    def test_a_dead_letter_key_replaces_them_and_cc_goes(self):
+    def test_a_dead_letter_key_replaces_all_keys_and_removes_cc(self):
         """dead_letter_headers_CC_with_routing_key; the entry still names the CC keys."""
         dead = die(headers={"CC": ["cc"]}, keys=("k", "cc"), key="new")
         assert dead.routing_keys == ("new",)
@@ -109,8 +106,8 @@ class TestKeys:
 
 
 class TestLaterDeaths:
-    def test_the_same_again_is_counted(self):
-        """AB-150: one entry, and all else is of the first occurrence."""
+    def test_a_second_death_of_the_same_kind_increments_the_count(self):
+        """AB-150: there is one entry, and its other fields stay those of the first death."""
         first = die(expiration="100")
         second = dead_letter(first.properties, REJECTED, "q", "other", ("z",), TIME + 9, None)
         [entry] = deaths(second)
@@ -141,7 +138,7 @@ class TestLaterDeaths:
 
 
 FOREIGN = [
-    # x-death as found, x-death after a rejection in q
+    # the x-death of the message, and x-death after a rejection in q
     ([{"queue": "q", "reason": "rejected"}], [("q", "rejected", 1)]),
     ([{"queue": "o", "reason": "maxlen"}], [("q", "rejected", 1), ("o", "maxlen", None)]),
     (
@@ -167,19 +164,19 @@ FOREIGN = [
 
 class TestForeignHeaders:
     @pytest.mark.parametrize(("found", "after"), FOREIGN)
-    def test_arrays_of_others(self, found, after):
+    def test_an_array_that_a_client_wrote(self, found, after):
         """AB-150."""
         entries = deaths(die(headers={"x-death": found}))
         assert [(e["queue"], e["reason"], e.get("count")) for e in entries] == after
 
-    def test_elements_that_are_no_tables_are_kept(self):
+    def test_elements_that_are_not_tables_are_kept(self):
         dead = die(headers={"x-death": [7, {"queue": "q", "reason": "rejected", "count": 1}, "text"]})
         assert deaths(dead)[1:] == [7, "text"]
         assert deaths(dead)[0]["count"] == 2
 
     @pytest.mark.parametrize("value", ["text", 7, None, {"a": 1}])
-    def test_what_is_no_array_is_replaced(self, value):
-        """AB-152: and no x-first-death headers."""
+    def test_a_value_that_is_not_an_array_is_replaced(self, value):
+        """AB-152: x-death is replaced, and no x-first-death headers are set."""
         headers = table_to_dict(die(headers={"x-death": value}).properties.headers)
         assert list(headers) == ["x-death"]
         assert [entry["queue"] for entry in headers["x-death"]] == ["q"]
@@ -192,7 +189,7 @@ def history(*entries) -> Table:
 
 
 CYCLES = [
-    # headers, going to q is a cycle
+    # headers, whether dead-lettering to q is a cycle
     (None, False),
     (Table(), False),
     (table_from({"x-death": "text"}), False),
@@ -211,45 +208,18 @@ CYCLES = [
 
 @pytest.mark.parametrize(("headers", "cycle"), CYCLES)
 def test_cycles(headers, cycle):
-    """AB-153."""
+    """AB-153: a cycle is a death in the same queue before, with no rejection since."""
     assert is_cycle(headers, "q") is cycle
 
 
-def test_expiry_into_the_same_queue_is_a_cycle_at_once():
-    """dead_letter_routing_key_cycle_ttl: the check sees the death just recorded."""
+def test_expiry_into_the_same_queue_is_a_cycle():
+    """dead_letter_routing_key_cycle_ttl: the check includes the death just recorded."""
     assert is_cycle(die(reason=EXPIRED).properties.headers, "q")
     assert not is_cycle(die(reason=REJECTED).properties.headers, "q")
 
 
-class TestSenderSelectedKeys:
-    def test_cc_then_bcc(self):
-        """AB-75."""
-        assert sender_selected_keys(None) == ()
-        assert sender_selected_keys(table_from({"a": 1})) == ()
-        assert sender_selected_keys(table_from({"BCC": ["b"], "CC": ["c1", 7, "c2", b"x"]})) == ("c1", "c2", "b")
-
-    @pytest.mark.parametrize(
-        ("headers", "text"),
-        [
-            ({"CC": "a"}, '{unacceptable_type_in_header,"CC",longstr}'),
-            ({"BCC": 1}, '{unacceptable_type_in_header,"BCC",signedint}'),
-            ({"CC": None, "BCC": 1}, '{unacceptable_type_in_header,"CC",void}'),
-        ],
-    )
-    def test_what_is_no_array_is_refused(self, headers, text):
-        with pytest.raises(AmqpError) as caught:
-            sender_selected_keys(table_from(headers))
-        assert (caught.value.code, caught.value.text) == (406, f"invalid message: {text}")
-
-    def test_bcc_is_removed(self):
-        properties = Properties(headers=table_from({"BCC": ["b"], "CC": ["c"]}), app_id="a")
-        assert without_bcc(properties) == Properties(headers=table_from({"CC": ["c"]}), app_id="a")
-        for unchanged in (Properties(), Properties(headers=table_from({"CC": ["c"]}))):
-            assert without_bcc(unchanged) is unchanged
-
-
 class TestArrayHeaders:
-    """The reference's unit cases of writing an array header (AB-155)."""
+    """RabbitMQ's unit test cases for array headers (AB-155)."""
 
     entry = table_from({"a": 1})
 

@@ -1,10 +1,10 @@
-"""Reply codes, texts and how an error travels (AB-49, AB-50)."""
+"""Reply codes and texts of protocol errors, and their pickling (AB-49, AB-50)."""
 
 import pickle
 
 import pytest
 
-from warren.amqp.errors import AmqpError, octets_text
+from warren.amqp.errors import AmqpError, binary_text
 
 
 def test_reply_text_is_name_and_explanation() -> None:
@@ -18,9 +18,9 @@ def test_reply_text_without_explanation_is_the_name() -> None:
 
 
 @pytest.mark.parametrize("length", [242, 243])
-def test_reply_text_of_255_octets_is_kept_and_a_longer_one_cut_to_252_and_dots(length: int) -> None:
-    """AB-50: 255 octets pass; 256 become 252 and `...`."""
-    text = AmqpError(404, "x" * length).reply_text  # the name and the dash are 12
+def test_reply_text_of_255_bytes_is_kept_and_a_longer_one_is_cut(length: int) -> None:
+    """AB-50: a text of 255 bytes passes; of a longer one 252 bytes and `...` remain."""
+    text = AmqpError(404, "x" * length).reply_text  # `NOT_FOUND - ` is 12 bytes
     if length == 243:
         assert text == "NOT_FOUND - " + "x" * 243
         text = AmqpError(404, "x" * (length + 1)).reply_text
@@ -30,14 +30,14 @@ def test_reply_text_of_255_octets_is_kept_and_a_longer_one_cut_to_252_and_dots(l
 
 @pytest.mark.parametrize("padding", range(4))
 def test_reply_text_is_never_cut_inside_a_character(padding: int) -> None:
-    """AB-50: what is cut is valid UTF-8 of at most 255 octets still."""
-    octets = AmqpError(404, "x" * padding + "\N{SNOWMAN}" * 200).reply_text.encode()
-    assert 253 <= len(octets) <= 255
-    assert octets.endswith(b"...")
+    """AB-50: a cut text is valid UTF-8 of at most 255 bytes."""
+    encoded = AmqpError(404, "x" * padding + "\N{SNOWMAN}" * 200).reply_text.encode()
+    assert 253 <= len(encoded) <= 255
+    assert encoded.endswith(b"...")
 
 
-def test_reply_text_with_undecodable_octets_can_be_cut() -> None:
-    """AB-50: a queue name that is not UTF-8 in a reply text does no harm."""
+def test_reply_text_with_undecodable_bytes_can_be_cut() -> None:
+    """AB-50: a queue name that is not UTF-8 may be part of a reply text."""
     assert len(AmqpError(404, "\udc80" * 400).reply_text.encode("utf-8", "surrogateescape")) <= 255
 
 
@@ -53,8 +53,8 @@ def test_channel_errors(code: int) -> None:
     assert not AmqpError(code).is_connection_error
 
 
-def test_an_error_survives_pickling_with_all_it_carries() -> None:
-    """An error raised in one process is raised again in the one that asked."""
+def test_pickling_keeps_all_fields_of_an_error() -> None:
+    """An error that a process answers with is raised again in the process that asked."""
     copy = pickle.loads(pickle.dumps(AmqpError(501, "text", 60, 40, fatal=True)))
     assert (copy.code, copy.text, copy.class_id, copy.method_id) == (501, "text", 60, 40)
     assert copy.fatal
@@ -62,7 +62,7 @@ def test_an_error_survives_pickling_with_all_it_carries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("octets", "text"),
+    ("data", "text"),
     [
         (b"", "<<>>"),
         (b"hello", '<<"hello">>'),
@@ -70,11 +70,11 @@ def test_an_error_survives_pickling_with_all_it_carries() -> None:
         (b'a"\\\n', '<<"a\\"\\\\\\n">>'),
     ],
 )
-def test_octets_are_printed_as_rabbitmq_prints_them(octets: bytes, text: str) -> None:
-    """AB-38: the octets in texts of frame errors."""
-    assert octets_text(octets) == text
+def test_bytes_are_printed_as_rabbitmq_prints_them(data: bytes, text: str) -> None:
+    """AB-38: reply texts of frame errors contain bytes of the frame."""
+    assert binary_text(data) == text
 
 
-def test_octets_can_be_printed_as_numbers_only() -> None:
+def test_bytes_can_be_printed_as_numbers_only() -> None:
     """AB-38: `cannot decode` prints no strings."""
-    assert octets_text(b"hi", as_string=False) == "<<104,105>>"
+    assert binary_text(b"hi", as_string=False) == "<<104,105>>"

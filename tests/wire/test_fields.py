@@ -69,9 +69,9 @@ EVERY_TYPE_OCTETS = (
 
 
 def test_table_codec() -> None:
-    """AB-46: a table with every type encodes to the exact octets and back."""
-    octets = encode_table(EVERY_TYPE)
-    assert octets == struct.pack(">I", len(EVERY_TYPE_OCTETS)) + EVERY_TYPE_OCTETS
+    """AB-46: a table with every type encodes to these bytes, and they decode to the same table."""
+    encoded = encode_table(EVERY_TYPE)
+    assert encoded == struct.pack(">I", len(EVERY_TYPE_OCTETS)) + EVERY_TYPE_OCTETS
     assert decode_table(EVERY_TYPE_OCTETS) == EVERY_TYPE
     assert {letter for _, letter, _ in EVERY_TYPE} | {"L"} == set(TYPE_NAMES)
 
@@ -80,20 +80,20 @@ def test_table_codec() -> None:
 @given(tables)
 def test_decoding_what_was_encoded_gives_the_same_table(table: Table) -> None:
     """AB-47, AB-48: letters, values, order and repeated names are kept, any number of times."""
-    octets = encode_table(table)
-    again = decode_table(octets[4:])
+    encoded = encode_table(table)
+    again = decode_table(encoded[4:])
     assert again == table
-    assert encode_table(again) == octets
+    assert encode_table(again) == encoded
 
 
 def test_upper_case_l_becomes_lower_case() -> None:
-    """AB-46: `L` is read as i64 and leaves as `l`."""
+    """AB-46: `L` is decoded as i64 and encoded as `l`."""
     assert decode_table(b"\x01aL" + b"\xff" * 8) == (("a", "l", -1),)
     assert encode_table((("a", "L", -1),)) == b"\0\0\0\x0b\x01al" + b"\xff" * 8
 
 
-def test_any_octet_but_zero_is_true() -> None:
-    """AB-46: bool."""
+def test_any_byte_but_zero_is_true() -> None:
+    """AB-46: bool is a u8."""
     assert decode_table(b"\x01at\x02\x01bt\x00") == (("a", "t", True), ("b", "t", False))
 
 
@@ -105,13 +105,13 @@ def test_the_first_of_repeated_names_wins() -> None:
     assert len(table) == 2
 
 
-def test_names_may_hold_any_octets() -> None:
-    """AB-46: a name that is no UTF-8 survives a round trip."""
+def test_names_may_hold_any_bytes() -> None:
+    """AB-46: a name that is not UTF-8 survives a round trip."""
     assert encode_table(decode_table(b"\x02\xff\xfeV"))[4:] == b"\x02\xff\xfeV"
 
 
 def test_replacing_and_removing_entries() -> None:
-    """A table is changed by making another one."""
+    """`replaced` and `without` return new tables."""
     table = Table([("a", "I", 1), ("b", "I", 2), ("a", "I", 3)])
     assert table.replaced("a", "S", b"x") == (("a", "S", b"x"), ("b", "I", 2))
     assert table.replaced("c", "V", None)[-1] == ("c", "V", None)
@@ -119,7 +119,7 @@ def test_replacing_and_removing_entries() -> None:
 
 
 @pytest.mark.parametrize(
-    "octets",
+    "encoded",
     [
         b"\x05abc",
         b"\x01a",
@@ -133,14 +133,14 @@ def test_replacing_and_removing_entries() -> None:
         b"\x01aA\xff\xff\xff\xff",
     ],
 )
-def test_a_table_that_is_cut_off_is_a_fault(octets: bytes) -> None:
-    """AB-38: no octet outside the table is read, and there is one kind of error."""
+def test_a_table_that_is_cut_off_is_a_fault(encoded: bytes) -> None:
+    """AB-38: the decoder reads no byte outside the table and raises only FieldError."""
     with pytest.raises(FieldError):
-        decode_table(octets)
+        decode_table(encoded)
 
 
 def test_an_inner_length_cannot_reach_into_the_outer_table() -> None:
-    """AB-46: an array that claims more than its table holds is a fault, though the octets are there."""
+    """AB-46: an array longer than its table is a fault, even if the outer table has as many bytes."""
     inner = b"\x01aA\x00\x00\x00\x09I\x00\x00\x00\x01"
     with pytest.raises(FieldError):
         decode_table(b"\x01tF" + struct.pack(">I", len(inner)) + inner + b"\x01bI\x00\x00\x00\x02")
@@ -148,7 +148,7 @@ def test_an_inner_length_cannot_reach_into_the_outer_table() -> None:
 
 @pytest.mark.parametrize("letter", ["U", "z", "\xff"])
 def test_an_unknown_letter_is_named(letter: str) -> None:
-    """AB-46: `U` and whatever else is not in the table."""
+    """AB-46: the error has the unknown letter, so that the reply text can name it."""
     with pytest.raises(FieldError) as caught:
         decode_table(b"\x01a" + letter.encode("latin-1") + b"\x00\x00")
     assert caught.value.letter == letter
@@ -162,7 +162,7 @@ def _nest(depth: int) -> bytes:
 
 
 def test_depth_is_bounded() -> None:
-    """Nesting cannot exhaust the stack."""
+    """A client cannot exhaust the stack by nesting."""
     assert decode_table(_nest(MAX_DEPTH))
     with pytest.raises(FieldError, match="nested"):
         decode_table(_nest(MAX_DEPTH + 1))
@@ -174,7 +174,7 @@ def test_depth_is_bounded() -> None:
     ("letter", "value"), [("b", 128), ("B", -1), ("I", 1 << 31), ("T", -1), ("D", (256, 0)), ("I", "x"), ("z", 1)]
 )
 def test_a_value_its_letter_cannot_carry_is_refused(letter: str, value: Any) -> None:
-    """Encoding raises FieldError, nothing else."""
+    """Encoding raises only FieldError."""
     with pytest.raises(FieldError):
         encode_table((("a", letter, value),))
 
@@ -185,8 +185,8 @@ def test_a_name_too_long_is_refused() -> None:
         encode_table((("n" * 256, "V", None),))
 
 
-def test_plain_values_get_the_letters_a_client_would_choose() -> None:
-    """`table_from` and back."""
+def test_plain_values_get_the_letters_that_clients_choose() -> None:
+    """`table_from`, and back with `table_to_dict`."""
     when = datetime(2024, 1, 2, tzinfo=UTC)
     plain = {
         "n": None,
@@ -195,7 +195,7 @@ def test_plain_values_get_the_letters_a_client_would_choose() -> None:
         "l": 1 << 40,
         "f": 1.5,
         "s": "text",
-        "b": b"octets",
+        "b": b"bytes",
         "d": Decimal("1.25"),
         "m": {"x": 1},
         "a": [1, "two", [3]],
@@ -208,12 +208,12 @@ def test_plain_values_get_the_letters_a_client_would_choose() -> None:
 
 @pytest.mark.parametrize("value", [1 << 63, object(), Decimal("-1"), Decimal("NaN")])
 def test_plain_values_without_a_letter_are_refused(value: object) -> None:
-    """`table_from` raises FieldError rather than guess."""
+    """`table_from` raises FieldError for values that have no letter."""
     with pytest.raises(FieldError):
         table_from({"a": value})
 
 
-# --- against pamqp, which was written by others from the same documents ----------------------------------------------
+# -- compared with pamqp, an independent implementation ---
 
 _plain_scalars = st.one_of(
     st.booleans(),
@@ -233,18 +233,18 @@ plain_tables = st.dictionaries(st.text("abcd", min_size=1, max_size=8), _plain, 
 @steady
 @given(plain_tables)
 def test_pamqp_reads_what_we_write(plain: dict[str, Any]) -> None:
-    """AB-46: the same values come out."""
-    octets = encode_table(table_from(plain))
-    used, decoded = pamqp.decode.field_table(octets)
-    assert used == len(octets)
+    """AB-46: pamqp decodes our tables to the same values."""
+    encoded = encode_table(table_from(plain))
+    used, decoded = pamqp.decode.field_table(encoded)
+    assert used == len(encoded)
     assert decoded == plain
 
 
 @steady
 @given(plain_tables)
 def test_we_read_what_pamqp_writes(plain: dict[str, Any]) -> None:
-    """AB-46: whatever letters pamqp chooses, the same values come out, and go back in the same octets."""
-    octets = pamqp.encode.field_table(plain)
-    table = decode_table(octets[4:])
+    """AB-46: with the letters that pamqp chooses we decode the same values, and encode them to the same bytes."""
+    encoded = pamqp.encode.field_table(plain)
+    table = decode_table(encoded[4:])
     assert table_to_dict(table) == plain
-    assert encode_table(table) == octets
+    assert encode_table(table) == encoded

@@ -22,7 +22,7 @@ sizes = st.one_of(st.integers(0, 40), st.integers(0, 5000))
 @pytest.mark.parametrize("frame_max", [11, 4096])
 @pytest.mark.parametrize("frames_of_body", [0, 0.3, 1, 2, 2.5])
 def test_content_framing(frame_max: int, frames_of_body: float) -> None:
-    """AB-44: bodies empty, small, exact and longer: no body frame exceeds frame_max, header size is the sum."""
+    """AB-44: no body frame exceeds frame_max, and the size in the header is the sum of the body frames."""
     body = b"x" * int(frames_of_body * (frame_max - 8))
     content = frames.build_content(5, PROPS, body, frame_max)
     header, *bodies = frames.split_frames(content)[0]
@@ -33,42 +33,42 @@ def test_content_framing(frame_max: int, frames_of_body: float) -> None:
 
 
 def test_an_empty_body_has_no_body_frame() -> None:
-    """AB-44: a header frame and nothing else."""
+    """AB-44: its content is only a header frame."""
     content = frames.build_content(1, PROPS, b"", 4096)
     assert len(frames.split_frames(content)[0]) == 1
     assert frames.content_body(content) == b""
 
 
-def test_no_limit_is_one_frame() -> None:
-    """AB-44: frame_max 0."""
+def test_without_a_limit_the_body_is_one_frame() -> None:
+    """AB-44: frame_max 0 means no limit."""
     assert len(frames.split_frames(frames.build_content(1, PROPS, b"x" * 300_000, 0))[0]) == 2
 
 
 @steady
 @given(st.binary(max_size=200), st.integers(9, 100), properties, st.integers(1, 65535))
-def test_a_content_gives_back_what_it_was_built_of(
-    body: bytes, frame_max: int, props: Properties, channel: int
-) -> None:
-    """AB-43: properties, size and body of a content in any number of frames."""
-    octets = encode_properties(props)
-    content = frames.build_content(channel, octets, body, frame_max)
-    assert frames.content_properties(content) == octets
+def test_a_content_returns_what_it_was_built_from(body: bytes, frame_max: int, props: Properties, channel: int) -> None:
+    """AB-43: properties, size and body can be read from a content of any number of frames."""
+    encoded = encode_properties(props)
+    content = frames.build_content(channel, encoded, body, frame_max)
+    assert frames.content_properties(content) == encoded
     assert frames.content_size(content) == len(body)
     assert frames.content_body(content) == body
 
 
 @steady
 @given(st.lists(st.tuples(sizes, st.integers(9, 600)), max_size=12), st.integers(1, 65535), st.integers(1, 65535))
-def test_another_channel_is_as_if_built_there(made: list[tuple[int, int]], channel: int, other: int) -> None:
-    """AB-45: singly or as a run, whatever the number of frames."""
+def test_rechannel_equals_a_content_built_on_the_other_channel(
+    made: list[tuple[int, int]], channel: int, other: int
+) -> None:
+    """AB-45: for a single content and for a run, with any number of frames."""
     run = [frames.build_content(channel, PROPS, b"b" * size, frame_max) for size, frame_max in made]
     there = [frames.build_content(other, PROPS, b"b" * size, frame_max) for size, frame_max in made]
     assert [frames.rechannel(content, other) for content in run] == there
     assert frames.rechannel_run(run, other) == there
 
 
-def test_a_run_of_one_total_size_cut_differently() -> None:
-    """AB-45: same octet count, same channel, but another number of frames."""
+def test_a_run_of_contents_of_equal_length_with_different_framing() -> None:
+    """AB-45: contents of the same length may differ in their number of frames."""
     one = frames.build_content(1, PROPS, b"x" * 30, 0)
     two = frames.build_content(1, PROPS, b"x" * 22, 28)
     assert len(one) == len(two)
@@ -81,8 +81,8 @@ def test_a_run_of_one_total_size_cut_differently() -> None:
 
 @steady
 @given(sizes, st.integers(9, 6000), st.integers(9, 6000), st.integers(1, 3))
-def test_fit_cuts_only_what_is_too_large(size: int, came: int, goes: int, channel: int) -> None:
-    """AB-44: a client with a smaller frame_max gets smaller frames; a larger one gets what came."""
+def test_fit_cuts_only_frames_that_are_too_large(size: int, came: int, goes: int, channel: int) -> None:
+    """AB-44: a client with a smaller frame_max gets smaller frames; otherwise the frames stay as they came."""
     content = frames.build_content(1, PROPS, b"y" * size, came)
     fitted = frames.fit(content, channel, goes)
     limit = goes - 8
@@ -95,24 +95,24 @@ def test_fit_cuts_only_what_is_too_large(size: int, came: int, goes: int, channe
     assert frames.fit(content, channel, 0) == frames.rechannel(content, channel)
 
 
-def test_a_client_reads_frames_cut_anywhere() -> None:
-    """AB-41: complete frames, and the rest."""
-    octets = frames.method_frame(1, QueueDeclareOk("q", 1, 2)) + frames.heartbeat()
-    for cut in range(len(octets) + 1):
-        first, rest = frames.split_frames(octets[:cut])
-        second, end = frames.split_frames(rest + octets[cut:])
+def test_split_frames_accepts_input_cut_anywhere() -> None:
+    """AB-41: it returns the complete frames and the rest."""
+    encoded = frames.method_frame(1, QueueDeclareOk("q", 1, 2)) + frames.heartbeat()
+    for cut in range(len(encoded) + 1):
+        first, rest = frames.split_frames(encoded[:cut])
+        second, end = frames.split_frames(rest + encoded[cut:])
         assert [(kind, channel) for kind, channel, _ in first + second] == [(1, 1), (8, 0)]
         assert end == b""
 
 
 def test_a_frame_without_its_end_is_a_fault() -> None:
-    """AB-41: the end octet."""
+    """AB-41: a frame must end in 0xCE."""
     with pytest.raises(AmqpError):
         frames.split_frames(frames.heartbeat()[:-1] + b"\x00")
 
 
 def test_pamqp_reads_our_content() -> None:
-    """AB-43: header and body as another implementation sees them."""
+    """AB-43: another implementation reads the same header and body."""
     props = encode_properties(Properties(content_type="text/plain", delivery_mode=2, priority=4))
     content = frames.build_content(7, props, b"hello", 4096)
     used, channel, header = pamqp.frame.unmarshal(content)

@@ -1,4 +1,4 @@
-"""Methods on the wire (AB-42, section 6, AB-38)."""
+"""Encoding and decoding of methods (AB-38, AB-42, amqp-broker section 6)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .test_fields import plain_tables
 @steady
 @given(methods)
 def test_decoding_what_was_encoded_gives_the_same_method(method: Method) -> None:
-    """AB-42: every method, any values."""
+    """AB-42: this holds for every method with any field values."""
     payload = method.encode()
     assert decode_method(payload) == method
     assert decode_method(payload).encode() == payload
 
 
-def test_every_method_of_the_specification_is_here() -> None:
-    """AB section 6: 66 methods and the three internal ones."""
+def test_every_method_of_the_specification_has_a_class() -> None:
+    """amqp-broker section 6: 66 methods, and three that are internal in RabbitMQ."""
     assert len(METHODS) == 69
     assert METHODS[40, 51] is m.ExchangeUnbindOk
     assert {c.NAME for c in METHODS.values() if c.HAS_CONTENT} == {
@@ -43,27 +43,27 @@ def test_every_method_of_the_specification_is_here() -> None:
 
 
 def test_bits_share_an_octet_first_in_bit_0() -> None:
-    """AB-42: queue.declare has five."""
+    """AB-42: the five bits of queue.declare are one octet."""
     payload = m.QueueDeclare(queue="q", durable=True, nowait=True).encode()
     assert payload == b"\x00\x32\x00\x0a\x00\x00\x01q\x12\x00\x00\x00\x00"
 
 
 def test_bits_beyond_the_last_one_are_ignored() -> None:
-    """AB-42: what a client puts there means nothing."""
+    """AB-42: the unused bits of a bit octet may have any value."""
     assert decode_method(b"\x00\x3c\x00\x50" + b"\0" * 7 + b"\x07\xfe") == m.BasicAck(7, False)
 
 
-def test_methods_travel_between_processes() -> None:
-    """Methods are plain picklable values."""
+def test_methods_can_be_pickled() -> None:
+    """Processes send methods to each other."""
     method = m.BasicConsume(queue="q", arguments=table_from({"x-priority": 5}))
     assert pickle.loads(pickle.dumps(method)) == method
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
+# -- faults ---
 
 
 def fault(payload: bytes) -> tuple[int, str, int, int]:
-    """What decoding `payload` raises."""
+    """The fields of the AmqpError that decoding `payload` raises."""
     with pytest.raises(AmqpError) as caught:
         decode_method(payload)
     error = caught.value
@@ -71,54 +71,54 @@ def fault(payload: bytes) -> tuple[int, str, int, int]:
 
 
 def test_arguments_cut_off() -> None:
-    """AB-38: X501 `cannot decode …`, with the ids of the method (text as RabbitMQ 3.10.8 gives it)."""
+    """AB-38: 501 `cannot decode …` with the ids of the method. The text is that of RabbitMQ 3.10.8."""
     payload = m.BasicConsume(queue="q").encode()[:-2]
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0>>", 60, 20)
 
 
-def test_octets_after_the_last_argument() -> None:
-    """AB-38: the same fault."""
+def test_bytes_after_the_last_argument() -> None:
+    """AB-38: 501 `cannot decode …` too."""
     payload = m.BasicConsume(queue="q").encode() + b"zz"
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0,0,0,122,122>>", 60, 20)
 
 
 def test_a_name_that_is_not_utf8() -> None:
-    """AB-38: X501 for a method without content, and no ids."""
+    """AB-38: 501 for a method without content; the error has no ids."""
     assert fault(m.BasicGet(queue="\udcff").encode()) == (501, "FRAME_ERROR - Malformed UTF-8 in shortstr", 0, 0)
 
 
 def test_not_utf8_and_undecodable() -> None:
-    """AB-38: the fields must fit before their text is looked at."""
+    """AB-38: fields that do not fit are reported before names that are not UTF-8."""
     payload = m.BasicGet(queue="\udcff").encode() + b"x"
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,255,0,120>>", 60, 70)
 
 
 def test_methods_with_content_are_not_checked_for_utf8() -> None:
-    """AB-38: a routing key may be any octets, and keeps them."""
+    """AB-38: a routing key may be any bytes and keeps them."""
     payload = m.BasicPublish(routing_key="\udcff").encode()
     assert decode_method(payload) == m.BasicPublish(routing_key="\udcff")
     assert payload[8:9] == b"\xff"
 
 
 def test_a_method_that_does_not_exist() -> None:
-    """AB-38: RabbitMQ drops the connection; we say 503 before."""
+    """AB-38: RabbitMQ only drops the connection; warren sends 503 first."""
     assert fault(b"\x00\x3c\x00\x63") == (503, "COMMAND_INVALID - unknown method (60, 99)", 60, 99)
 
 
 def test_an_unknown_letter_in_a_table() -> None:
-    """AB-38: RabbitMQ drops the connection; we say 503 before."""
+    """AB-38: RabbitMQ only drops the connection; warren sends 503 first."""
     payload = m.BasicConsume(queue="q").encode()[:-4] + b"\0\0\0\3\1aU"
     assert fault(payload) == (503, "COMMAND_INVALID - field table: unknown type letter 'U'", 60, 20)
 
 
 def test_a_table_that_is_cut_off() -> None:
-    """AB-38: undecodable arguments."""
+    """AB-38: 501 `cannot decode …`."""
     payload = m.BasicConsume(queue="q").encode()[:-4] + b"\0\0\0\3\1aS"
     assert fault(payload) == (501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0,0,3,1,97,83>>", 60, 20)
 
 
 def test_a_table_nested_too_deeply() -> None:
-    """The stack is not the client's to use."""
+    """The error is 502, before deep nesting could exhaust the stack."""
     value = b"V"
     for _ in range(150):
         value = b"A" + len(value).to_bytes(4, "big") + value
@@ -127,7 +127,7 @@ def test_a_table_nested_too_deeply() -> None:
 
 
 def test_the_text_of_a_fault_is_bounded() -> None:
-    """AB-50: a payload of any size gives a text of 255 octets."""
+    """AB-50: the reply text is 255 bytes for a payload of any size."""
     code, text, _, _ = fault(m.BasicConsume().encode() + b"x" * 100_000)
     assert code == 501
     assert len(text) == 255
@@ -136,7 +136,7 @@ def test_the_text_of_a_fault_is_bounded() -> None:
 @steady
 @given(methods, st.data())
 def test_mangled_methods_are_decoded_or_an_amqp_error(method: Method, data: st.DataObject) -> None:
-    """AB-38: nothing else comes out of the decoder."""
+    """AB-38: the decoder raises only AmqpError."""
     payload = bytearray(method.encode())
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
@@ -150,7 +150,7 @@ def test_mangled_methods_are_decoded_or_an_amqp_error(method: Method, data: st.D
 @steady
 @given(st.binary(max_size=20))
 def test_checking_a_publish_is_as_strict_as_decoding_it(arguments: bytes) -> None:
-    """AB-38: the reader checks without decoding; both must find the same faults."""
+    """AB-38: `check_publish` and `decode_method` find the same faults."""
     payload = b"\x00\x3c\x00\x28" + arguments
     try:
         decode_method(payload)
@@ -170,11 +170,10 @@ def test_values_out_of_range_are_refused() -> None:
         m.BasicCancel("x" * 256).encode()
 
 
-# --- against pamqp ----------------------------------------------------------------------------------------------------
+# -- compared with pamqp, an independent implementation ---
 
-# pamqp keeps to the 0-9-1 text, where these differ or are absent.
+# pamqp follows the text of 0-9-1, which lacks these methods or defines them differently.
 _NOT_IN_PAMQP = {(30, 10), (30, 11), (60, 200), (60, 201), (60, 202)}
-# pamqp writes its own default for these deprecated fields, or refuses values it deems wrong.
 _SHARED = sorted(
     ids
     for ids, ours in METHODS.items()
@@ -191,7 +190,7 @@ _FOR_PAMQP: dict[str, st.SearchStrategy[Any]] = {
     "X": _NAMES.map(str.encode),
     "T": plain_tables.map(table_from),
 }
-# Fields that pamqp lets have one value only.
+# For these deprecated fields pamqp writes its own default, or accepts only one value.
 _FIXED = {
     "ticket": 0,
     "insist": False,
@@ -205,7 +204,7 @@ _FIXED_IN = {(10, 10): {"version_major": 0, "version_minor": 9}, (20, 10): {"out
 
 
 def test_pamqp_knows_most_of_our_methods() -> None:
-    """The comparison below is not an empty one."""
+    """The comparison below covers most methods."""
     assert len(_SHARED) >= 60
 
 
@@ -213,7 +212,7 @@ def test_pamqp_knows_most_of_our_methods() -> None:
 @given(st.data())
 @settings(steady, max_examples=400)
 def test_pamqp_and_we_agree_on_methods(data: st.DataObject) -> None:
-    """AB section 6: pamqp writes the same octets for the same values, and reads the same values from our octets."""
+    """amqp-broker section 6: both encode the same values to the same bytes, and pamqp decodes our bytes."""
     ids = data.draw(st.sampled_from(_SHARED))
     ours_class = METHODS[ids]
     theirs_class = pamqp.commands.INDEX_MAPPING[ids[0] << 16 | ids[1]]
@@ -243,7 +242,7 @@ def test_pamqp_and_we_agree_on_methods(data: st.DataObject) -> None:
     if "T" not in ours_class.SIGNATURE:
         assert written == ours.encode()
         return
-    # pamqp sorts its tables, and chooses other letters for small numbers.
+    # pamqp sorts its tables and chooses other letters for small numbers, so compare decoded values.
     for name, kind in zip(ours_class.FIELDS, ours_class.SIGNATURE, strict=True):
         mine, read = getattr(ours, name), getattr(decode_method(written), name)
         assert (table_to_dict(mine) == table_to_dict(read)) if kind == "T" else (mine == read)

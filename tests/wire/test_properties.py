@@ -27,40 +27,40 @@ from .strategies import properties, short_strings, steady
 
 
 def test_flags_go_down_from_bit_15_in_the_order_of_the_specification() -> None:
-    """AB-43: one property at a time."""
+    """AB-43: each property alone sets its flag."""
     for index, field in enumerate(fields(Properties)):
         value: Any = {"headers": table_from({}), "delivery_mode": 1, "priority": 2, "timestamp": 3}.get(field.name, "v")
-        octets = encode_properties(Properties(**{field.name: value}))
-        assert property_flags(octets) == 1 << 15 - index
-        assert getattr(decode_properties(octets), field.name) == value
+        encoded = encode_properties(Properties(**{field.name: value}))
+        assert property_flags(encoded) == 1 << 15 - index
+        assert getattr(decode_properties(encoded), field.name) == value
 
 
-def test_flags_tell_what_is_there_without_decoding() -> None:
-    """AB-43: the flags alone."""
+def test_flags_can_be_read_without_decoding() -> None:
+    """AB-43: each flag shows whether its property is present."""
     flags = property_flags(encode_properties(Properties(priority=3)))
     assert flags & FLAG_PRIORITY
     assert not flags & FLAG_EXPIRATION
 
 
 def test_no_properties() -> None:
-    """AB-43: only the flags."""
+    """AB-43: no properties are encoded as flags only."""
     assert encode_properties(Properties()) == NO_PROPERTIES
     assert decode_properties(NO_PROPERTIES) == Properties()
 
 
 def test_the_two_low_bits_are_ignored() -> None:
-    """AB-43: bits 1 and 0 mean nothing on input."""
+    """AB-43: bits 1 and 0 mean nothing in input."""
     assert decode_properties(b"\x08\x03\x05") == Properties(priority=5)
 
 
 @steady
 @given(properties)
 def test_content_transcoding(original: Properties) -> None:
-    """AB-48: any sequence of decoding and encoding is the identity."""
-    octets = encode_properties(original)
-    decoded = decode_properties(octets)
+    """AB-48: decoding and encoding in any sequence changes nothing."""
+    encoded = encode_properties(original)
+    decoded = decode_properties(encoded)
     assert decoded == original
-    assert encode_properties(decoded) == octets
+    assert encode_properties(decoded) == encoded
     assert decode_properties(encode_properties(decoded)) == original
 
 
@@ -78,8 +78,8 @@ def test_content_transcoding(original: Properties) -> None:
         b"\x10\x00",
     ],
 )
-def test_properties_that_do_not_fit_are_an_internal_error(props: bytes) -> None:
-    """AB-38: X541 with the text `INTERNAL_ERROR` alone."""
+def test_properties_that_cannot_be_decoded_are_an_internal_error(props: bytes) -> None:
+    """AB-38: 541, and the reply text is only `INTERNAL_ERROR`."""
     with pytest.raises(AmqpError) as caught:
         decode_properties(props)
     assert caught.value.reply_text == "INTERNAL_ERROR"
@@ -88,8 +88,8 @@ def test_properties_that_do_not_fit_are_an_internal_error(props: bytes) -> None:
 
 @steady
 @given(st.binary(max_size=60))
-def test_arbitrary_octets_are_decoded_or_an_amqp_error(props: bytes) -> None:
-    """AB-38: nothing else comes out of the decoder."""
+def test_arbitrary_bytes_are_decoded_or_an_amqp_error(props: bytes) -> None:
+    """AB-38: the decoder raises only AmqpError."""
     try:
         decode_properties(props)
     except AmqpError as error:
@@ -139,11 +139,11 @@ def _ours(given_values: dict[str, Any]) -> Properties:
 @steady
 @given(_for_pamqp)
 def test_pamqp_and_we_agree_on_properties(values: dict[str, Any]) -> None:
-    """AB-43: each reads what the other writes. (pamqp leaves out empty strings, so those are not compared in octets.)"""
+    """AB-43: each decodes what the other encodes. (Bytes are not compared, because pamqp leaves out empty strings.)"""
     ours = _ours(values)
     theirs = pamqp.commands.Basic.Properties(**values)
-    octets = theirs.marshal()
-    decoded = decode_properties(octets)
+    encoded = theirs.marshal()
+    decoded = decode_properties(encoded)
     for field in fields(Properties):
         mine, read = getattr(ours, field.name), getattr(decoded, field.name)
         if field.name == "headers" and mine is not None and read is not None:

@@ -1,4 +1,4 @@
-"""What the reader promises beside faults: runs, credit, interleaving, limits, cost."""
+"""The events of the reader for valid input: runs, credit, interleaved channels, limits, cost."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from warren.amqp.frames import build_content, frame, heartbeat, method_frame
 from warren.amqp.methods import BasicAck, BasicDeliver, BasicNack, BasicPublish, QueueDeclare
 from warren.amqp.reader import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event, FrameReader
 
+from .conversations import unfinished
+
 both_paths = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 PROPS = b"\x10\x00\x02"
 PAYLOAD = BasicPublish(routing_key="q").encode()
 
 
 def publish(body: bytes, channel: int = 1, key: str = "q", props: bytes = PROPS, frame_max: int = 4096) -> bytes:
-    """The octets of one publish."""
+    """The frames of one publish."""
     return method_frame(channel, BasicPublish(routing_key=key)) + build_content(channel, props, body, frame_max)
 
 
 def events_of(reader: FrameReader) -> list[Event]:
-    """All there are now."""
+    """All events that the reader returns now."""
     return list(iter(reader.next, None))
 
 
@@ -34,8 +36,8 @@ def a_reader(credit: int | None = 1000, fast: bool = True, frame_max: int = 4096
     return reader
 
 
-def test_publishes_of_one_kind_are_one_run() -> None:
-    """Same method frame and properties, any bodies."""
+def test_publishes_with_the_same_method_and_properties_are_one_run() -> None:
+    """Their bodies may differ."""
     bodies = [b"a", b"bb", b"cc", b"", b"dddd"] + [b"e" * 10] * 100
     reader = a_reader()
     reader.feed(b"".join(map(publish, bodies)))
@@ -50,51 +52,51 @@ def test_publishes_of_one_kind_are_one_run() -> None:
     ids=["routing key", "properties", "value of a property", "channel"],
 )
 def test_a_run_ends_where_anything_but_the_body_differs(second: bytes) -> None:
-    """A run has one method frame and one `props`, though bodies be equal."""
+    """All contents of a run have the same method frame and the same `props`."""
     reader = a_reader()
     reader.feed(publish(b"x") * 3 + second * 2 + publish(b"x"))
     assert [len(event[4]) for event in events_of(reader)] == [3, 2, 1]
 
 
 @pytest.mark.parametrize("props", [b"\0\0", b"\x10\0\1"], ids=["of another length", "of the same length"])
-def test_properties_that_come_back_begin_a_run_of_their_own(props: bytes) -> None:
-    """A run has one `props`, also when the message after it is like those before it."""
+def test_a_return_to_earlier_properties_begins_a_new_run(props: bytes) -> None:
+    """A run has one `props`, so messages before and after one with other properties are not joined."""
     reader = a_reader()
     reader.feed(publish(b"x") * 4 + publish(b"x", props=props) + publish(b"x") * 4)
     assert [(event[3], len(event[4])) for event in events_of(reader)] == [(PROPS, 4), (props, 1), (PROPS, 4)]
 
 
 @both_paths
-def test_limits_hold_for_what_was_read_before_as_well(fast: bool) -> None:
-    """Lowering `frame_max` or `max_body_size` is not undone by what is remembered of earlier messages."""
-    octets = publish(b"x" * 5000, frame_max=0)
+def test_a_lower_limit_also_holds_for_repeated_messages(fast: bool) -> None:
+    """When `frame_max` or `max_body_size` changes, the reader forgets shapes checked against the old limit."""
+    data = publish(b"x" * 5000, frame_max=0)
     reader = a_reader(fast=fast, frame_max=131072)
-    reader.feed(octets * 4)
+    reader.feed(data * 4)
     assert {event[0] for event in events_of(reader)} == {RUN}
     reader.max_body_size = 4999
-    reader.feed(octets)
+    reader.feed(data)
     assert [event[0] for event in events_of(reader)] == [OVERSIZED]
     reader.max_body_size = 5000
-    reader.feed(octets * 4)
+    reader.feed(data * 4)
     assert {event[0] for event in events_of(reader)} == {RUN}
     reader.frame_max = 4096
-    reader.feed(octets)
+    reader.feed(data)
     with pytest.raises(AmqpError, match="frame_too_large,5000,4088"):
         events_of(reader)
 
 
-def test_other_frames_end_a_run() -> None:
-    """Events come in wire order."""
+def test_any_other_frame_ends_a_run() -> None:
+    """Events are returned in wire order."""
     reader = a_reader()
     reader.feed(publish(b"x") * 2 + heartbeat() + publish(b"x") + method_frame(1, BasicAck(1)) * 2 + publish(b"x"))
     assert [event[0] for event in events_of(reader)] == [RUN, HEARTBEAT, RUN, ACKS, RUN]
 
 
-def test_acks_are_gathered_per_channel() -> None:
-    """Consecutive basic.ack are one event; basic.nack is another method."""
+def test_consecutive_acks_of_a_channel_are_one_event() -> None:
+    """An ack on another channel begins a new event; basic.nack is a METHOD event."""
     reader = a_reader()
-    octets = [method_frame(1, BasicAck(tag, tag % 2 == 0)) for tag in (1, 2, 3)]
-    reader.feed(b"".join(octets) + method_frame(2, BasicAck(9)) + method_frame(2, BasicNack(9)))
+    data = [method_frame(1, BasicAck(tag, tag % 2 == 0)) for tag in (1, 2, 3)]
+    reader.feed(b"".join(data) + method_frame(2, BasicAck(9)) + method_frame(2, BasicNack(9)))
     assert events_of(reader) == [
         (ACKS, 1, [(1, False), (2, True), (3, False)]),
         (ACKS, 2, [(9, False)]),
@@ -104,7 +106,7 @@ def test_acks_are_gathered_per_channel() -> None:
 
 @pytest.mark.parametrize("credit", [None, 0, -5, 1, 2, 7, 33, 64, 1000])
 def test_a_run_is_cut_at_the_credit_of_its_channel(credit: int | None) -> None:
-    """A missing entry counts as 1, and so does what is not positive; the entry is read afresh by each call."""
+    """A missing entry and an entry of 0 or less count as 1."""
     reader = a_reader(credit)
     reader.feed(publish(b"x" * 20) * 100)
     limit = max(1, credit or 1)
@@ -115,7 +117,7 @@ def test_a_run_is_cut_at_the_credit_of_its_channel(credit: int | None) -> None:
 
 
 def test_credit_may_change_between_calls() -> None:
-    """The caller counts down; the reader only looks."""
+    """The caller counts the credit down; the reader reads it at each call."""
     reader = a_reader(None)
     reader.feed(publish(b"x") * 10)
     counts = []
@@ -127,8 +129,8 @@ def test_credit_may_change_between_calls() -> None:
     assert counts == [3, 1, 4, 2]
 
 
-def test_a_content_that_came_in_pieces_begins_the_run_of_those_after_it() -> None:
-    """What straddles two feeds does not split the run, nor exceed its credit."""
+def test_a_content_fed_in_two_pieces_is_in_one_run_with_those_after_it() -> None:
+    """The run continues after the cut and stays within its credit."""
     for credit, expected in ((1000, [2, 4]), (3, [2, 3, 1]), (1, [1, 1, 1, 1, 1, 1])):
         reader = a_reader(credit)
         one = publish(b"x" * 50)
@@ -140,8 +142,8 @@ def test_a_content_that_came_in_pieces_begins_the_run_of_those_after_it() -> Non
 
 
 @both_paths
-def test_other_channels_come_between_the_frames_of_a_content(fast: bool) -> None:
-    """AB-45: a content is put together per channel; events come when contents are complete."""
+def test_frames_of_other_channels_may_come_between_those_of_a_content(fast: bool) -> None:
+    """AB-45: the reader assembles one content per channel, and returns its event when it is complete."""
     reader = a_reader(fast=fast)
     first = [method_frame(1, BasicPublish(routing_key="q")), *_frames(1, b"abcdef", 3)]
     second = [method_frame(2, BasicPublish(routing_key="q")), *_frames(2, b"uvwxyz", 2)]
@@ -161,20 +163,20 @@ def _frames(channel: int, body: bytes, step: int) -> list[bytes]:
 
 
 @both_paths
-def test_empty_body_frames_count_nothing_and_are_not_kept(fast: bool) -> None:
-    """AB-40: accepted before the body is complete."""
+def test_empty_body_frames_are_accepted_and_not_kept(fast: bool) -> None:
+    """AB-40: they may come before the body is complete."""
     reader = a_reader(fast=fast)
     empty = frame(3, 1, b"")
-    octets = publish(b"abc")
-    head, body = octets[:-11], octets[-11:]
+    data = publish(b"abc")
+    head, body = data[:-11], data[-11:]
     reader.feed(head + empty * 3 + body + publish(b"abc"))
     contents = [content for event in events_of(reader) for content in event[4]]
     assert contents == [build_content(1, PROPS, b"abc", 4096)] * 2
 
 
 @both_paths
-def test_a_method_only_brokers_send_is_given_when_its_content_is_complete(fast: bool) -> None:
-    """AB-58: the channel refuses it; the reader must get past its content."""
+def test_a_method_that_only_brokers_send_is_an_event_when_its_content_is_complete(fast: bool) -> None:
+    """AB-58: the channel refuses the method; the reader must skip its content."""
     reader = a_reader(fast=fast)
     reader.feed(method_frame(1, BasicDeliver("t")) + build_content(1, PROPS, b"x" * 5000, 4096))
     reader.feed(method_frame(1, QueueDeclare()))
@@ -183,66 +185,66 @@ def test_a_method_only_brokers_send_is_given_when_its_content_is_complete(fast: 
 
 @both_paths
 def test_a_content_method_on_channel_0_is_not_followed_by_a_content(fast: bool) -> None:
-    """AB-5: it is one more unexpected method."""
+    """AB-5: the connection refuses it like any other method."""
     reader = a_reader(fast=fast)
     reader.feed(method_frame(0, BasicPublish()) + method_frame(0, BasicAck(1)))
     assert events_of(reader) == [(METHOD, 0, BasicPublish()), (METHOD, 0, BasicAck(1))]
 
 
 @both_paths
-def test_content_started_tells_headers_and_bodies(fast: bool) -> None:
-    """AB-33: the method frame of a publish alone does not block a connection, its header does."""
+def test_content_started_is_set_by_header_and_body_frames(fast: bool) -> None:
+    """AB-33: the header of a publish blocks a connection during an alarm; its method frame does not."""
     reader = a_reader(fast=fast)
-    octets = publish(b"abc")
+    data = publish(b"abc")
     method = method_frame(1, BasicPublish(routing_key="q"))
     reader.feed(heartbeat() + method)
     events_of(reader)
     assert not reader.content_started
-    reader.feed(octets[len(method) : -11])
+    reader.feed(data[len(method) : -11])
     events_of(reader)
     assert reader.content_started
     reader.content_started = False
-    reader.feed(octets[-11:])
+    reader.feed(data[-11:])
     events_of(reader)
     assert reader.content_started
     reader.content_started = False
-    reader.feed(octets)
+    reader.feed(data)
     events_of(reader)
     assert reader.content_started
 
 
 @both_paths
 def test_an_oversized_body_is_reported_at_its_header_and_not_kept(fast: bool) -> None:
-    """AB-105: the channel refuses it; what comes after is read as usual."""
+    """AB-105: the channel refuses the message; later messages are read as usual."""
     reader = a_reader(fast=fast)
     reader.max_body_size = 1000
     reader.feed(publish(b"x" * 1000) * 2)
     assert sum(len(event[4]) for event in events_of(reader)) == 2
-    octets = publish(b"x" * 100_000)
-    reader.feed(octets[:200])
+    data = publish(b"x" * 100_000)
+    reader.feed(data[:200])
     assert events_of(reader) == [(OVERSIZED, 1, PAYLOAD, PROPS, 100_000)]
-    for start in range(200, len(octets), 3000):
-        reader.feed(octets[start : start + 3000])
+    for start in range(200, len(data), 3000):
+        reader.feed(data[start : start + 3000])
         assert reader.next() is None
-        assert reader.unfinished == 0
+        assert unfinished(reader) == 0
     reader.feed(publish(b"x" * 1001) + publish(b"y"))
     assert [event[0] for event in events_of(reader)] == [OVERSIZED, RUN]
 
 
 @both_paths
 def test_a_header_may_declare_any_size(fast: bool) -> None:
-    """Nothing is reserved for what has not come."""
+    """No memory is reserved for a body before it arrives."""
     reader = a_reader(fast=fast)
     reader.max_body_size = 1 << 64
     header = (1 << 64) - 1
     reader.feed(method_frame(1, BasicPublish()) + frame(2, 1, b"\0\x3c\0\0" + header.to_bytes(8, "big") + b"\0\0"))
     reader.feed(frame(3, 1, b"x" * 100))
     assert reader.next() is None
-    assert reader.unfinished < 200
+    assert unfinished(reader) < 200
 
 
-def test_many_ways_of_publishing_are_read_and_not_all_remembered() -> None:
-    """A client cannot make the reader keep more than so many method frames."""
+def test_the_number_of_remembered_method_frames_is_bounded() -> None:
+    """A client that varies its routing key cannot make the reader keep more than 256 method frames."""
     reader = a_reader()
     for number in range(3000):
         reader.feed(publish(b"x", key=f"key.{number}"))
@@ -253,27 +255,27 @@ def test_many_ways_of_publishing_are_read_and_not_all_remembered() -> None:
 
 @pytest.mark.parametrize("piece", [1460, 65536])
 def test_a_large_body_costs_time_in_proportion_to_its_size(piece: int) -> None:
-    """What was received is not joined again and again."""
-    octets = publish(b"x" * (16 << 20), frame_max=131072)
+    """The reader does not join the input again for each piece."""
+    data = publish(b"x" * (16 << 20), frame_max=131072)
     reader = a_reader(frame_max=131072)
     started = time.process_time()
     events = []
-    for start in range(0, len(octets), piece):
-        reader.feed(octets[start : start + piece])
+    for start in range(0, len(data), piece):
+        reader.feed(data[start : start + piece])
         events += events_of(reader)
-    # 0.05 s on a slow machine; joining at each piece would take a minute.
+    # It takes 0.05 s on a slow machine; joining for each piece would take a minute.
     assert time.process_time() - started < 3
     assert [event[5] for event in events] == [16 << 20]
 
 
 def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
-    """Nor is the beginning of a frame."""
-    octets = publish(b"x" * 100_000, frame_max=0)
+    """The reader joins the pieces of an incomplete frame only when it is complete."""
+    data = publish(b"x" * 100_000, frame_max=0)
     reader = a_reader(frame_max=0)
     events = []
     joined = set()
-    for start in range(0, len(octets), 400):
-        reader.feed(octets[start : start + 400])
+    for start in range(0, len(data), 400):
+        reader.feed(data[start : start + 400])
         events += events_of(reader)
         joined.add(id(reader._buffer))
     assert len(joined) <= 3

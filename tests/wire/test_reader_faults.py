@@ -1,6 +1,6 @@
-"""Malformed input: the exact code, text and ids (AB-38 second table).
+"""Malformed input: the reply code, text and method ids of each fault (AB-38, second table).
 
-The texts were taken from RabbitMQ 3.10.8, except where a comment says otherwise.
+The texts are those of RabbitMQ 3.10.8, except where a comment describes a difference.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from warren.amqp.methods import (
 )
 from warren.amqp.reader import ACKS, CLOSING, HANDSHAKE, HEARTBEAT, METHOD, RUN, FrameReader
 
+from .conversations import kept
+
 PUBLISH = method_frame(1, BasicPublish(routing_key="nowhere"))
 EXPECTED_METHOD = "UNEXPECTED_FRAME - expected method frame, got non method frame instead"
 EXPECTED_HEADER = "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
@@ -34,9 +36,9 @@ def header(size: int = 3, class_id: int = 60, weight: int = 0, props: bytes = b"
     return frame(2, channel, struct.pack(">HHQ", class_id, weight, size) + props)
 
 
-def body(octets: bytes = b"abc", channel: int = 1) -> bytes:
+def body(data: bytes = b"abc", channel: int = 1) -> bytes:
     """A body frame."""
-    return frame(3, channel, octets)
+    return frame(3, channel, data)
 
 
 GOOD = PUBLISH + header() + body()
@@ -118,7 +120,7 @@ FAULTS = [
     ("weight and another class", PUBLISH + header(weight=1, class_id=50), 505, EXPECTED_HEADER, (60, 40)),
     ("method in body", PUBLISH + header() + PUBLISH, 505, EXPECTED_BODY, (60, 40)),
     ("header in body", PUBLISH + header() + header(), 505, EXPECTED_BODY, (60, 40)),
-    (  # RabbitMQ notices at the next frame that is no body, and then says EXPECTED_BODY.
+    (  # RabbitMQ detects this at the next frame of another type, with the text EXPECTED_BODY.
         "more body than declared",
         PUBLISH + header() + body(b"abcdef"),
         505,
@@ -170,14 +172,17 @@ FATAL = [
         "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4097,4088}",
     ),
     (
-        "octets that are no frame",
+        "bytes that are no frame",
         b"\xff\xce" * 12,
         "FRAME_ERROR - type 255, all octets = <<>>: {frame_too_large,3472871167,4088}",
     ),
-    (  # RabbitMQ breaks the line before the 0.
+    (  # RabbitMQ has a line break before the last 0 of the bytes.
         "no end octet",
         PUBLISH[:-1] + b"\x00",
-        "FRAME_ERROR - type 1, all octets = <<0,60,0,40,0,0,0,7,110,111,119,104,101,114,101,0>>: {invalid_frame_end_marker,0}",
+        (
+            "FRAME_ERROR - type 1, all octets = <<0,60,0,40,0,0,0,7,110,111,119,104,101,114,101,0>>: "
+            "{invalid_frame_end_marker,0}"
+        ),
     ),
     (
         "no end octet, printable",
@@ -190,7 +195,7 @@ both_paths = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"]
 
 
 def read(reader: FrameReader) -> AmqpError:
-    """Skip events up to the fault."""
+    """Skip events up to the fault, and return the fault."""
     with pytest.raises(AmqpError) as caught:
         while reader.next() is not None:
             pass
@@ -199,11 +204,11 @@ def read(reader: FrameReader) -> AmqpError:
 
 @both_paths
 @pytest.mark.parametrize("before", [b"", GOOD * 3 + heartbeat()], ids=["first", "after others"])
-@pytest.mark.parametrize(("octets", "code", "text", "ids"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
-def test_fault(octets: bytes, code: int, text: str, ids: tuple[int, int], before: bytes, fast: bool) -> None:
-    """AB-38: each fault has its code, text and ids, and the input stays in step."""
+@pytest.mark.parametrize(("data", "code", "text", "ids"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
+def test_fault(data: bytes, code: int, text: str, ids: tuple[int, int], before: bytes, fast: bool) -> None:
+    """AB-38: each fault has its code, text and ids, and the frames after it can be read."""
     reader = FrameReader(fast=fast)
-    reader.feed(before + octets)
+    reader.feed(before + data)
     error = read(reader)
     assert (error.code, error.reply_text, (error.class_id, error.method_id)) == (code, text, ids)
     assert not error.fatal
@@ -214,22 +219,22 @@ def test_fault(octets: bytes, code: int, text: str, ids: tuple[int, int], before
 
 @both_paths
 @pytest.mark.parametrize("before", [b"", GOOD * 3], ids=["first", "after others"])
-@pytest.mark.parametrize(("octets", "text"), [pytest.param(*f[1:], id=f[0]) for f in FATAL])
-def test_fatal_fault(octets: bytes, text: str, before: bytes, fast: bool) -> None:
-    """AB-38: the input is out of step; nothing more is read, or kept."""
+@pytest.mark.parametrize(("data", "text"), [pytest.param(*f[1:], id=f[0]) for f in FATAL])
+def test_fatal_fault(data: bytes, text: str, before: bytes, fast: bool) -> None:
+    """AB-38: the frame boundaries are lost, so nothing more is read or kept."""
     reader = FrameReader(fast=fast)
-    reader.feed(before + octets)
+    reader.feed(before + data)
     error = read(reader)
     assert (error.code, error.reply_text, error.class_id) == (501, text, 0)
     assert error.fatal
     reader.feed(GOOD)
     assert reader.next() is None
-    assert reader.buffered == reader.unfinished == 0
+    assert kept(reader) == 0
 
 
 @both_paths
-def test_a_too_large_frame_is_refused_before_it_has_come(fast: bool) -> None:
-    """AB-38: its head is enough."""
+def test_a_too_large_frame_is_refused_before_its_payload_arrives(fast: bool) -> None:
+    """AB-38: the frame head has the length."""
     reader = FrameReader(131072, fast=fast)
     reader.feed(struct.pack(">BHI", 3, 1, 131073))
     assert read(reader).reply_text.endswith("{frame_too_large,131073,131064}")
@@ -237,8 +242,8 @@ def test_a_too_large_frame_is_refused_before_it_has_come(fast: bool) -> None:
 
 @both_paths
 @pytest.mark.parametrize("frame_max", [4096, 131072])
-def test_a_payload_of_frame_max_octets_is_accepted(frame_max: int, fast: bool) -> None:
-    """AB-39: eight octets more than the letter of the specification allows."""
+def test_a_payload_of_frame_max_bytes_is_accepted(frame_max: int, fast: bool) -> None:
+    """AB-39: this is eight bytes more than the text of 0-9-1 allows."""
     reader = FrameReader(frame_max, fast=fast)
     reader.feed((PUBLISH + header(size=frame_max) + body(b"x" * frame_max)) * 2)
     for _ in range(2):
@@ -249,8 +254,8 @@ def test_a_payload_of_frame_max_octets_is_accepted(frame_max: int, fast: bool) -
 
 
 @both_paths
-def test_every_event_before_a_fault_is_given(fast: bool) -> None:
-    """The order of events and faults is that of the wire."""
+def test_every_event_before_a_fault_is_returned(fast: bool) -> None:
+    """Events and faults are returned in wire order."""
     reader = FrameReader(fast=fast)
     reader.feed(GOOD + method_frame(1, BasicAck(1)) + heartbeat() + PUBLISH + PUBLISH)
     kinds = []
@@ -261,8 +266,8 @@ def test_every_event_before_a_fault_is_given(fast: bool) -> None:
 
 
 @both_paths
-def test_a_whole_publish_on_channel_0_is_no_publish(fast: bool) -> None:
-    """AB-38: its method is given, to be refused; its content is a fault."""
+def test_a_publish_on_channel_0_is_refused(fast: bool) -> None:
+    """AB-38: its method is a METHOD event, which the connection refuses; its header frame is a fault."""
     reader = FrameReader(fast=fast)
     reader.feed(method_frame(0, BasicPublish()) + header(channel=0) + body(channel=0))
     assert reader.next() == (METHOD, 0, BasicPublish())
@@ -270,20 +275,20 @@ def test_a_whole_publish_on_channel_0_is_no_publish(fast: bool) -> None:
 
 
 @both_paths
-def test_a_channel_is_not_opened_before_the_connection(fast: bool) -> None:
-    """AB-6: frames on a channel before `running` are UNEXPECTED_FRAME, known or not."""
-    for octets in (GOOD, frame(4, 1, b"x"), method_frame(1, BasicQos()), method_frame(1, BasicAck(1))):
+def test_frames_of_channels_are_refused_before_the_connection_is_open(fast: bool) -> None:
+    """AB-6: before `running` any frame on a channel is UNEXPECTED_FRAME, even one of an unknown type."""
+    for data in (GOOD, frame(4, 1, b"x"), method_frame(1, BasicQos()), method_frame(1, BasicAck(1))):
         reader = FrameReader(fast=fast)
         reader.phase = HANDSHAKE
-        reader.feed(octets)
+        reader.feed(data)
         error = read(reader)
         assert error.code == 505
-        assert error.text.startswith(f"type {octets[0]}, ")
+        assert error.text.startswith(f"type {data[0]}, ")
 
 
 @both_paths
 def test_a_closing_connection_reads_channel_0_methods_only(fast: bool) -> None:
-    """AB-6, AB-29: what else comes is ignored, whatever it is."""
+    """AB-6, AB-29: all other frames are ignored."""
     reader = FrameReader(fast=fast)
     reader.phase = CLOSING
     reader.feed(GOOD + body() + frame(4, 1, b"x") + frame(4, 0, b"") + body(channel=0) + heartbeat())

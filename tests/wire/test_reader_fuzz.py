@@ -1,6 +1,6 @@
-"""Mangled conversations end in an AmqpError or in clean events, and both paths agree on which (AB-38).
+"""Mangled conversations give valid events or an AmqpError, and the same ones on both paths of the reader (AB-38).
 
-`WARREN_FUZZ` is the number of conversations; `WARREN_FUZZ_SEED` starts elsewhere.
+`WARREN_FUZZ` sets the number of conversations, `WARREN_FUZZ_SEED` the first seed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from .conversations import conversation, cut, normal, read_all
 
 CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "100000"))
 SEED = int(os.environ.get("WARREN_FUZZ_SEED", "0"))
-PARTS = 8  # test cases, so that they can run side by side
+#: Test cases, so that they can run in parallel.
+PARTS = 8
 CREDIT = dict.fromkeys((1, 2, 3, 300, 0xCE), 1000)
 
 
-def mangle(rng: Random, octets: bytes, other: bytes) -> bytes:
-    """`octets` with a few bits, octets or slices changed, inserted, repeated or taken out."""
-    data = bytearray(octets)
+def mangle(rng: Random, valid: bytes, other: bytes) -> bytes:
+    """`valid` with a few bits, bytes or slices changed, inserted, repeated or removed."""
+    data = bytearray(valid)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         if not data:
             break
@@ -52,23 +53,23 @@ def mangle(rng: Random, octets: bytes, other: bytes) -> bytes:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.timeout(60 + CONVERSATIONS // 500)
 def test_mangled_conversations_are_events_or_an_amqp_error(part: int) -> None:
-    """AB-38: no other exception, no endless loop, no more memory than the input; fast and slow agree."""
+    """AB-38: no other exception, no endless loop, no more memory than the input, and fast and slow agree."""
     rng = Random(SEED * PARTS + part)
     pool = [conversation(rng, rng.randint(1, 9))[0][:1000] for _ in range(100)]
     for number in range(CONVERSATIONS // PARTS):
-        octets = mangle(rng, rng.choice(pool), rng.choice(pool))
-        pieces = [octets] if number % 4 else cut(rng, octets)
+        data = mangle(rng, rng.choice(pool), rng.choice(pool))
+        pieces = [data] if number % 4 else cut(rng, data)
         outcomes = []
         for fast in (True, False):
             reader = FrameReader(4096, fast=fast)
             reader.credit = CREDIT
             reader.max_body_size = 10_000
             events, fault = read_all(reader, pieces)
-            outcomes.append((normal(events), _told(fault)))
-        assert outcomes[0] == outcomes[1], octets
+            outcomes.append((normal(events), _reply(fault)))
+        assert outcomes[0] == outcomes[1], data
 
 
-def _told(fault: AmqpError | None) -> tuple[object, ...] | None:
+def _reply(fault: AmqpError | None) -> tuple[object, ...] | None:
     if fault is None:
         return None
     assert len(fault.reply_text.encode("utf-8", "surrogateescape")) <= 255
