@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ...runtime.contract import Address
     from ...store.journal.journal_engine import Replayed
-    from ...store.journal.log_writer import Gathered
+    from ...store.journal.log_writer import QueueRecords
     from ...store.messages.message_ids import StoredSpan
     from ..queue.contract import ToQueue
     from .journal import JournalSettings
@@ -38,7 +38,7 @@ class ToJournal(Contract):
         """TODO"""
 
     @message
-    def append(self, queue: int, gathered: list[Gathered], position: int) -> None:
+    def append(self, queue: int, gathered: list[QueueRecords], position: int) -> None:
         """TODO"""
 
     @message

@@ -37,7 +37,7 @@ from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.journal_engine import FILE_LIMIT, Batch, JournalEngine, Replayed
-from ...store.journal.log_writer import Gathered, LogWriter
+from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.messages.message_ids import StoredSpan
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
@@ -140,7 +140,7 @@ class Journal(Process):
         found = await self._replay()
         return {number: replayed.stored_spans() for number, replayed in found.items() if number >> LEVEL_BITS in queues}
 
-    def on_append(self, sender: Any, queue: int, gathered: list[Gathered], position: int) -> None:
+    def on_append(self, sender: Any, queue: int, gathered: list[QueueRecords], position: int) -> None:
         if sender != self._addresses.get(queue):
             return  # it was forgotten, or another has taken its place, and this was still on its way
         if self._appended[queue] + sum(part.records for part in gathered) != position:
@@ -164,7 +164,7 @@ class Journal(Process):
     def on_forget(self, sender: Any, queue: int) -> None:
         writer = LogWriter()
         for number in [number for number in self.files.numbers if number >> LEVEL_BITS == queue]:
-            writer.knows(number, 0)
+            writer.resume(number, 0)
             writer.delete(number)
         for part in writer.take():
             self.files.append(part.queue, part.parts, part.records, part.next_number)
@@ -318,7 +318,7 @@ class Journal(Process):
 
     async def _finish(self, closer: Any) -> None:
         # A queue that is down, or did not detach, has folded nothing: the next start has to find it here.
-        await self.run_blocking(self.files.close if self._absent or self._addresses else self.files.close_folded)
+        await self.run_blocking(self.files.close if self._absent or self._addresses else self.files.close_flushed)
         self.reply(closer, True)
         self.stop()
 

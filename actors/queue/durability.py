@@ -194,7 +194,7 @@ class Durability:
         number = self.number << LEVEL_BITS | priority
         replayed = self._replayed.pop(number, None)
         if replayed is not None:
-            self._journal.knows(number, replayed.next_number)
+            self._journal.resume(number, replayed.next_number)
         index = QueueIndex(storage.disk, queue_directory(number), number, self._journal, storage.segment_entries)
         level = self.levels[priority] = VariableQueue(
             number,

@@ -38,7 +38,7 @@ _FORMAT_NAME, _FORMAT_TEMPORARY, _LOCK_NAME = "format", "format.new", "lock"
 _UNFINISHED = {_LOCK_NAME, _FORMAT_TEMPORARY}
 #: Names that a file system puts into its root.
 _HARMLESS = {"lost+found"}
-_SHOWN_MOST = 3
+_MAX_SHOWN = 3
 
 
 class DataDirError(Exception):
@@ -181,8 +181,8 @@ def _check_format(path: str) -> int | None:
     names = sorted(set(os.listdir(path)) - _HARMLESS - _UNFINISHED)
     if _FORMAT_NAME not in names:
         if names:
-            shown = ", ".join(names[:_SHOWN_MOST])
-            more = f" and {len(names) - _SHOWN_MOST} more" if len(names) > _SHOWN_MOST else ""
+            shown = ", ".join(names[:_MAX_SHOWN])
+            more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
             raise DataDirError(
                 f"'{path}' is not a data directory of warren: it holds {shown}{more}. "
                 "Choose an empty directory, or one that does not exist yet"

@@ -34,11 +34,11 @@ ROW_VERSION = 1
 TABLES = ("vhosts", "exchanges", "queues", "bindings")
 MAP_SIZE = 256 << 20
 """Bytes of address space to begin with; it doubles when it is full. Two kilobytes a queue with two bindings is a generous estimate."""
-_TABLES_MOST = 16
+_MAX_TABLES = 16
 _FORMAT_KEY = b"format"
 _FORMAT = Struct(">I")
 _ROW_HEAD = Struct(">BI")
-_OPTIONS: dict[str, Any] = {"max_dbs": _TABLES_MOST, "readahead": False, "mode": 0o640}
+_OPTIONS: dict[str, Any] = {"max_dbs": _MAX_TABLES, "readahead": False, "mode": 0o640}
 
 
 class MetadataError(Exception):

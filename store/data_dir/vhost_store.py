@@ -59,15 +59,15 @@ class DirectLog:
         self._writer.ack(queue, spans)
         return self._passed_on()
 
-    def numbered(self, queue: int, next_number: int) -> None:
-        self._writer.numbered(queue, next_number)
+    def skip_to(self, queue: int, next_number: int) -> None:
+        self._writer.skip_to(queue, next_number)
 
     def reserve(self, queue: int, number: int) -> int:
         self._writer.reserve(queue, number)
         return self._passed_on()
 
     def delete(self, queue: int) -> int:
-        self._writer.knows(queue, 0)
+        self._writer.resume(queue, 0)
         self._writer.delete(queue)
         return self._passed_on()
 
@@ -217,7 +217,7 @@ class VhostStore:
         for number, level in self._variable.items():
             if level.has_lost_entries:
                 terms.pop(number >> LEVEL_BITS, None)
-        self.journal.close_folded()
+        self.journal.close_flushed()
         self.persistent.close()
         self.transient.close()
         leave_vhost(self._root, terms)

@@ -11,7 +11,7 @@ from .disk import Disk
 log = logging.getLogger("warren.store")
 
 VERIFY = "`warren store verify DATA_DIR` shows details while the broker is stopped"
-_SHOWN_MOST = 3
+_MAX_SHOWN = 3
 
 
 class DamagedRange(Protocol):
@@ -32,8 +32,8 @@ def log_damaged(
     behind     what follows the first damaged part, e.g. "3 whole frames, which are replayed"
     meaning    what recovery did about the damage and what that means for messages: a sentence
     """
-    shown = ", ".join(f"{part.offset:,} to {part.end - 1:,}" for part in parts[:_SHOWN_MOST])
-    more = f" and {len(parts) - _SHOWN_MOST:,} further places" if len(parts) > _SHOWN_MOST else ""
+    shown = ", ".join(f"{part.offset:,} to {part.end - 1:,}" for part in parts[:_MAX_SHOWN])
+    more = f" and {len(parts) - _MAX_SHOWN:,} further places" if len(parts) > _MAX_SHOWN else ""
     log.log(
         level,
         "%s is damaged: bytes %s%s; behind that %s. %s. %s",
@@ -50,11 +50,11 @@ def log_foreign(disk: Disk, directory: str, names: Iterable[str], what: str) -> 
     """Log that recovery left `names` alone because they are not names of `what` (e.g. "a segment")."""
     foreign = sorted(names)
     if foreign:
-        more = f" and {len(foreign) - _SHOWN_MOST:,} more" if len(foreign) > _SHOWN_MOST else ""
+        more = f" and {len(foreign) - _MAX_SHOWN:,} more" if len(foreign) > _MAX_SHOWN else ""
         log.warning(
             "%s: %s%s left alone: not the name of %s",
             disk.full_path(directory),
-            ", ".join(map(repr, foreign[:_SHOWN_MOST])),
+            ", ".join(map(repr, foreign[:_MAX_SHOWN])),
             more,
             what,
         )

@@ -37,7 +37,7 @@ _OFFSET = Struct("=H")
 _RUN = Struct("=I")
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _BIG_DATA, _SUB_DB = 1, 2
-_UNIFORM_LEAST = 8
+_MIN_UNIFORM = 8
 """Entries of a leaf, below which looking at each is as quick."""
 _INTEGER_KEYS = 8
 _EMPTY = (1 << 64) - 1
@@ -133,7 +133,7 @@ class _Walk:
         data = self._data[page * size : (page + 1) * size]
         number, _, flags, lower, upper = _PAGE.unpack_from(data)
         count = (lower - _PAGE.size) // 2
-        if number != page or flags != _LEAF or count < _UNIFORM_LEAST or not lower <= upper <= size - _NODE.size:
+        if number != page or flags != _LEAF or count < _MIN_UNIFORM or not lower <= upper <= size - _NODE.size:
             return 0
         low, high, node_flags, key_size = _NODE.unpack_from(data, upper)
         step = _NODE.size + key_size + low

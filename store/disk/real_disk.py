@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from .disk import Disk, File, SyncFailed
 from .system.directory_sync import sync_directory
 from .system.file_sync import sync_file
-from .system.positioned_access import BINARY, WRITEV_MOST, Access
+from .system.positioned_access import BINARY, MAX_WRITEV_BUFFERS, Access
 from .system.preallocation import reserve_blocks
 from .system.synced_write import DISK_FULL, UNSUPPORTED, has_synced_writes, write_synced
 
@@ -29,7 +29,7 @@ class RealFile(File):
         self._access.append(buffers)
 
     def append_synced(self, buffers: Sequence[bytes]) -> None:
-        if not self._has_synced_writes or len(buffers) > WRITEV_MOST:
+        if not self._has_synced_writes or len(buffers) > MAX_WRITEV_BUFFERS:
             super().append_synced(buffers)
             return
         try:

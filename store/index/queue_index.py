@@ -2,7 +2,7 @@
 
 How it works
 ------------
-What is published is said to the journal and remembered here as **unfolded**. An ack of an unfolded entry forgets it: a message
+What is published is said to the journal and remembered here as **unflushed**. An ack of an unflushed entry forgets it: a message
 consumed early never reaches a file of the index. `flush` folds what is left into **segments**, files `<n>.idx` for the numbers `n
 * E .. (n + 1) * E - 1`; only then may the journal give up its old files. A segment whose entries are all acked is deleted.
 
@@ -58,7 +58,7 @@ class Log(Protocol):
 
     def ack(self, queue: int, spans: Sequence[range]) -> int: ...
 
-    def numbered(self, queue: int, next_number: int) -> None: ...
+    def skip_to(self, queue: int, next_number: int) -> None: ...
 
     def reserve(self, queue: int, number: int) -> int: ...
 
@@ -95,7 +95,7 @@ class QueueIndex:
         "_emptied",
         "_entries",
         "_flush",
-        "_folding",
+        "_flushing",
         "_loaded",
         "_log",
         "_maps",
@@ -104,7 +104,7 @@ class QueueIndex:
         "_stored",
         "_unsynced",
         "has_lost_entries",
-        "returned",
+        "uncounted",
     )
 
     def __init__(
@@ -117,7 +117,7 @@ class QueueIndex:
         self._entries = segment_entries
         self._embedded = PendingRuns()
         self._stored = PendingRuns()
-        self._folding: tuple[PendingRuns, PendingRuns] = (
+        self._flushing: tuple[PendingRuns, PendingRuns] = (
             PendingRuns(),
             PendingRuns(),
         )  # embedded and stored, in the flush under way
@@ -131,7 +131,7 @@ class QueueIndex:
         self._unsynced: set[int] = set()  # segments written and not synced
         self._are_names_unsynced = False
         self.has_lost_entries = False
-        self.returned = 0
+        self.uncounted = 0
         """Messages there are more than was counted, since acknowledgements of them were damaged; whoever counts them begins anew with 0."""
 
     # -- recovery
@@ -155,7 +155,7 @@ class QueueIndex:
             for number, message_id in zip(span.numbers, span.ids())
             if not contains(message_id)
         ]
-        return self.without(found, missing)
+        return self.drop_missing(found, missing)
 
     def scan(
         self, replayed: Replayed | None, clean: dict[int, int] | None, progress: Progress = NO_PROGRESS
@@ -201,7 +201,7 @@ class QueueIndex:
             may_expire,
         )
 
-    def without(self, found: Scan, missing: Sequence[int]) -> RecoveredIndex:
+    def drop_missing(self, found: Scan, missing: Sequence[int]) -> RecoveredIndex:
         """The second half of `recover`: those whose bodies are missing are acked away (C-3)."""
         count, body_bytes = found.messages, found.body_bytes
         for number in missing:
@@ -234,7 +234,7 @@ class QueueIndex:
     def page(self, run: Run, is_stored: bool) -> None:
         """Take in a run of which the journal does not hear: it need not survive, or is safe with the next synced flush."""
         if run.origin.persistent:
-            self._log.numbered(self._queue, run.end)
+            self._log.skip_to(self._queue, run.end)
         self._take_in(run, is_stored)
 
     def reserve(self, number: int) -> int:
@@ -254,17 +254,17 @@ class QueueIndex:
         return self._log.ack(self._queue, gone) if gone and journaled else 0
 
     def _ack(self, span: range) -> None:
-        for unfolded in (self._embedded, self._stored):
-            known = unfolded.known(span) if unfolded.count else 0
+        for unflushed in (self._embedded, self._stored):
+            known = unflushed.count_in(span) if unflushed.count else 0
             if known:
-                missing = unfolded.missing(span) if known < len(span) else []
-                unfolded.discard(span)
+                missing = unflushed.missing(span) if known < len(span) else []
+                unflushed.discard(span)
                 for part in missing:
                     self._ack(part)
                 return
-        for folding in self._folding:
-            if folding.count:
-                folding.discard(span)  # the segment is about to have them, so it must have the acks too
+        for flushing in self._flushing:
+            if flushing.count:
+                flushing.discard(span)  # the segment is about to have them, so it must have the acks too
         for number in range(span[0] // self._entries, span[-1] // self._entries + 1):
             part = cut(span, number * self._entries, (number + 1) * self._entries)
             if not part:
@@ -296,13 +296,13 @@ class QueueIndex:
             segment = self._segments.get(number)
             if (
                 (segment is None or not segment.unacked)
-                and not self._embedded.known(span)
-                and not self._stored.known(span)
+                and not self._embedded.count_in(span)
+                and not self._stored.count_in(span)
             ):
                 continue
             if len(span) == self._entries and bisect_left(kept, high) == bisect_left(kept, low):
-                for unfolded in (self._embedded, self._stored, *self._folding):
-                    unfolded.discard(span)
+                for unflushed in (self._embedded, self._stored, *self._flushing):
+                    unflushed.discard(span)
                 if segment is not None:
                     if segment.size:
                         self._emptied.add(number)
@@ -322,7 +322,7 @@ class QueueIndex:
         """
         kept = set(keep)
         known = []
-        for stored in (self._stored, self._folding[1]):
+        for stored in (self._stored, self._flushing[1]):
             for run in stored.between(start, stop):
                 wanted = [number for number in range(run.first, run.end) if number not in kept]
                 known += [run.part(span.start - run.first, span.stop - run.first) for span in spans(wanted)]
@@ -344,7 +344,7 @@ class QueueIndex:
                         range(start, stop),
                         base,
                         self._entries,
-                        [*segment.acks_on_their_way, *segment.acks, *spans(sorted(kept))],
+                        [*segment.acks_in_flight, *segment.acks, *spans(sorted(kept))],
                     )
                 )
         return known, jobs
@@ -362,9 +362,9 @@ class QueueIndex:
     def bounds(self) -> tuple[int, int]:
         """Numbers that may be in the index, `[low, high)`, aligned to segments; (0, 0) if there are none."""
         numbers = [number for number, segment in self._segments.items() if segment.unacked]
-        for unfolded in (self._embedded, self._stored):
-            if unfolded.runs:
-                numbers += [unfolded.runs[0].first // self._entries, (unfolded.runs[-1].end - 1) // self._entries]
+        for unflushed in (self._embedded, self._stored):
+            if unflushed.runs:
+                numbers += [unflushed.runs[0].first // self._entries, (unflushed.runs[-1].end - 1) // self._entries]
         return (min(numbers) * self._entries, (max(numbers) + 1) * self._entries) if numbers else (0, 0)
 
     def read(self, start: int, stop: int) -> list[Entries]:
@@ -373,9 +373,9 @@ class QueueIndex:
         assert start < stop <= (number + 1) * self._entries, "a read within one segment"
         found = [
             Entries(piece, is_stored)
-            for embedded, stored in ((self._embedded, self._stored), self._folding)
-            for unfolded, is_stored in ((embedded, False), (stored, True))
-            for piece in unfolded.between(start, stop)
+            for embedded, stored in ((self._embedded, self._stored), self._flushing)
+            for unflushed, is_stored in ((embedded, False), (stored, True))
+            for piece in unflushed.between(start, stop)
         ]
         segment = self._segments.get(number)
         if segment is not None and segment.unacked and segment.size:
@@ -420,8 +420,8 @@ class QueueIndex:
         """Damage was found in a segment: from now on only what is whole counts."""
         base = number * self._entries
         present = salvaged.present
-        for folding in self._folding:
-            mark(present, (range(run.first, run.end) for run in folding.between(base, base + self._entries)), base)
+        for flushing in self._flushing:
+            mark(present, (range(run.first, run.end) for run in flushing.between(base, base + self._entries)), base)
         self._keep_table(number, salvaged.table)
         before, segment.unacked = (
             segment.unacked,
@@ -431,7 +431,7 @@ class QueueIndex:
             log_salvaged(
                 self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, max(0, before - segment.unacked)
             )
-        self.returned += max(0, segment.unacked - before)
+        self.uncounted += max(0, segment.unacked - before)
         segment.present = present
         segment.is_damaged = self.has_lost_entries = True
         if not segment.unacked:
@@ -465,22 +465,18 @@ class QueueIndex:
 
     def _keep_table(self, number: int, table: BlockTable) -> None:
         segment = self._segments[number]
-        mark(table.acked, segment.acks_on_their_way, number * self._entries)
+        mark(table.acked, segment.acks_in_flight, number * self._entries)
         mark(table.acked, segment.acks, number * self._entries)
         self._maps[number] = table
         if len(self._maps) > MAPS_KEPT:
             self._maps.popitem(last=False)
 
-    # -- folding
+    # -- flushing
 
     @property
-    def unfolded_bytes(self) -> int:
+    def unflushed_bytes(self) -> int:
         """Body bytes of entries that no segment has."""
         return self._embedded.body_bytes
-
-    @property
-    def has_unfolded(self) -> bool:
-        return bool(self._embedded.count or self._stored.count)
 
     @property
     def has_emptied(self) -> bool:
@@ -514,8 +510,8 @@ class QueueIndex:
         assert self._flush is None, "one flush at a time"
         self._emptied = set()
         pieces: dict[int, list[Entries]] = {}
-        for unfolded, is_stored in ((self._embedded, False), (self._stored, True)):
-            for run in unfolded.runs:
+        for unflushed, is_stored in ((self._embedded, False), (self._stored, True)):
+            for run in unflushed.runs:
                 for piece in run.without_holes():
                     for part in self._at_boundaries(piece):
                         pieces.setdefault(part.first // self._entries, []).append(Entries(part, is_stored))
@@ -535,12 +531,12 @@ class QueueIndex:
                         number * self._entries,
                     )
                 parts.append(SegmentAppend(number, mine, segment.acks, segment.size, segment.is_damaged))
-                segment.acks_on_their_way, segment.acks = segment.acks, []
+                segment.acks_in_flight, segment.acks = segment.acks, []
             else:
                 emptied.append(number)
         if not (parts or emptied or is_synced and (self._unsynced or self._are_names_unsynced)):
             return None
-        self._folding = self._embedded, self._stored
+        self._flushing = self._embedded, self._stored
         self._embedded, self._stored = PendingRuns(), PendingRuns()
         removed = {number: self._segments[number].is_damaged for number in emptied if self._segments[number].size}
         self._flush = FlushJob(
@@ -555,7 +551,7 @@ class QueueIndex:
         """The flush was run."""
         assert flush is self._flush
         self._flush = None
-        self._folding = PendingRuns(), PendingRuns()
+        self._flushing = PendingRuns(), PendingRuns()
         for part, (added, size) in zip(flush.parts, flush.results, strict=True):
             segment = self._segments.get(part.number)
             if segment is None:
@@ -563,7 +559,7 @@ class QueueIndex:
             if part.is_damaged:
                 segment = self._written_anew(part.number, segment)
             segment.size = size
-            segment.acks_on_their_way = []
+            segment.acks_in_flight = []
             if part.number in self._maps:
                 self._maps[part.number].blocks += added
             self._unsynced.add(part.number)
@@ -587,11 +583,6 @@ class QueueIndex:
         anew = self._segments[number] = Segment()
         anew.unacked, anew.acks, anew.present = segment.unacked, segment.acks, segment.present
         return anew
-
-    @property
-    def is_flushing(self) -> bool:
-        """A flush was taken and not handed back."""
-        return self._flush is not None
 
     def flush(self, is_synced: bool = False) -> None:
         """A flush, here and now. After an OSError the next call goes on with it."""

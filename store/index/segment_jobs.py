@@ -23,13 +23,13 @@ class Segment:
     `is_damaged`: the file must be written anew. `present` has, once damage was found, a byte for each number, 1 if its entry is still there: no other counts as `unacked`.
     """
 
-    __slots__ = ("unacked", "size", "acks", "acks_on_their_way", "is_damaged", "present")
+    __slots__ = ("unacked", "size", "acks", "acks_in_flight", "is_damaged", "present")
 
     def __init__(self) -> None:
         self.unacked = 0
         self.size = 0
         self.acks: list[range] = []  # not yet in the file, nor on their way
-        self.acks_on_their_way: list[range] = []
+        self.acks_in_flight: list[range] = []
         self.is_damaged = False
         self.present: bytearray | None = None
 

@@ -383,7 +383,7 @@ class JournalEngine:
             if self._disk.exists(self._path(number)):
                 self._disk.delete(self._path(number))
 
-    def close_folded(self) -> None:
+    def close_flushed(self) -> None:
         """Close after every queue has folded and synced everything: a file with the states alone is left."""
         self.write_all()
         self._size = self._file_limit

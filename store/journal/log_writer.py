@@ -13,7 +13,7 @@ from ..messages.records import Type, encode_run, encode_spans, record
 from ..messages.run import Run
 
 
-class Gathered(NamedTuple):
+class QueueRecords(NamedTuple):
     """Records of one number: `parts` are buffers, `messages` how many messages were published in them, the rest as for `Journal.append`."""
 
     queue: int
@@ -54,11 +54,11 @@ class LogWriter:
         self._next[queue] = None
         return self._add(queue, record(Type.DELETE, queue, []))
 
-    def knows(self, queue: int, next_number: int) -> None:
+    def resume(self, queue: int, next_number: int) -> None:
         """The journal may have records of `queue` from before."""
         self._next[queue] = next_number
 
-    def numbered(self, queue: int, next_number: int) -> None:
+    def skip_to(self, queue: int, next_number: int) -> None:
         """Messages were published that the journal does not hear of; whatever it hears next tells where the numbering stands."""
         self._next[queue] = next_number
 
@@ -74,13 +74,13 @@ class LogWriter:
         self.position += 1
         return self.position
 
-    def take(self) -> list[Gathered]:
+    def take(self) -> list[QueueRecords]:
         """What has gathered since the last call."""
         self.has_gathered = False
         gathered, self._gathered = self._gathered, {}
         messages, self._messages = self._messages, {}
         return [
-            Gathered(
+            QueueRecords(
                 queue,
                 [part for parts in records for part in parts],
                 len(records),

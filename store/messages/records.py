@@ -51,8 +51,8 @@ FRAME = Struct(">BBHII")
 RECORD = Struct(">BQI")
 RUN = Struct(">QIBqI")
 SPAN = Struct(">QII")
-SPAN_MOST = 0xFFFFFFFF
-FRAME_MOST = 1 << 30
+MAX_SPAN_COUNT = 0xFFFFFFFF
+MAX_FRAME_SIZE = 1 << 30
 """No frame is larger; a size beyond is damage."""
 
 STUB_SIZE = 24
@@ -105,7 +105,7 @@ def read_frame(file: File, offset: int, file_size: int | None = None) -> tuple[i
     if len(head) < FRAME.size:
         raise Damaged("no frame head")
     magic, version, kind, size, checksum = FRAME.unpack(head)
-    if magic != MAGIC or version != VERSION or size > FRAME_MOST:
+    if magic != MAGIC or version != VERSION or size > MAX_FRAME_SIZE:
         raise Damaged("not a frame")
     end = offset + FRAME.size + size
     if file_size is not None and end > file_size:
@@ -217,8 +217,8 @@ def encode_spans(spans: Sequence[range]) -> bytes:
 
 
 def _bounded(span: range) -> Iterator[range]:
-    for start in range(0, len(span), SPAN_MOST):
-        yield span[start : start + SPAN_MOST]
+    for start in range(0, len(span), MAX_SPAN_COUNT):
+        yield span[start : start + MAX_SPAN_COUNT]
 
 
 def decode_spans(data: bytes) -> list[range]:

@@ -471,7 +471,7 @@ class PendingRuns:
         """Every pending message as (run, index in it)."""
         return (found for run in self.runs for found in self._slots(range(run.first, run.end)))
 
-    def known(self, span: range) -> int:
+    def count_in(self, span: range) -> int:
         """How many of `span` are pending here."""
         return self.survey(span)[0]
 

@@ -111,9 +111,9 @@ class Peek:
     def check(self) -> None:
         """QS-1 to QS-10 and QS-12, for tests."""
         self._sub_queues.check()
-        assert not any(self._pending.known(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()), (
-            "QS-12"
-        )
+        assert not any(
+            self._pending.count_in(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()
+        ), "QS-12"
         for run in self._pending.runs:
             assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
             assert not run.origin.persistent or run.kind & INDEXED, "QS-10"

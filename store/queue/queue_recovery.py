@@ -78,7 +78,7 @@ class QueueRecovery:
                 False,
             )
         scan, self._scan = self._scan, None
-        kept = self._index.without(scan, missing)
+        kept = self._index.drop_missing(scan, missing)
         least = known.get("next_seq_id", 0)
         next_number = max(kept.next_number, least)
         # All may have been delivered before (C-5, C-7).

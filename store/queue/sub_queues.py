@@ -216,8 +216,8 @@ class SubQueues:
             slices = None if slices is None else slices - 1
             stop = self._first_slice().stop
             kept = self._live(delta.start, stop)
-            delta.count += self._index.returned
-            self._index.returned = 0
+            delta.count += self._index.uncounted
+            self._index.uncounted = 0
             delta.start = stop
             for run in kept:
                 delta.loaded(run)
@@ -246,11 +246,11 @@ class SubQueues:
 
     def _without_pending(self, run: Run) -> Iterable[Run]:
         span = range(run.first, run.end)
-        if not self._pending.known(span):
+        if not self._pending.count_in(span):
             return [run]
         return (
             [run.part(part.start - run.first, part.stop - run.first) for part in self._pending.missing(span)]
-            if self._pending.known(span) < len(span)
+            if self._pending.count_in(span) < len(span)
             else []
         )
 

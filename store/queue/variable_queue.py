@@ -220,7 +220,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes), shared):
             self._write(run, confirm)
             self.sub_queues.push(run)
-        if self.sub_queues.is_lazy and self._index.unfolded_bytes > LAZY_UNFOLDED_BYTES:
+        if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFOLDED_BYTES:
             self.folding.request()
         return range(first, end)
 

@@ -197,7 +197,7 @@ class _Reader:
         if entry.type is Type.PUBLISH:
             for run, is_stored in decode_runs(entry.body):
                 span = range(run.first, run.end)
-                if queue.embedded.known(span) or queue.stored.known(span):
+                if queue.embedded.count_in(span) or queue.stored.count_in(span):
                     self.findings.error(
                         place,
                         f"messages {run.first} to {run.end - 1} of queue {entry.queue:x} are published a second time",

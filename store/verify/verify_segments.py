@@ -327,7 +327,7 @@ class _Segment:
 
     def _is_journaled(self, number: int) -> bool:
         span = range(number, number + 1)
-        return bool(self._replayed.embedded.known(span) or self._replayed.stored.known(span))
+        return bool(self._replayed.embedded.count_in(span) or self._replayed.stored.count_in(span))
 
     def _back(self) -> int:
         """Messages before the damage whose acknowledgement is behind it, and not in the journal."""

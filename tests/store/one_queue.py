@@ -60,7 +60,7 @@ class Node:
 
     def stop(self):
         terms = self.queue.terminate()
-        self.journal.close_folded()
+        self.journal.close_flushed()
         self.persistent.close()
         self.transient.close()
         return terms

@@ -4,7 +4,7 @@ A lock belongs to one open descriptor, keeps descriptors of the same process out
 is closed or its process dies. All POSIX systems have `flock`, so `WARREN_PORTABLE=1` does not replace it.
 
 Windows locks bytes of a file, each for one descriptor alone. The twin gives them the meaning of shared and exclusive
-locks: a shared lock is any one of `_SHARED_MOST` bytes, an exclusive lock is all of them. The bytes lie far behind the
+locks: a shared lock is any one of `_MAX_SHARED` bytes, an exclusive lock is all of them. The bytes lie far behind the
 end of the file, for Windows lets nobody else read a locked byte and the file names its holder.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 #: Where the locked bytes begin on Windows.
 _LOCK_OFFSET = 1 << 30
 #: How many descriptors may hold a shared lock at once on Windows.
-_SHARED_MOST = 64
+_MAX_SHARED = 64
 #: Seconds between two attempts on Windows, which has no wait without a limit.
 _RETRY_SECONDS = 0.02
 
@@ -67,8 +67,8 @@ class WindowsLocks:
     def try_lock(self, fd: int, is_shared: bool) -> bool:
         """As `FileLocks.try_lock`."""
         if not is_shared:
-            return self._try_bytes(fd, _LOCK_OFFSET, _SHARED_MOST)
-        return any(self._try_bytes(fd, _LOCK_OFFSET + index, 1) for index in range(_SHARED_MOST))
+            return self._try_bytes(fd, _LOCK_OFFSET, _MAX_SHARED)
+        return any(self._try_bytes(fd, _LOCK_OFFSET + index, 1) for index in range(_MAX_SHARED))
 
     def _try_bytes(self, fd: int, offset: int, count: int) -> bool:
         os.lseek(fd, offset, os.SEEK_SET)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ....portable import IS_PORTABLE
 
 #: IOV_MAX of Linux: the most buffers that one writev takes.
-WRITEV_MOST = 1024
+MAX_WRITEV_BUFFERS = 1024
 
 #: Windows translates line ends unless a file is opened as binary; other systems have no such flag.
 BINARY = getattr(os, "O_BINARY", 0)
@@ -30,8 +30,8 @@ class PositionedAccess:
 
     def append(self, buffers: Sequence[bytes]) -> None:
         """Write all `buffers`, in order, at the end of the file."""
-        for start in range(0, len(buffers), WRITEV_MOST):
-            pieces = buffers[start : start + WRITEV_MOST]
+        for start in range(0, len(buffers), MAX_WRITEV_BUFFERS):
+            pieces = buffers[start : start + MAX_WRITEV_BUFFERS]
             self.append_rest(pieces, os.writev(self._fd, pieces))
 
     def append_rest(self, pieces: Sequence[bytes], written: int) -> None:

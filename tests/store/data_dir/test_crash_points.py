@@ -480,7 +480,7 @@ def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
     if lost == "terms":
         monkeypatch.setattr("warren.store.data_dir.vhost_store.leave_vhost", lambda root, terms: None)
     elif lost == "journal":
-        monkeypatch.setattr(type(vhost.store.journal), "close_folded", lambda journal: journal.close())
+        monkeypatch.setattr(type(vhost.store.journal), "close_flushed", lambda journal: journal.close())
     vhost.store.stop()
     monkeypatch.undo()
     if lost == "state":

@@ -11,7 +11,7 @@ from warren.store.disk import real_disk
 from warren.store.disk.disk import SyncFailed
 from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.system import synced_write
-from warren.store.disk.system.positioned_access import WRITEV_MOST, PositionedAccess, SeekingAccess
+from warren.store.disk.system.positioned_access import MAX_WRITEV_BUFFERS, PositionedAccess, SeekingAccess
 
 needs_synced_writes = pytest.mark.skipif(
     not synced_write._RWF_DSYNC, reason="the system has no write that syncs, or WARREN_PORTABLE forbids it"
@@ -83,8 +83,8 @@ def test_a_kernel_without_the_call_is_asked_once(file, monkeypatch, number):
 @needs_synced_writes
 def test_more_buffers_than_one_call_takes_are_written_and_then_synced(file, monkeypatch):
     calls = Calls(monkeypatch)
-    file.append_synced([b"%05d" % number for number in range(WRITEV_MOST + 1)])
-    assert file.size() == 1 + 5 * (WRITEV_MOST + 1)
+    file.append_synced([b"%05d" % number for number in range(MAX_WRITEV_BUFFERS + 1)])
+    assert file.size() == 1 + 5 * (MAX_WRITEV_BUFFERS + 1)
     assert calls.seen == ["fdatasync"]
 
 
@@ -125,7 +125,7 @@ def test_any_access_appends_at_the_end_and_reads_anywhere(tmp_path, monkeypatch,
     file = RealDisk(str(tmp_path)).open("file", create=True)
     file.append([b"one", b"two"])
     assert file.read(1, 3) == b"net"
-    file.append([b"%05d" % number for number in range(WRITEV_MOST + 1)])
+    file.append([b"%05d" % number for number in range(MAX_WRITEV_BUFFERS + 1)])
     assert file.read(0, 11) == b"onetwo00000" and file.read(file.size() - 5, 100) == b"01024"
     file.truncate(2)
     file.append_synced([b"!"])

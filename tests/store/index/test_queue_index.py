@@ -133,7 +133,7 @@ class IndexMachine(RuleBasedStateMachine):
         """Publishes, acks, purges and reads go on while it is under way."""
         self.journal.write_all()
         flush = self.index.take_removal() if only_remove else self.index.take_flush(sync)
-        assert only_remove or not self.index.has_unfolded
+        assert only_remove or not self.index.unflushed_bytes
         if flush is not None:
             self.flushing = flush, self.journal.current
 
@@ -367,7 +367,7 @@ def in_blocks(disk, acked=()):
         index.ack(sorted(acked))
     journal.write_all()
     terms = index.terminate()
-    journal.close_folded()
+    journal.close_flushed()
     return terms
 
 

@@ -78,7 +78,7 @@ def test_what_is_taken_is_what_a_journal_replays():
 def test_an_ack_says_where_numbering_stands_only_if_it_is_known():
     """A queue that was recovered clean acks what the journal has never heard of; its numbers must not go back."""
     writer = LogWriter()
-    writer.knows(ONE, 100)
+    writer.resume(ONE, 100)
     writer.ack(ONE, [range(40, 42)])
     (part,) = writer.take()
     assert (part.next_number, part.messages) == (100, 0)
@@ -105,7 +105,7 @@ def test_one_that_never_said_anything_takes_no_leave():
 
 def test_one_of_an_earlier_life_does():
     writer = LogWriter()
-    writer.knows(ONE, 7)
+    writer.resume(ONE, 7)
     assert writer.delete(ONE) == 1
     (part,) = writer.take()
     assert (part.queue, part.next_number) == (ONE, None)

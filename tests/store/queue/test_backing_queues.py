@@ -348,7 +348,7 @@ class VariableMachine(QueueMachine):
         before = self.next[0]
         terms = self.queue.terminate()
         self.take_confirmed()
-        self.journal.close_folded()
+        self.journal.close_flushed()
         for store in self.stores:
             store.close()
         self.disk.crash(Random(1))

@@ -166,7 +166,7 @@ def test_lazy_backlog_is_not_in_memory(tmp_path):
     node.queue.set_queue_mode("lazy")
     for _ in range(100):
         node.publish(50, size=1000)
-        assert node.queue._index.unfolded_bytes <= (512 << 10) + 50_000
+        assert node.queue._index.unflushed_bytes <= (512 << 10) + 50_000
     assert node.status("delta", "q3", "len") == (5000, 0, 5000)
     assert node.queue.info("messages_ram") == 0
     node.queue.set_queue_mode("default")
