@@ -5,3 +5,13 @@ events from it. It builds what it sends with :mod:`~warren.amqp.methods` and :mo
 :mod:`~warren.amqp.connection_state` and :mod:`~warren.amqp.channel_state` list the methods that a client may send in
 each state.
 """
+
+if __name__ == "amqp":
+    # A program imported the client library `amqp` (kombu and Celery do) and found this folder first.
+    from pathlib import Path
+
+    raise ImportError(
+        f"this is warren's folder {Path(__file__).parent}, not the client library 'amqp': Python searches the clone of "
+        "warren before its installed packages, because it was started there. Start it from another folder, or set "
+        "PYTHONSAFEPATH=1 (the same as python -P)"
+    )

@@ -1,6 +1,7 @@
-"""What a user installs: the wheel holds the package's rooms and nothing else, and starts a broker where nothing but its own dependencies is.
+"""The wheel contains the package and nothing else, and starts a broker with no more than its declared dependencies.
 
-The repository is copied to a folder whose name no package could have, as an unpacked archive may be.
+The tests build it from a copy of the repository in `build.42`, a folder name that no package can have, because the
+folder of an unpacked archive may have such a name.
 """
 
 import configparser
@@ -16,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NOT_PACKAGED = {"tests", "docs", "bench", "build", "dist"}
 
-# Several installations into fresh environments.
+# Each test installs into a new environment.
 pytestmark = pytest.mark.timeout(300)
 
 HANDSHAKE = """
@@ -43,7 +44,7 @@ def run(*command, **options):
 
 
 def clean_environment():
-    """No variable that would lead to modules of the environment these tests run in."""
+    """The environment variables without those that lead to the modules of the environment these tests run in."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "PIP_"))}
 
 
@@ -65,8 +66,8 @@ def wheel(source, tmp_path_factory):
     return built
 
 
-def rooms():
-    """Every folder of the package that holds modules, as dotted names."""
+def packages():
+    """Every folder of the package that contains modules, as a dotted name."""
     folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")}
     inside = (
         folder
@@ -76,11 +77,11 @@ def rooms():
     return {".".join(("warren", *folder.parts)) for folder in inside}
 
 
-def test_setup_cfg_lists_every_room():
-    """`packages` is a list by hand; a room that is not on it would be missing in the wheel."""
+def test_setup_cfg_lists_every_folder():
+    """The list `packages` is written by hand; a folder that it lacks would be missing in the wheel."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    assert set(config["options"]["packages"].split()) == rooms()
+    assert set(config["options"]["packages"].split()) == packages()
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
@@ -93,7 +94,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
 
 
 def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
-    """No extras: only what install_requires names is there."""
+    """The environment has the packages of install_requires and no extras."""
     run(sys.executable, "-m", "venv", tmp_path / "env")
     bin_folder = tmp_path / "env" / "bin"
     run(bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", wheel, env=clean_environment())
@@ -102,7 +103,7 @@ def test_an_installed_wheel_starts_a_broker_that_answers(wheel, tmp_path):
 
 
 def test_an_editable_install_of_a_clone_with_any_name(source, tmp_path):
-    """Rooms and their sub-rooms are found in the clone itself."""
+    """The installed package is the clone itself, with its folders at every depth."""
     run(sys.executable, "-m", "venv", tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
     run(
