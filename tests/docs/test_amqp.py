@@ -1,4 +1,4 @@
-"""docs/amqp.md: its programs run and print what they say, and its table of consumer arguments is complete."""
+"""docs/amqp.md: its programs print what it says, and its table of consumer arguments is complete."""
 
 import re
 import subprocess
@@ -14,12 +14,12 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_prints_what_stands_beside_it(program):
+def test_a_program_prints_what_the_page_says(program):
     promised = re.findall(r"^\s*print\(.*\)  # (.*)$", program, re.MULTILINE)
     assert promised
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd="/")
     assert result.returncode == 0, result.stderr
-    # pika shows an integer that came as 64 bits with an L behind it
+    # pika prints a 64-bit integer with an L behind it.
     assert [re.sub(r"(\d)L\b", r"\1", line) for line in result.stdout.splitlines()] == promised
 
 

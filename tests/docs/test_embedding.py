@@ -1,4 +1,4 @@
-"""docs/embedding.md: its programs run and print what they say, its settings are those of `Settings`, its controls those of `Broker`."""
+"""docs/embedding.md: its programs print what it says, its tables list every method of `Broker` and every setting."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_prints_what_stands_beside_it(program):
+def test_a_program_prints_what_the_page_says(program):
     promised = re.findall(r"^\s*print\(.*\)  # (.*)$", program, re.MULTILINE)
     assert promised
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd="/")
@@ -31,6 +31,6 @@ def test_the_table_of_settings_is_complete_and_true():
     ]
 
 
-def test_every_control_is_documented_and_nothing_else():
+def test_every_method_is_documented_and_nothing_else():
     public = {name for name in vars(Broker) if not name.startswith("_")} - {"start", "stop", "is_running"}
     assert set(re.findall(r"`broker\.(\w+)", PAGE)) == public

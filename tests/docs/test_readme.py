@@ -1,7 +1,8 @@
-"""The README's first five minutes, done as a newcomer does them: in an empty folder beside the clone, with nothing but its text.
+"""The README's blocks, followed as by a newcomer: in order, in a folder that contains nothing but the clone.
 
-A `python` block after a paragraph that ends in "`name.py`" or begins with it is that file; an `sh` block is run. What a `print` is to give stands beside it
-as a comment. `warren start` runs in the background, on a free port instead of 5672, and is the process that is called 12345. `~` is a folder of its own.
+A `python` block is the file whose name, such as `first.py`, stands in the paragraph before it; an `sh` block is run.
+The comment beside a `print` is its expected output. `warren start` runs in the background on a free port instead of
+5672, as the process that the page calls 12345. `~` is a folder of the test.
 """
 
 import os
@@ -18,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
-# An environment is made and filled from PyPI, as the README says.
+# The README creates an environment and installs packages from PyPI.
 pytestmark = pytest.mark.timeout(300)
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -26,7 +27,7 @@ FILE_NAME = re.compile(r"`(\w+\.py)`")
 
 
 def blocks():
-    """(paragraph before it, language, code) of every block, in order."""
+    """(preceding paragraph, language, code) of every block, in order."""
     found, end = [], 0
     for match in BLOCK.finditer(README):
         found.append((README[end : match.start()].strip().rpartition("\n\n")[2], match[1], match[2]))
@@ -44,7 +45,7 @@ def free_port():
 
 
 class Newcomer:
-    """Somebody with a shell in a folder that holds nothing but the clone."""
+    """A shell in a folder that contains nothing but the clone."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -54,7 +55,7 @@ class Newcomer:
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(names)} | {
             "C_FORCE_ROOT": "1"
         }
-        # pip goes on with the cache and the index of whoever runs the tests.
+        # pip keeps the cache and the index settings of the user who runs the tests.
         kept = {
             name: os.environ.get(name, str(Path.home() / folder))
             for name, folder in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config"))
@@ -131,16 +132,18 @@ def follow(newcomer):
     written, seen, promised = set(), [], []
     for paragraph, language, code in blocks():
         if language == "python":
-            # The file a block is: the last one named before it, if none of the paragraph's is new.
+            # The first file name in the paragraph that no earlier block has used.
             name = next(name for name in FILE_NAME.findall(paragraph) if name not in written)
             written.add(name)
             (newcomer.folder / name).write_text(code.replace("5672", newcomer.port))
             promised += [] if name.startswith("test_") else expected_output(code)
         else:
             seen += newcomer.run(code).splitlines()
-    assert {"first.py", "second.py", "tasks.py", "shop.py", "test_orders.py", "order.py"} == written
+    programs = {"first.py", "second.py", "tasks.py", "shop.py", "order.py"}
+    assert programs | {"test_orders.py", "test_billing.py"} == written
     assert [line for line in seen if line in promised] == promised
-    assert "1 passed" in "\n".join(seen)
+    assert "\n".join(seen).count("1 passed") == 2
+    assert any(line.startswith("100 schedules from seed") for line in seen)
     assert "hello" in seen and "from the shell" in seen
     assert "a lamp" in seen
     assert seen[-1] == "Fine: nothing found."
