@@ -1,4 +1,4 @@
-"""The embedded broker: its life, what it tells, what it does, and waiting until it has done all it can."""
+"""The embedded broker: start and stop, its controls and listings, and waiting until it is idle."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def broker():
 
 @pytest.fixture
 def connect():
-    """Connects pika to a broker; connections still open at the end are closed."""
+    """`connect(broker)` is a pika connection, closed at the end of the test."""
     made = []
 
     def connect(broker):
@@ -40,17 +40,18 @@ def connect():
             connection.close()
 
 
-class TestLife:
+class TestStartAndStop:
     def test_it_accepts_when_start_returns_in_under_100_ms(self):
         with Broker():
-            pass  # the first one imports what it needs
+            pass  # the first start imports the broker's modules
         began = time.perf_counter()
         with Broker() as broker:
             with socket.create_connection((broker.host, broker.port), 1):
                 assert time.perf_counter() - began < 0.1
 
     def test_import_warren_loads_nothing_else(self):
-        code = "import sys, warren; print([name for name in sys.modules if name.startswith(('warren.', 'thespian', 'asyncio'))])"
+        modules = "[name for name in sys.modules if name.startswith(('warren.', 'thespian', 'asyncio'))]"
+        code = f"import sys, warren; print({modules})"
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=True)
         assert result.stdout.strip() == "[]"
 
@@ -88,7 +89,7 @@ class TestLife:
             assert again.port == port
 
     def test_nothing_is_left_behind(self):
-        """No thread and no descriptor, also after clients were there."""
+        """Stopped brokers leave no thread and no descriptor open, even if clients were connected."""
         with Broker() as broker:
             pika.BlockingConnection(pika.URLParameters(broker.url)).close()
         threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
@@ -118,7 +119,7 @@ class TestLife:
         assert time.perf_counter() - began < 2
         assert silent is not None
 
-    def test_a_taken_port_says_so(self, broker):
+    def test_a_taken_port_is_an_error_that_names_it(self, broker):
         with pytest.raises(StartError, match=f"127.0.0.1:{broker.port}.*in use"):
             Broker(port=broker.port).start()
 
@@ -134,12 +135,12 @@ class TestLife:
         with Broker(settings=settings) as broker:
             assert broker.port != 0
 
-    def test_a_port_that_no_setting_names_is_a_free_one(self):
+    def test_the_default_port_is_a_free_one_unless_settings_are_given(self):
         assert Broker(heartbeat=7).settings.port == 0
         assert Broker(settings=Settings()).settings.port == 5672
         assert Broker(5673, settings=Settings()).settings.port == 5673
 
-    def test_a_stopped_broker_says_what_to_do(self):
+    def test_a_stopped_broker_answers_with_the_way_out(self):
         with pytest.raises(RuntimeError, match="call start"):
             Broker().queues()
 
@@ -148,7 +149,7 @@ class TestLife:
         assert repr(Broker()) == "<Broker, stopped>"
 
     async def test_async_with(self):
-        """aio-pika on the same event loop is told and answers while the broker stops."""
+        """A client on the same event loop receives connection.close and answers it while the broker stops."""
         async with Broker() as broker:
             connection = await aio_pika.connect(broker.url)
             channel = await connection.channel()
@@ -170,7 +171,7 @@ class TestLife:
             connect(broker)
 
 
-class TestDoingAndLooking:
+class TestControlsAndListings:
     def test_publish_and_get(self, broker):
         broker.declare_queue("q")
         assert broker.publish(
@@ -204,7 +205,7 @@ class TestDoingAndLooking:
             assert broker.get("q", ack=True).text == "x"
         assert broker.get("q") is None
 
-    def test_publish_tells_whether_a_queue_was_reached(self, broker):
+    def test_publish_returns_whether_a_queue_was_reached(self, broker):
         assert broker.publish(b"x", "nobody") is False
 
     def test_a_large_body(self, broker):
@@ -259,8 +260,9 @@ class TestDoingAndLooking:
         broker.declare_queue("q", durable=True, arguments={"x-max-length": 5})
         broker.publish(b"12345", "q")
         assert broker.queue("q") == QueueInfo(
-            name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5}, messages=1,
-            messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running", queue_mode="default", first_number=0, next_number=1,
+            name="q", vhost="/", durable=True, exclusive=False, auto_delete=False, arguments={"x-max-length": 5},
+            messages=1, messages_ready=1, messages_unacknowledged=0, message_bytes=5, consumers=0, state="running",
+            queue_mode="default", first_number=0, next_number=1,
         )  # fmt: skip
 
     def test_a_queue_that_does_not_run_has_a_state_and_no_counts(self):
@@ -282,7 +284,7 @@ class TestDoingAndLooking:
         assert broker.delete_queue("q") == 1
         assert broker.delete_queue("q") == 0
 
-    def test_clients_as_the_broker_sees_them(self, broker, connect):
+    def test_connections_channels_and_consumers_are_listed(self, broker, connect):
         channel = connect(broker).channel()
         channel.confirm_delivery()
         channel.queue_declare("q")
@@ -304,7 +306,7 @@ class TestDoingAndLooking:
         )
         assert broker.queue("q").messages_unacknowledged == 1
 
-    def test_what_the_broker_refuses_is_an_error_with_the_reply_code(self, broker):
+    def test_a_refusal_is_an_error_with_the_reply_code(self, broker):
         with pytest.raises(BrokerError) as caught:
             broker.publish(b"x", "q", exchange="nowhere")
         assert (caught.value.code, caught.value.name, caught.value.text) == (
@@ -346,21 +348,21 @@ class TestDoingAndLooking:
         assert broker.queue("q").messages == 400
 
 
-class TestTrouble:
+class TestAlarmsAndLostConnections:
     def test_an_alarm_blocks_publishers_until_it_is_cleared(self, broker, connect):
         connection = connect(broker)
-        told = []
-        connection.add_on_connection_blocked_callback(lambda _connection, frame: told.append(frame.method.reason))
-        connection.add_on_connection_unblocked_callback(lambda *_: told.append("unblocked"))
+        events = []
+        connection.add_on_connection_blocked_callback(lambda _connection, frame: events.append(frame.method.reason))
+        connection.add_on_connection_unblocked_callback(lambda *_: events.append("unblocked"))
         broker.declare_queue("q")
         broker.set_alarm("memory", True)
         connection.channel().basic_publish("", "q", b"x")
-        wait_until(connection, lambda: told)
-        assert told == ["low on memory"]
+        wait_until(connection, lambda: events)
+        assert events == ["low on memory"]
         assert [item.state for item in broker.connections()] == ["blocked"]
         broker.set_alarm("memory", False)
-        wait_until(connection, lambda: len(told) > 1)
-        assert told == ["low on memory", "unblocked"]
+        wait_until(connection, lambda: len(events) > 1)
+        assert events == ["low on memory", "unblocked"]
         broker.wait_idle()
         assert broker.queue("q").messages == 1
 
@@ -406,8 +408,8 @@ LONG = "x" * 256
         (lambda broker: broker.queues(7), TypeError, "vhost must be a str, not int"),
     ],
 )
-def test_what_no_frame_can_carry_is_refused_here_and_the_broker_goes_on(broker, call, error, reason):
-    """In the broker it would be a fault of its own processes, which crash for it."""
+def test_a_value_that_no_frame_can_carry_is_refused_before_it_reaches_the_broker(broker, call, error, reason):
+    """Encoding such a value inside the broker would crash one of its processes."""
     with pytest.raises(error, match=reason):
         call(broker)
     assert broker.declare_queue("alive") == "alive"
@@ -439,7 +441,7 @@ class TestWaitIdle:
         assert time.perf_counter() - began < 0.1
 
     def test_a_client_that_does_not_read_keeps_it_busy(self, broker, connect):
-        """What the operating system does not take is still the broker's to send."""
+        """Output that the operating system does not accept still counts as work of the broker."""
         channel = connect(broker).channel()
         channel.queue_declare("q")
         channel.basic_consume("q", lambda *_: None, auto_ack=True)

@@ -1,4 +1,4 @@
-"""The public interface: what a program may import from `warren` and `warren.extensions`, and what an editor completes."""
+"""The public interface: the names in `warren` and `warren.extensions`, and the keywords that an editor completes."""
 
 import dataclasses
 from os import PathLike

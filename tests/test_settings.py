@@ -1,4 +1,4 @@
-"""Settings: defaults, checks, and errors that a person can act on."""
+"""Settings: defaults, checks, and errors that name the way out."""
 
 import dataclasses
 import pickle
@@ -10,7 +10,7 @@ from warren.settings import SettingsError
 
 
 def test_defaults_are_those_of_the_specification():
-    """AB section 1, FC section 1, QS section 1."""
+    """amqp-broker section 1, flow-control section 1, queue-and-store section 1."""
     settings = Settings()
     assert (settings.host, settings.port) == ("127.0.0.1", 5672)
     assert (settings.frame_max, settings.channel_max, settings.heartbeat) == (131_072, 2_047, 60)
@@ -25,13 +25,13 @@ def test_defaults_are_those_of_the_specification():
 
 
 def test_every_setting_is_documented_in_itself():
-    """The table in docs/embedding.md is made of these lines."""
+    """The table in docs/embedding.md contains these lines."""
     for item in dataclasses.fields(Settings):
         assert item.metadata["doc"], item.name
 
 
 def test_settings_travel_between_processes():
-    """Every process of a node receives them as a message."""
+    """Every process of a node receives its settings in a message, which must pickle."""
     settings = Settings(port=0, server_properties={"owner": "team-a"})
     assert pickle.loads(pickle.dumps(settings)) == settings
 
@@ -85,7 +85,7 @@ def test_credit_pairs_that_work(pair):
 
 @pytest.mark.parametrize("pair", [(200, 400), (400, 0), (0, 1)])
 def test_credit_pairs_that_would_stall(pair):
-    """FC-1: anything else is a start-up error naming the key."""
+    """FC-1: every other pair is a start-up error that names the key."""
     with pytest.raises(SettingsError, match="credit_flow_default_credit"):
         Settings(credit_flow_default_credit=pair)
 
@@ -99,10 +99,12 @@ def test_a_toml_file_is_read_and_keywords_win(tmp_path):
 
 
 def test_limits_as_rabbitmq_writes_them(tmp_path):
-    """QS 8.1, 8.6: its dotted keys; relative wins over absolute."""
+    """queue-and-store sections 8.1 and 8.6: RabbitMQ's dotted keys; relative wins over absolute."""
     file = tmp_path / "warren.toml"
     file.write_text(
-        'vm_memory_high_watermark.absolute = "2GB"\ndisk_free_limit.relative = 1.5\ntotal_memory_available_override_value = "8GB"\n'
+        'vm_memory_high_watermark.absolute = "2GB"\n'
+        "disk_free_limit.relative = 1.5\n"
+        'total_memory_available_override_value = "8GB"\n'
     )
     settings = Settings.from_toml(file)
     assert (settings.vm_memory_high_watermark, settings.disk_free_limit) == (2_000_000_000, 1.5)
@@ -155,7 +157,7 @@ def test_a_file_that_is_not_toml_says_where_it_breaks(tmp_path):
         ),
     ],
 )
-def test_tls_lacks_something(values, key, reason):
+def test_tls_settings_that_do_not_fit_together(values, key, reason):
     with pytest.raises(SettingsError, match=reason) as caught:
         Settings.of(**values)
     assert caught.value.key == key
