@@ -272,7 +272,7 @@ class Broker:
         known = Properties(headers=None if headers is None else _table("headers", headers), **properties)
         data = body.encode("utf-8") if isinstance(body, str) else bytes(memoryview(body))
         names = _text("exchange", exchange), _text("routing_key", routing_key)
-        request = to_direct_client.publish(self._vhost(vhost), *names, encode_properties(known), data, True)
+        request = to_direct_client.publish(self._vhost(vhost), *names, encode_properties(known), data)
         return self._node.ask_direct(request)
 
     def get(

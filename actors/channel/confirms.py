@@ -1,9 +1,10 @@
-"""Publisher confirms of one channel: which publish numbers wait for which queues, and what to tell the client (AB-110 to AB-113).
+"""`Confirms`: which publishes of a channel wait for which queues, and what to send the client (AB-110 to AB-113).
 
-Everything is kept in closed ranges `(first, last)`, because publishers are confirmed in long prefixes: a run of 400 publishes to one queue
-costs one entry here, not 400. Only a run that went to several queues is counted message by message.
+Publish numbers are kept in closed ranges `(first, last)`, because queues confirm long prefixes: a run of 400 publishes
+to one queue costs one entry here, not 400. Only a run that went to several queues is counted message by message.
 
-A number leaves `Confirms` once, as an ack when every queue it went to has confirmed, as a nack as soon as one refused.
+A number leaves `Confirms` once: as an ack when every queue it went to has confirmed, or as a nack as soon as one of
+them refuses.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ Range = tuple[int, int]
 
 
 class RangeSet:
-    """Disjoint, sorted, merged closed ranges of integers. Every operation costs O(log n + ranges touched) plus a list move."""
+    """A set of integers as closed ranges: sorted, disjoint and merged.
+
+    Every operation costs O(log n + ranges touched) plus a list move.
+    """
 
     __slots__ = ("_ranges",)
 
@@ -51,10 +55,10 @@ class RangeSet:
         ranges[at:end] = [(first, last)]
 
     def discard(self, first: int, last: int) -> list[Range]:
-        """Removes what of [first, last] is present; returns the removed pieces."""
+        """Removes the integers of [first, last] that are in the set; returns them as ranges."""
         ranges = self._ranges
         if ranges and ranges[0] == (first, last):
-            return [ranges.pop(0)]  # what waited longest, whole: one message at a time knows nothing else
+            return [ranges.pop(0)]  # the oldest range as a whole: the only case if one message is confirmed at a time
         at = bisect_right(ranges, (first,))
         if at and ranges[at - 1][1] >= first:
             at -= 1
@@ -76,28 +80,33 @@ class RangeSet:
 
 
 class Confirms:
-    """The unconfirmed publishes of one channel. Sends nothing: `flush` tells what to send."""
+    """The unconfirmed publishes of one channel. It sends nothing itself: `flush` returns what to send."""
 
-    __slots__ = ("next_number", "_waiting", "_by_queue", "_fan_out", "_acked", "_nacked")
+    __slots__ = ("_acked", "_by_queue", "_fan_out", "_nacked", "_waiting", "next_number")
 
     def __init__(self) -> None:
         self.next_number = 1
+        #: Numbers without an outcome.
         self._waiting = RangeSet()
+        #: The numbers that each queue has not confirmed or refused yet, by queue id.
         self._by_queue: dict[str, RangeSet] = {}
-        self._fan_out: dict[int, int] = {}  # number -> queues still to confirm, only where more than one
+        #: How many queues have not confirmed a number yet; only numbers that went to several queues.
+        self._fan_out: dict[int, int] = {}
+        #: Numbers with an outcome that `flush` has not returned yet.
         self._acked = RangeSet()
         self._nacked = RangeSet()
 
     def __len__(self) -> int:
+        """How many publishes have no outcome yet."""
         return len(self._waiting)
 
     @property
     def has_settled(self) -> bool:
-        """Whether a flush would send anything."""
+        """Whether a flush would return anything."""
         return bool(self._acked._ranges or self._nacked._ranges)
 
     def publish(self, count: int, queue_ids: Iterable[str]) -> int:
-        """Numbers `count` publishes that went to `queue_ids`; returns the first number. No queue: acked at once."""
+        """Numbers `count` publishes that went to `queue_ids` and returns the first number. No queue: acked at once."""
         first = self.next_number
         last = first + count - 1
         self.next_number = last + 1
@@ -117,7 +126,7 @@ class Confirms:
         return first
 
     def confirm(self, queue_id: str, ranges: Iterable[Range]) -> None:
-        """The queue has taken responsibility for these numbers. What it never owed, or was nacked meanwhile, is ignored."""
+        """The queue has taken responsibility for these numbers. Numbers it did not owe, or nacked ones, are ignored."""
         owed = self._by_queue.get(queue_id)
         if owed is None:
             return
@@ -142,7 +151,7 @@ class Confirms:
                 self._acked.add(number, number)
 
     def refuse(self, queue_id: str, ranges: Iterable[Range]) -> None:
-        """The queue refused these numbers: nack, whatever other queues say (AB-111)."""
+        """The queue refused these numbers: nack them, whether other queues confirm or not (AB-111)."""
         owed = self._by_queue.get(queue_id)
         if owed is None:
             return
@@ -151,7 +160,7 @@ class Confirms:
                 for piece in self._waiting.discard(low, high):
                     self._nacked.add(*piece)
                 for number in range(low, high + 1) if self._fan_out else ():
-                    # The other queues' confirms of a nacked number find it gone from `_waiting`.
+                    # The number has left `_waiting`, so confirms of its other queues only count down.
                     if self._fan_out.get(number, 0) > 1:
                         self._fan_out[number] -= 1
                     else:
@@ -159,14 +168,14 @@ class Confirms:
         if not owed:
             del self._by_queue[queue_id]
 
-    def queue_gone(self, queue_id: str, crashed: bool) -> None:
-        """A deleted queue confirms what it still owed, a crashed one refuses it (AB-111)."""
+    def queue_gone(self, queue_id: str, is_crashed: bool) -> None:
+        """A queue has ended: the numbers it still owed are refused if it crashed, else confirmed (AB-111)."""
         owed = self._by_queue.get(queue_id)
         if owed is not None:
-            (self.refuse if crashed else self.confirm)(queue_id, list(owed))
+            (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))
 
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
-        """What to send now: acks, then nacks, each `(delivery_tag, multiple)` (AB-113). Forgets them."""
+        """Returns the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forgets them (AB-113)."""
         acked, nacked = self._acked, self._nacked
         waiting = self._waiting.smallest
         floor = self.next_number if waiting is None else waiting
@@ -186,7 +195,7 @@ class Confirms:
 
 
 def _grouped(numbers: RangeSet, cut: int) -> list[tuple[int, bool]]:
-    """Numbers below `cut` as one multiple, the others singly; one number alone is never a multiple."""
+    """Numbers below `cut` as one multiple, the others one by one; a number alone is never a multiple."""
     below, count = 0, 0
     singles: list[int] = []
     for first, last in numbers:

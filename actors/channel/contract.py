@@ -1,45 +1,99 @@
-"""TODO: what the processes of this folder receive."""
+"""What the processes of this folder receive, and what a channel sends to the process that opened it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...runtime.contract import Contract, message
+from ...store.messages.message import Origin
 
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
     from ...amqp.method import Method
+    from ...amqp.reader import Event
+    from ...runtime.contract import Address
     from ..node.context import NodeContext
+    from ..queue.contract import ToQueue
 
-Notice = tuple[Any, str, str, int]
+
+class ChannelConfig(NamedTuple):
+    """What stays the same for the whole life of a channel."""
+
+    #: `<connection id>.<serial number>`, unique for ever; queues, credit and confirms name the channel by it.
+    channel_id: str
+    connection_id: str
+    connection_name: str
+    #: The channel's number on the wire; the client may use it again when the channel is closed.
+    number: int
+    vhost: str
+    user: str
+    #: The largest frame that the client takes, in bytes; 0 is no limit.
+    frame_max: int
+    #: Whether the client wants a basic.cancel when the broker ends a consumer (AB-126).
+    has_cancel_notify: bool
+
+
+class DeliveryNotice(NamedTuple):
+    """Counts the deliveries of one queue in an `output`; the queue gets `sent` when they are on the socket (FC-32)."""
+
+    queue: Address[ToQueue]
+    queue_id: str
+    channel_id: str
+    deliveries: int
+
+
+class FetchedMessage(NamedTuple):
+    """The answer of `ToDirectClient.get`; `props` are encoded properties, `messages_left` counts ready messages."""
+
+    props: bytes
+    body: bytes
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    messages_left: int
+
+
+#: Publish numbers `(first, last)`, both included.
+ConfirmRange = tuple[int, int]
+
+#: Deliveries that share an origin: `(origin, redelivered, ack tags, contents)`. Ack tags number the messages within the
+#: queue; they are None if the consumer does not acknowledge.
+DeliveryRun = tuple[Origin, bool, Sequence[int] | None, list[bytes]]
+
+#: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
+Outcome = Literal["ack", "requeue", "reject"]
 
 
 class ToChannelOwner(Contract):
-    """What the owner of a channel receives from it: a client's `Connection`, or the embedded program's `DirectClient`."""
+    """What the owner of a channel receives: a client's `Connection`, or the embedded program's `DirectClient`."""
 
     @message
-    def output(self, data: bytes, notices: list[Notice]) -> None:
-        """Bytes for the client. Each notice counts the deliveries of one queue in them, see `Notice`."""
+    def output(self, data: bytes, notices: list[DeliveryNotice]) -> None:
+        """From channels: frames for the client; each notice counts the deliveries of one queue in them."""
 
     @message
     def bump(self, channel_id: str, amount: int) -> None:
-        """Credit for that many more publishes."""
+        """From channels: credit for `amount` more publishes (FC-4)."""
 
     @message
-    def pause_input(self, number: int, paused: bool) -> None:
-        """The channel has too many methods waiting, or few again (FC-34)."""
+    def pause_input(self, number: int, is_paused: bool) -> None:
+        """From channels: stop reading because too many methods wait, or go on because half of them are done (FC-34)."""
 
     @message
     def channel_error(self, number: int, code: int, text: str) -> None:
-        """The channel ends with an error; its channel.close follows as output."""
+        """From channels: the channel ends with an error, for the log; its channel.close follows as output (AB-54)."""
 
     @message
     def channel_failed(self, number: int, error: AmqpError) -> None:
-        """A connection exception raised by the channel (AB-55)."""
+        """From channels: the channel raised a connection error, so the connection has to end (AB-55)."""
 
     @message
-    def channel_closed(self, channel_id: str, crossed: bool, data: bytes, notices: list[Notice]) -> None:
-        """The channel is done, and `data` is the last of its output. `crossed`: both sides sent close, so the client still owes a close-ok, unless it has come already."""
+    def channel_closed(self, channel_id: str, is_crossed: bool, data: bytes, notices: list[DeliveryNotice]) -> None:
+        """From channels: the channel has ended, and `data` is its last output.
+
+        `is_crossed`: both sides sent channel.close, so the client's close-ok comes after the channel's end.
+        """
 
 
 class ToDirectClient(ToChannelOwner):
@@ -47,90 +101,79 @@ class ToDirectClient(ToChannelOwner):
 
     @message
     def start(self, context: NodeContext) -> None:
-        """TODO"""
+        """From the node: begin to serve requests."""
 
     @message
-    def publish(self, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes, mandatory: bool) -> bool:
-        """TODO"""
+    def publish(self, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes) -> bool:
+        """From the embedding program: publish one message; answered when it is safe. False: it reached no queue."""
 
     @message
-    def get(self, vhost: str, queue: str, consume: bool) -> tuple | None:
-        """TODO"""
+    def get(self, vhost: str, queue: str, is_consumed: bool) -> FetchedMessage | None:
+        """From the embedding program: the next message, None if the queue is empty; not `is_consumed` requeues it."""
 
     @message
-    def call(self, vhost: str, method: Any) -> Method:
-        """TODO"""
+    def call(self, vhost: str, method: Method) -> Method:
+        """From the embedding program: run a method that has a reply; the answer is the reply."""
 
     @message
     def forget_vhost(self, vhost: str) -> None:
-        """It is deleted: what is asked of it is refused, and its channel ends (AB-170)."""
+        """From the node: the virtual host is deleted; refuse its requests and end its channel (AB-170)."""
 
 
 class ToChannel(Contract):
     """What `Channel` (`actors/channel/process.py`) receives."""
 
     @message
-    def start(
-        self,
-        context: NodeContext,
-        channel_id: str,
-        connection_id: str,
-        connection_name: str,
-        number: int,
-        vhost: str,
-        user: str,
-        frame_max: int,
-        cancel_notify: bool,
-    ) -> None:
-        """TODO"""
+    def start(self, context: NodeContext, config: ChannelConfig) -> None:
+        """From the owner, which gets the channel's output."""
 
     @message
-    def input(self, events: list[tuple]) -> None:
-        """TODO"""
+    def input(self, events: list[Event]) -> None:
+        """From the owner: reader events in wire order; each publish in them costs one credit."""
 
     @message
-    def shut_down(self) -> None:
-        """The connection ends: do what the client sent before, give back everything, then answer (AB-28)."""
+    def shut_down(self) -> bool:
+        """From the owner: do what the client sent before, give back everything, then answer True and end (AB-28)."""
 
     @message
-    def confirm(self, queue_id: str, ranges: list[tuple[int, int]]) -> None:
-        """TODO"""
+    def confirm(self, queue_id: str, ranges: list[ConfirmRange]) -> None:
+        """From queues: these publishes are safe."""
 
     @message
-    def refuse(self, queue_id: str, ranges: list[tuple[int, int]]) -> None:
-        """TODO"""
+    def refuse(self, queue_id: str, ranges: list[ConfirmRange]) -> None:
+        """From queues: these publishes were not taken (x-overflow reject-publish)."""
 
     @message
-    def deliver(self, queue_id: str, consumer_tag: str, runs: list[tuple]) -> None:
-        """TODO"""
+    def deliver(self, queue_id: str, consumer_tag: str, runs: list[DeliveryRun]) -> None:
+        """From queues: messages for one consumer."""
 
     @message
     def reading_ended(self, queue_id: str, consumer_tag: str, error: AmqpError | None) -> None:
-        """A consumer that reads by number has all it asked for, or cannot have it."""
+        """From queues: a consumer that reads a range has all of it, or cannot have it because of `error`."""
 
     @message
     def reply_to(self, key: str, exchange: str, routing_key: str, contents: list[bytes]) -> None:
-        """TODO"""
+        """From publishing channels: direct replies for the consumer with this key (AB-142)."""
 
     @message
     def has_reply_key(self, key: str) -> bool:
-        """Whether the direct replies of that name reach somebody here (AB-143)."""
+        """From declaring channels: whether a consumer of direct replies with this key is here (AB-143)."""
 
     @message
     def limiter_request(self, queue_id: str, wanted: int) -> None:
-        """TODO"""
+        """From queues: a queue would deliver `wanted` messages, for which it needs the limiter's grant (AB-127)."""
 
     @message
     def limiter_return(self, queue_id: str, count: int) -> None:
-        """TODO"""
+        """From queues: `count` granted deliveries are not used."""
 
     @message
     def bump(self, peer: str, amount: int) -> None:
-        """TODO"""
+        """From queues: credit for `amount` more messages; `peer` is the queue's id."""
 
     @message
     def info(self) -> dict[str, Any]:
-        """rabbitmqctl's info items of this channel."""
+        """From the connection: rabbitmqctl's info items of this channel."""
 
 
 to_channel_owner = ToChannelOwner()

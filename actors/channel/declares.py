@@ -1,192 +1,189 @@
-"""Exchanges, queues and bindings as a channel's methods (AB section 7): checks that need only the routing table are made here, the rest is Metadata's."""
+"""`Declares`: the methods of a channel on exchanges, queues and bindings (amqp-broker section 7).
+
+Checks that need only the routing table are made here; Metadata makes the others, and the change itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
+from ...amqp.fields import Table
 from ...routing.phrases import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
 from ...routing.rows import QueueRow
+from ...runtime.contract import Message
 from ...runtime.errors import ProcessDown
+from ...runtime.process import Process
+from ..metadata.contract import ToMetadata, to_metadata
+from ..node.context import NodeContext
+from ..queue.contract import to_queue
+from .client_output import ClientOutput
+from .contract import ChannelConfig, to_channel
 from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
+from .queue_links import QueueLinks
 
-if TYPE_CHECKING:
-    from .process import Channel
+Answer = TypeVar("Answer")
 
 
-async def exchange_declare(channel: "Channel", method: methods.ExchangeDeclare) -> None:
-    name = without_cr_lf(method.exchange)
-    if method.passive:
-        check_not_default_exchange(name)
-        if channel.routing.exchange(channel.vhost, name) is None:
-            raise no_exchange(channel.vhost, name)
-    else:
-        await _ask_metadata(
-            channel,
-            "declare_exchange",
-            name,
-            method.type,
-            method.durable,
-            method.auto_delete,
-            method.internal,
-            method.arguments,
+class Declares:
+    __slots__ = ("_config", "_context", "_output", "_process", "_queues")
+
+    def __init__(
+        self, process: Process, context: NodeContext, config: ChannelConfig, output: ClientOutput, queues: QueueLinks
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._config = config
+        self._output = output
+        self._queues = queues
+
+    async def _ask_metadata(self, message: Message[ToMetadata, Answer]) -> Answer:
+        self._queues.flush()
+        return await self._process.ask(self._context.metadata, message)
+
+    # -- exchanges ---
+
+    async def exchange_declare(self, method: methods.ExchangeDeclare) -> None:
+        vhost, name = self._config.vhost, without_cr_lf(method.exchange)
+        if method.passive:
+            check_not_default_exchange(name)
+            if self._context.routing.exchange(vhost, name) is None:
+                raise no_exchange(vhost, name)
+        else:
+            await self._ask_metadata(
+                to_metadata.declare_exchange(
+                    vhost,
+                    name,
+                    method.type,
+                    method.durable,
+                    method.auto_delete,
+                    method.internal,
+                    method.arguments,
+                )
+            )
+        if not method.nowait:
+            self._output.put_method(methods.ExchangeDeclareOk())
+
+    async def exchange_delete(self, method: methods.ExchangeDelete) -> None:
+        name = without_cr_lf(method.exchange)
+        await self._ask_metadata(to_metadata.delete_exchange(self._config.vhost, name, method.if_unused))
+        if not method.nowait:
+            self._output.put_method(methods.ExchangeDeleteOk())
+
+    # -- bindings ---
+
+    async def exchange_bind(self, method: methods.ExchangeBind) -> None:
+        destination, source = without_cr_lf(method.destination), without_cr_lf(method.source)
+        await self._bind("exchange", destination, source, method.routing_key, method.arguments)
+        if not method.nowait:
+            self._output.put_method(methods.ExchangeBindOk())
+
+    async def exchange_unbind(self, method: methods.ExchangeUnbind) -> None:
+        destination, source = without_cr_lf(method.destination), without_cr_lf(method.source)
+        await self._unbind("exchange", destination, source, method.routing_key, method.arguments)
+        if not method.nowait:
+            self._output.put_method(methods.ExchangeUnbindOk())
+
+    async def queue_bind(self, method: methods.QueueBind) -> None:
+        queue, key = self._queue_and_key(method)
+        await self._bind("queue", queue, without_cr_lf(method.exchange), key, method.arguments)
+        if not method.nowait:
+            self._output.put_method(methods.QueueBindOk())
+
+    async def queue_unbind(self, method: methods.QueueUnbind) -> None:
+        queue, key = self._queue_and_key(method)
+        await self._unbind("queue", queue, without_cr_lf(method.exchange), key, method.arguments)
+        self._output.put_method(methods.QueueUnbindOk())
+
+    def _queue_and_key(self, method: methods.QueueBind | methods.QueueUnbind) -> tuple[str, str]:
+        """An empty routing key is replaced by the last declared queue only if the queue name is empty too (AB-62)."""
+        if method.queue:
+            return without_cr_lf(method.queue), method.routing_key
+        queue = self._queues.name_or_last_declared("")
+        return queue, method.routing_key or queue
+
+    async def _bind(self, kind: str, destination: str, source: str, routing_key: str, arguments: Table) -> None:
+        """Binds a `queue` or an `exchange`."""
+        vhost, connection_id = self._config.vhost, self._config.connection_id
+        await self._ask_metadata(
+            to_metadata.bind(vhost, kind, destination, source, routing_key, arguments, connection_id)
         )
-    if not method.nowait:
-        channel.reply_with(methods.ExchangeDeclareOk())
 
-
-async def exchange_delete(channel: "Channel", method: methods.ExchangeDelete) -> None:
-    await _ask_metadata(channel, "delete_exchange", without_cr_lf(method.exchange), method.if_unused)
-    if not method.nowait:
-        channel.reply_with(methods.ExchangeDeleteOk())
-
-
-async def exchange_bind(channel: "Channel", method: methods.ExchangeBind) -> None:
-    await _bind(
-        channel,
-        "bind",
-        "exchange",
-        without_cr_lf(method.destination),
-        without_cr_lf(method.source),
-        method.routing_key,
-        method.arguments,
-    )
-    if not method.nowait:
-        channel.reply_with(methods.ExchangeBindOk())
-
-
-async def exchange_unbind(channel: "Channel", method: methods.ExchangeUnbind) -> None:
-    await _bind(
-        channel,
-        "unbind",
-        "exchange",
-        without_cr_lf(method.destination),
-        without_cr_lf(method.source),
-        method.routing_key,
-        method.arguments,
-    )
-    if not method.nowait:
-        channel.reply_with(methods.ExchangeUnbindOk())
-
-
-async def queue_bind(channel: "Channel", method: methods.QueueBind) -> None:
-    queue, key = _queue_and_key(channel, method)
-    await _bind(channel, "bind", "queue", queue, without_cr_lf(method.exchange), key, method.arguments)
-    if not method.nowait:
-        channel.reply_with(methods.QueueBindOk())
-
-
-async def queue_unbind(channel: "Channel", method: methods.QueueUnbind) -> None:
-    queue, key = _queue_and_key(channel, method)
-    await _bind(channel, "unbind", "queue", queue, without_cr_lf(method.exchange), key, method.arguments)
-    channel.reply_with(methods.QueueUnbindOk())
-
-
-def _queue_and_key(channel: "Channel", method: Any) -> tuple[str, str]:
-    """An empty key becomes the last declared queue only where the queue name was empty too (AB-62)."""
-    if method.queue:
-        return without_cr_lf(method.queue), method.routing_key
-    queue = channel.last_queue_or("")
-    return queue, method.routing_key or queue
-
-
-async def _bind(
-    channel: "Channel", verb: str, kind: str, destination: str, source: str, routing_key: str, arguments: Any
-) -> None:
-    await _ask_metadata(channel, verb, kind, destination, source, routing_key, arguments, channel.connection_id)
-
-
-async def queue_declare(channel: "Channel", method: methods.QueueDeclare) -> None:
-    name = without_cr_lf(method.queue)
-    if name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
-        await _declare_reply_queue(channel, method, name)
-        return
-    if method.passive:
-        row = channel.queue_row(name)
-        channel.check_owner(row)
-        counts = None if method.nowait else await channel.ask_queue(row, ("counts",))
-    else:
-        row, counts = await _declared(channel, method, name)
-    channel.last_queue = row.name
-    if counts is not None:
-        channel.reply_with(methods.QueueDeclareOk(row.name, *counts))
-
-
-async def _declared(
-    channel: "Channel", method: methods.QueueDeclare, name: str
-) -> tuple[QueueRow, tuple[int, int] | None]:
-    """The queue, and how many messages are ready and consumers there, unless nobody waits for it."""
-    while True:
-        row, _ = await _ask_metadata(
-            channel,
-            "declare_queue",
-            name,
-            method.durable and not method.exclusive,
-            channel.connection_id if method.exclusive else None,
-            method.auto_delete,
-            method.arguments,
-            channel.connection_id,
+    async def _unbind(self, kind: str, destination: str, source: str, routing_key: str, arguments: Table) -> None:
+        vhost, connection_id = self._config.vhost, self._config.connection_id
+        await self._ask_metadata(
+            to_metadata.unbind(vhost, kind, destination, source, routing_key, arguments, connection_id)
         )
-        if method.nowait:
-            return row, None
+
+    # -- queues ---
+
+    async def queue_declare(self, method: methods.QueueDeclare) -> None:
+        name = without_cr_lf(method.queue)
+        if name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
+            await self._declare_reply_queue(method, name)
+            return
+        if method.passive:
+            row = self._queues.row(name)
+            counts = None if method.nowait else await self._queues.ask(row, to_queue.counts())
+        else:
+            row, counts = await self._declare(method, name)
+        self._queues.last_declared = row.name
+        if counts is not None:
+            self._output.put_method(methods.QueueDeclareOk(row.name, *counts))
+
+    async def _declare(self, method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
+        """The declared queue with its counts of ready messages and consumers; no counts if the client sent nowait."""
+        connection_id = self._config.connection_id
+        while True:
+            row, _ = await self._ask_metadata(
+                to_metadata.declare_queue(
+                    self._config.vhost,
+                    name,
+                    method.durable and not method.exclusive,
+                    connection_id if method.exclusive else None,
+                    method.auto_delete,
+                    method.arguments,
+                    connection_id,
+                )
+            )
+            if method.nowait:
+                return row, None
+            try:
+                return row, await self._queues.ask(row, to_queue.counts())
+            except AmqpError:
+                if self._queues.is_routed_to(row):
+                    raise
+                # The queue was deleted after Metadata answered. Like RabbitMQ, declare it again, as a new queue.
+
+    async def _declare_reply_queue(self, method: methods.QueueDeclare, name: str) -> None:
+        """AB-143: a client declares the name of a reply consumer to find out whether that consumer lives."""
+        if name != REPLY_TO and not await self._has_reply_consumer(*parse_reply_key(name)):
+            raise no_queue(self._config.vhost, name)
+        self._queues.last_declared = name
+        if not method.nowait:
+            self._output.put_method(methods.QueueDeclareOk(name, 0, 1))
+
+    async def _has_reply_consumer(self, channel_id: str, key: str) -> bool:
+        address = self._context.routing.reply_channel(channel_id)
+        if address is None:
+            return False
         try:
-            return row, await channel.ask_queue(row, ("counts",))
-        except AmqpError:
-            if channel.is_routed_to(row):
-                raise
-            # It was there and is deleted by now: declared again, it is another one, as for RabbitMQ.
+            return await self._process.ask(address, to_channel.has_reply_key(key))
+        except ProcessDown:
+            return False
 
+    async def queue_purge(self, method: methods.QueuePurge) -> None:
+        row = self._queues.row(self._queues.name_or_last_declared(method.queue))
+        count = await self._queues.ask(row, to_queue.purge())
+        if not method.nowait:
+            self._output.put_method(methods.QueuePurgeOk(count))
 
-async def _declare_reply_queue(channel: "Channel", method: methods.QueueDeclare, name: str) -> None:
-    """AB-143: such a name is declared to learn whether its consumer lives."""
-    if name != REPLY_TO and not await _has_reply_consumer(channel, *parse_reply_key(name)):
-        raise no_queue(channel.vhost, name)
-    channel.last_queue = name
-    if not method.nowait:
-        channel.reply_with(methods.QueueDeclareOk(name, 0, 1))
-
-
-async def _has_reply_consumer(channel: "Channel", channel_id: str, key: str) -> bool:
-    address = channel.routing.reply_channel(channel_id)
-    if address is None:
-        return False
-    try:
-        found: bool = await channel.ask(address, ("has_reply_key", key))
-        return found
-    except ProcessDown:
-        return False
-
-
-async def queue_purge(channel: "Channel", method: methods.QueuePurge) -> None:
-    row = channel.queue_row(channel.last_queue_or(method.queue))
-    channel.check_owner(row)
-    count = await channel.ask_queue(row, ("purge",))
-    if not method.nowait:
-        channel.reply_with(methods.QueuePurgeOk(count))
-
-
-async def queue_delete(channel: "Channel", method: methods.QueueDelete) -> None:
-    name = without_cr_lf(channel.last_queue_or(method.queue))
-    count = await _ask_metadata(channel, "delete_queue", name, method.if_unused, method.if_empty, channel.connection_id)
-    if not method.nowait:
-        channel.reply_with(methods.QueueDeleteOk(count))
-
-
-async def _ask_metadata(channel: "Channel", verb: str, *fields: Any) -> Any:
-    channel.flush_to_queues()
-    return await channel.ask(channel.metadata, (verb, channel.vhost, *fields))
-
-
-HANDLERS: dict[type, Callable[["Channel", Any], Awaitable[None]]] = {
-    methods.ExchangeDeclare: exchange_declare,
-    methods.ExchangeDelete: exchange_delete,
-    methods.ExchangeBind: exchange_bind,
-    methods.ExchangeUnbind: exchange_unbind,
-    methods.QueueDeclare: queue_declare,
-    methods.QueueBind: queue_bind,
-    methods.QueueUnbind: queue_unbind,
-    methods.QueuePurge: queue_purge,
-    methods.QueueDelete: queue_delete,
-}
+    async def queue_delete(self, method: methods.QueueDelete) -> None:
+        vhost, connection_id = self._config.vhost, self._config.connection_id
+        name = without_cr_lf(self._queues.name_or_last_declared(method.queue))
+        count = await self._ask_metadata(
+            to_metadata.delete_queue(vhost, name, method.if_unused, method.if_empty, connection_id)
+        )
+        if not method.nowait:
+            self._output.put_method(methods.QueueDeleteOk(count))

@@ -1,32 +1,28 @@
-"""`DirectClient`: drives a real channel without a socket, for the broker's own face (`Broker.publish`, `Broker.get`, declarations).
+"""`DirectClient`: drives channels without a socket, for `Broker.publish`, `Broker.get` and declarations.
 
-To the channel it is a connection; to whoever asks it is a function: one request, one answer. Requests of a virtual host run one after the other on one
-channel in confirm mode, so that a publish is answered when it is safe in its queues. A channel exception answers the request that caused it and costs only the
-channel, which the next request opens anew.
-
-    ('publish', vhost, exchange, routing_key, props, body, mandatory)   -> True, or False if it reached no queue; AmqpError 406 if a queue refused it
-    ('get', vhost, queue, consume)     -> None or (props, body, exchange, routing_key, redelivered, messages left); consume False leaves it in the queue
-    ('call', vhost, method)            -> the reply method
+To a channel it is the owner; to the embedding program it is a function: one request, one answer. The requests of a
+virtual host run one after the other on one channel in confirm mode, so a publish is answered when its queues have taken
+it. A channel error answers the request that caused it and ends the channel; the next request opens another.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
-
-from thespian.actors import ActorExitRequest
 
 from ...amqp import methods
 from ...amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
-from ...amqp.reader import METHOD, RUN
+from ...amqp.method import Method
+from ...amqp.reader import METHOD, RUN, Event
+from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..node.context import NodeContext
 from . import Channel
+from .contract import ChannelConfig, DeliveryNotice, FetchedMessage, ToChannel, to_channel
 
 CHANNEL_NUMBER = 1
 USER_NAME = "direct"
@@ -35,28 +31,30 @@ USER_NAME = "direct"
 class DirectClient(Process):
     reply_errors = (AmqpError,)
 
-    def on_start(self, sender: Any, context: NodeContext) -> None:
+    def on_start(self, sender: Sender, context: NodeContext) -> None:
         self.context = context
         self.connection_id = f"direct.{self.random_bytes(8).hex()}"
-        self.sessions: dict[str, "_Session"] = {}
+        self.sessions: dict[str, _Session] = {}
         self.credit = CreditFlow(context.settings.credit_flow_default_credit, _no_grants, clock=self.now)
         self.serial = 0
 
+    # -- requests ---
+
     def on_publish(
-        self, sender: Any, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes, mandatory: bool
+        self, sender: Sender, vhost: str, exchange: str, routing_key: str, props: bytes, body: bytes
     ) -> None:
-        # Mandatory always: its return is how we learn that nothing was reached.
+        # Mandatory: a basic.return is how the client learns that the message reached no queue.
         payload = methods.BasicPublish(0, exchange, routing_key, True, False).encode()
         content = build_content(CHANNEL_NUMBER, props, body, self.context.settings.frame_max)
         self._session(vhost).request(sender, (RUN, CHANNEL_NUMBER, payload, props, [content], len(body)))
 
-    def on_get(self, sender: Any, vhost: str, queue: str, consume: bool) -> None:
-        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, consume)))
+    def on_get(self, sender: Sender, vhost: str, queue: str, is_consumed: bool) -> None:
+        self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, is_consumed)))
 
-    def on_call(self, sender: Any, vhost: str, method: Any) -> None:
+    def on_call(self, sender: Sender, vhost: str, method: Method) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, method))
 
-    def _session(self, vhost: str) -> "_Session":
+    def _session(self, vhost: str) -> _Session:
         session = self.sessions.get(vhost)
         if session is None:
             if not self.context.routing.has_vhost(vhost):
@@ -64,70 +62,69 @@ class DirectClient(Process):
             session = self.sessions[vhost] = _Session(self, vhost)
         return session
 
-    def on_forget_vhost(self, sender: Any, vhost: str) -> None:
-        """It is deleted: what is asked of it is refused, and its channel ends (AB-170)."""
+    def on_forget_vhost(self, sender: Sender, vhost: str) -> None:
         session = self.sessions.pop(vhost, None)
         if session is not None:
             session.end(AmqpError(320, f"vhost '{vhost}' is deleted"))
 
-    # -- what a channel tells its connection ----------------------------------------------------------------------------------------------------
+    # -- messages from channels ---
 
-    def on_output(self, sender: Any, data: bytes, notices: list) -> None:
-        session = self._of(sender)
+    def on_output(self, sender: Sender, data: bytes, notices: list[DeliveryNotice]) -> None:
+        session = self._session_of(sender)
         if session is not None:
             session.output(data)
 
-    def on_bump(self, sender: Any, channel_id: str, amount: int) -> None:
+    def on_bump(self, sender: Sender, channel_id: str, amount: int) -> None:
         self.credit.bump(channel_id, amount)
 
-    def on_channel_failed(self, sender: Any, number: int, error: AmqpError) -> None:
-        session = self._of(sender)
+    def on_channel_failed(self, sender: Sender, number: int, error: AmqpError) -> None:
+        session = self._session_of(sender)
         if session is not None:
-            session.failed(error)
+            session.fail(error)
 
-    def on_channel_error(self, sender: Any, number: int, code: int, text: str) -> None:
-        """Its channel.close follows as output."""
+    def on_channel_error(self, sender: Sender, number: int, code: int, text: str) -> None:
+        """The channel.close that follows as output answers the request."""
 
-    def on_channel_closed(self, sender: Any, channel_id: str, crossed: bool, data: bytes, notices: list) -> None:
-        """It stops by itself; `on_down` tells."""
+    def on_channel_closed(
+        self, sender: Sender, channel_id: str, is_crossed: bool, data: bytes, notices: list[DeliveryNotice]
+    ) -> None:
         if data:
             self.on_output(sender, data, notices)
 
-    def on_pause_input(self, sender: Any, number: int, paused: bool) -> None:
+    def on_pause_input(self, sender: Sender, number: int, is_paused: bool) -> None:
         """One request at a time never fills a channel's backlog."""
 
     def on_down(self, channel_id: str, reason: ExitReason) -> None:
         self.credit.peer_down(channel_id)
         for session in self.sessions.values():
             if session.channel_id == channel_id:
-                session.failed(AmqpError(541, str(reason)))
+                session.fail(AmqpError(541, str(reason)))
 
-    def _of(self, address: Any) -> "_Session | None":
-        return next(
-            (
-                session
-                for session in self.sessions.values()
-                if session.address is not None and session.address == address
-            ),
-            None,
-        )
+    def _session_of(self, channel: Sender) -> _Session | None:
+        for session in self.sessions.values():
+            if session.address is not None and session.address == channel:
+                return session
+        return None
 
 
 class _Session:
-    """The requests of one virtual host and the channel that serves them."""
+    """The requests of one virtual host, and the channel that serves them."""
 
     def __init__(self, client: DirectClient, vhost: str) -> None:
         self.client = client
         self.vhost = vhost
-        self.address: Any = None
+        #: The channel; None until a request needs one.
+        self.address: Address[ToChannel] | None = None
         self.channel_id = ""
-        self.waiting: deque[tuple[Any, tuple]] = deque()
-        self.current: tuple[Any, tuple] | None = None
+        self.waiting: deque[tuple[Sender, Event]] = deque()
+        #: The request that the channel works on.
+        self.current: tuple[Sender, Event] | None = None
+        #: The beginning of a frame, the rest of which has not arrived.
         self.rest = b""
-        self.content: _Content | None = None
-        self.returned = False
+        self.assembly: _MessageAssembly | None = None
+        self.is_returned = False
 
-    def request(self, sender: Any, event: tuple) -> None:
+    def request(self, sender: Sender, event: Event) -> None:
         self.waiting.append((sender, event))
         if self.current is None:
             self._next()
@@ -137,146 +134,135 @@ class _Session:
             return
         self.current = self.waiting.popleft()
         if self.address is None:
-            self._open()
+            self.address = self._open()
         event = self.current[1]
-        self.returned = False
+        self.is_returned = False
         if event[0] == RUN:
             self.client.credit.spend(self.channel_id, 1)
-        self.client.send(self.address, ("input", [event]))
+        self.client.send(self.address, to_channel.input([event]))
 
-    def _open(self) -> None:
+    def _open(self) -> Address[ToChannel]:
         client = self.client
         client.serial += 1
         self.channel_id = f"{client.connection_id}.{client.serial}"
-        self.rest, self.content = b"", None
-        self.address = client.createActor(Channel)
-        client.send(
-            self.address,
-            (
-                "start",
-                client.context,
-                self.channel_id,
-                client.connection_id,
-                USER_NAME,
-                CHANNEL_NUMBER,
-                self.vhost,
-                USER_NAME,
-                0,
-                False,
-            ),
+        self.rest, self.assembly = b"", None
+        config = ChannelConfig(
+            self.channel_id,
+            client.connection_id,
+            connection_name=USER_NAME,
+            number=CHANNEL_NUMBER,
+            vhost=self.vhost,
+            user=USER_NAME,
+            frame_max=0,
+            has_cancel_notify=False,
         )
-        client.monitor(self.address, self.channel_id)
-        client.send(
-            self.address,
-            (
-                "input",
-                [
-                    (METHOD, CHANNEL_NUMBER, methods.ChannelOpen("")),
-                    (METHOD, CHANNEL_NUMBER, methods.ConfirmSelect(True)),
-                ],
-            ),
-        )
+        address: Address[ToChannel] = client.createActor(Channel)
+        client.send(address, to_channel.start(client.context, config))
+        client.monitor(address, self.channel_id)
+        opening = methods.ChannelOpen(""), methods.ConfirmSelect(True)
+        client.send(address, to_channel.input([(METHOD, CHANNEL_NUMBER, method) for method in opening]))
+        return address
 
     def output(self, data: bytes) -> None:
+        """Takes frames of the channel, and answers the current request when they complete its reply."""
         frames, self.rest = split_frames(self.rest + data)
         for kind, _, payload in frames:
             if kind == FRAME_METHOD:
                 method = decode_method(payload)
                 if method.HAS_CONTENT:
-                    self.content = _Content(method)
+                    self.assembly = _MessageAssembly(method)
                 else:
-                    self._answered(method)
-            elif self.content is not None and self.content.take(kind, payload):
-                content, self.content = self.content, None
-                self._answered(content.method, content)
+                    self._replied(method)
+            elif self.assembly is not None and self.assembly.add(kind, payload):
+                assembly, self.assembly = self.assembly, None
+                self._replied(assembly.method, assembly)
 
-    def _answered(self, method: Any, content: "_Content | None" = None) -> None:
-        kind = type(method)
-        if kind is methods.ChannelOpenOk:
+    def _replied(self, method: Method, assembly: _MessageAssembly | None = None) -> None:
+        if isinstance(method, methods.ChannelOpenOk):
             return
-        if kind is methods.BasicReturn:
-            self.returned = True
-        elif kind is methods.BasicAck:
-            self._reply(not self.returned)
-        elif kind is methods.BasicNack:
-            self._reply_error(AmqpError(406, "the message was refused by a queue"))
-        elif kind is methods.BasicGetOk and content is not None:
+        if isinstance(method, methods.BasicReturn):
+            self.is_returned = True
+        elif isinstance(method, methods.BasicAck):
+            self._answer(not self.is_returned)
+        elif isinstance(method, methods.BasicNack):
+            self._answer_error(AmqpError(406, "the message was refused by a queue"))
+        elif isinstance(method, methods.BasicGetOk) and assembly is not None:
             if self.current is not None and not self.current[1][2].no_ack:
-                self.client.send(
-                    self.address,
-                    ("input", [(METHOD, CHANNEL_NUMBER, methods.BasicNack(method.delivery_tag, False, True))]),
-                )
-            self._reply(
-                (
-                    content.props,
-                    content.body,
+                self._send_method(methods.BasicNack(method.delivery_tag, False, True))
+            self._answer(
+                FetchedMessage(
+                    assembly.props,
+                    assembly.body,
                     method.exchange,
                     method.routing_key,
                     method.redelivered,
                     method.message_count,
                 )
             )
-        elif kind is methods.BasicGetEmpty:
-            self._reply(None)
-        elif kind is methods.ChannelClose:
-            self.client.send(self.address, ("input", [(METHOD, CHANNEL_NUMBER, methods.ChannelCloseOk())]))
-            self.failed(
-                AmqpError(method.reply_code, method.reply_text.partition(" - ")[2], method.class_id, method.method_id)
-            )
+        elif isinstance(method, methods.BasicGetEmpty):
+            self._answer(None)
+        elif isinstance(method, methods.ChannelClose):
+            self._send_method(methods.ChannelCloseOk())
+            text = method.reply_text.partition(" - ")[2]
+            self.fail(AmqpError(method.reply_code, text, method.class_id, method.method_id))
         else:
-            self._reply(method)
+            self._answer(method)
 
-    def _reply(self, value: Any) -> None:
+    def _send_method(self, method: Method) -> None:
+        if self.address is not None:
+            self.client.send(self.address, to_channel.input([(METHOD, CHANNEL_NUMBER, method)]))
+
+    def _answer(self, value: object) -> None:
         if self.current is not None:
             sender, self.current = self.current[0], None
             self.client.reply(sender, value)
             self._next()
 
-    def _reply_error(self, error: AmqpError) -> None:
+    def _answer_error(self, error: AmqpError) -> None:
         if self.current is not None:
             sender, self.current = self.current[0], None
             self.client.reply_error(sender, error)
             self._next()
 
     def end(self, error: AmqpError) -> None:
-        """Refuses all requests, and takes the channel along."""
+        """Answers all requests with `error` and ends the channel."""
         address = self.address
         for sender, _ in self.waiting:
             self.client.reply_error(sender, error)
         self.waiting.clear()
-        self.failed(error)
+        self.fail(error)
         if address is not None:
-            self.client.send(address, ActorExitRequest())
+            self.client.request_exit(address)
 
-    def failed(self, error: AmqpError) -> None:
-        """The channel is of no more use; the next request opens another."""
+    def fail(self, error: AmqpError) -> None:
+        """Answers the current request with `error` and drops the channel; the next request opens another."""
         self.client.demonitor(self.channel_id)
         self.client.credit.peer_down(self.channel_id)
         self.address = None
-        self._reply_error(error)
+        self._answer_error(error)
 
 
-class _Content:
-    """The content of a method from the channel, as its frames come in."""
+class _MessageAssembly:
+    """A method from the channel and its content, frame by frame."""
 
-    __slots__ = ("method", "props", "body", "_left")
+    __slots__ = ("_missing", "body", "method", "props")
 
-    def __init__(self, method: Any) -> None:
+    def __init__(self, method: Method) -> None:
         self.method = method
         self.props = b""
         self.body = b""
-        self._left = -1
+        self._missing = -1  # bytes of the body; unknown before the header
 
-    def take(self, kind: int, payload: bytes) -> bool:
-        """True when it is complete."""
+    def add(self, kind: int, payload: bytes) -> bool:
+        """Adds a header or body frame; True when the content is complete."""
         if kind == FRAME_HEADER:
-            self._left = int.from_bytes(payload[4:12], "big")
+            self._missing = int.from_bytes(payload[4:12], "big")
             self.props = payload[12:]
         elif kind == FRAME_BODY:
-            self._left -= len(payload)
+            self._missing -= len(payload)
             self.body += payload
-        return self._left == 0
+        return self._missing == 0
 
 
-def _no_grants(peer: Any, amount: int) -> None:
-    raise AssertionError("nobody sends credited messages to a direct client")
+def _no_grants(peer: str, amount: int) -> None:
+    raise AssertionError("no process sends credited messages to a direct client")

@@ -1,12 +1,13 @@
-"""What a channel does otherwise when there are interceptors (AB-80): each method they want goes to them first, then on as they rewrote it.
+"""`Interception`: puts the interceptors of an embedding program in front of the handlers of a channel (AB-80).
 
-Set up when the channel opens, by replacing handlers; a channel without interceptors never comes here.
+A channel with interceptors replaces its handlers when it opens; a channel without never comes here. Publishes and
+acknowledgements arrive in batches and have handlers of their own; the table of handlers has all other methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 from ...amqp import methods
 from ...amqp.decoding import decode_method
@@ -14,56 +15,74 @@ from ...amqp.frames import build_content, content_body
 from ...amqp.method import Method
 from ...amqp.properties import decode_properties, encode_properties
 from ..node.extensions import ChannelInterceptor, Content, Place
+from .contract import ChannelConfig, Outcome
 
-if TYPE_CHECKING:
-    from .process import Channel
+C = TypeVar("C")
+M = TypeVar("M", bound=Method)
 
-Handler = Callable[["Channel", Any], "Awaitable[None] | None"]
+#: Handles a method on the channel `C`; returns what it waits for, None if it is done.
+Handler = Callable[[C, M], "Awaitable[None] | None"]
+#: Takes the method payload, properties, contents and body bytes of a run.
+Publish = Callable[[bytes, bytes, Sequence[bytes], int], None]
+#: Takes an outcome, a delivery tag, and whether it is multiple.
+Acknowledge = Callable[[Outcome, int, bool], None]
 
 
 class Interception:
-    """The interceptors of one channel. TypeError if one makes another method of a method, or takes or adds a content: that is a fault of its own."""
+    """The interceptors of one channel.
 
-    def __init__(self, channel: Channel, interceptors: Mapping[type[Method], ChannelInterceptor]) -> None:
-        self.channel = channel
-        self.interceptors = interceptors
-        self.place = Place(channel.vhost, channel.user, channel.connection_name, channel.number)
+    TypeError for an interceptor that turns a method into one of another type, or takes or adds a content: that is a
+    fault of the extension.
+    """
 
-    def set_up(self) -> None:
-        """Publishes and acknowledgements, which come packed, have ways of their own through a channel; all others are in its table."""
-        channel, wanted = self.channel, self.interceptors
-        if methods.BasicPublish in wanted:
-            channel.publish = self._publish
-        if methods.BasicAck in wanted:
-            channel.acknowledge = self._acknowledge
-        channel.handlers = {
-            kind: self._intercepted(handler) if kind in wanted else handler
-            for kind, handler in channel.handlers.items()
+    def __init__(self, config: ChannelConfig, interceptors: Mapping[type[Method], ChannelInterceptor]) -> None:
+        self._config = config
+        self._interceptors = interceptors
+        self._place = Place(config.vhost, config.user, config.connection_name, config.number)
+
+    def handlers(self, handlers: Mapping[type[Method], Handler[C, M]]) -> dict[type[Method], Handler[C, M]]:
+        """The table of handlers with the interceptors in front."""
+        return {
+            kind: self._before(handler) if kind in self._interceptors else handler for kind, handler in handlers.items()
         }
 
-    def _intercepted(self, handler: Handler) -> Handler:
-        return lambda channel, method: handler(channel, self._rewritten(method, None)[0])
+    def _before(self, handler: Handler[C, M]) -> Handler[C, M]:
+        return lambda channel, method: handler(channel, self._rewrite(method, None)[0])
 
-    def _rewritten(self, method: Method, content: Content | None) -> tuple[Any, Content | None]:
-        interceptor = self.interceptors[type(method)]
-        new, new_content = interceptor.intercept(self.place, method, content)
+    def publish(self, publish: Publish) -> Publish:
+        """`publish` with the interceptor of basic.publish in front, which is called for each message."""
+        if methods.BasicPublish not in self._interceptors:
+            return publish
+
+        def rewrite(method_payload: bytes, props: bytes, contents: Sequence[bytes], body_bytes: int) -> None:
+            for content in contents:
+                method, new = self._rewrite(
+                    decode_method(method_payload), Content(decode_properties(props), content_body(content))
+                )
+                assert new is not None
+                new_props = encode_properties(new.properties)
+                rebuilt = build_content(self._config.number, new_props, new.body, self._config.frame_max)
+                publish(method.encode(), new_props, [rebuilt], len(new.body))
+
+        return rewrite
+
+    def acknowledge(self, acknowledge: Acknowledge) -> Acknowledge:
+        """`acknowledge` with the interceptor of basic.ack in front."""
+        if methods.BasicAck not in self._interceptors:
+            return acknowledge
+
+        def rewrite(outcome: Outcome, delivery_tag: int, is_multiple: bool) -> None:
+            method, _ = self._rewrite(methods.BasicAck(delivery_tag, is_multiple), None)
+            acknowledge(outcome, method.delivery_tag, method.multiple)
+
+        return rewrite
+
+    def _rewrite(self, method: M, content: Content | None) -> tuple[M, Content | None]:
+        interceptor = self._interceptors[type(method)]
+        new, new_content = interceptor.intercept(self._place, method, content)
         if type(new) is not type(method) or (new_content is None) is not (content is None):
             raise TypeError(
-                f"{interceptor!r} may not make {new!r} of a {method.NAME}, and must return a content exactly if it was given one"
+                f"{interceptor!r} may not make {new!r} of a {method.NAME}, "
+                "and must return a content exactly if it was given one"
             )
         return new, new_content
-
-    def _publish(self, method_payload: bytes, props: bytes, contents: Sequence[bytes], body_bytes: int) -> None:
-        channel = self.channel
-        for content in contents:
-            method, new = self._rewritten(
-                decode_method(method_payload), Content(decode_properties(props), content_body(content))
-            )
-            assert new is not None
-            new_props = encode_properties(new.properties)
-            rebuilt = build_content(channel.number, new_props, new.body, channel.frame_max)
-            channel.publisher.publish(method.encode(), new_props, [rebuilt], len(new.body))
-
-    def _acknowledge(self, outcome: str, delivery_tag: int, multiple: bool) -> None:
-        method, _ = self._rewritten(methods.BasicAck(delivery_tag, multiple), None)
-        self.channel.subscriptions.settle(outcome, method.delivery_tag, method.multiple)

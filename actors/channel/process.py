@@ -1,15 +1,24 @@
-"""`Channel`: the process of one AMQP channel (AB sections 5, 7, 10 and 11).
+"""`Channel`: the process of one AMQP channel (amqp-broker sections 5, 7, 10 and 11).
 
-It takes the reader's events from its connection, one after the other, and turns them into messages to Metadata and to queues; what queues send back it turns
-into frames for the connection. Three parts share the work: `Publisher` (routing, confirms, transactions), `Subscriptions` (consumers, deliveries, settlement,
-prefetch) and the functions of `declares` (exchanges, queues, bindings).
+It takes the reader's events from its owner, one after the other, and turns them into messages to Metadata and to
+queues; it turns what queues send back into frames for the owner. Each part of the work owns its state:
 
-Order. A method that must wait for an answer runs as a coroutine; while it waits the channel is *busy*, and later events of the client wait in `backlog`, while
-deliveries and confirms keep flowing. Replies therefore come in the order of the methods (AB-56). What is to be sent to queues is gathered by queue and goes out in
-`after_batch`, or before the channel asks a queue something, so that a queue sees everything in the client's order.
+    Publisher       routing, confirms, the publishes of a transaction
+    Consumers       consumers and what is delivered to them
+    Deliveries      delivery tags, basic.get, settlement, the settlements of a transaction
+    Limiter         the channel-wide prefetch
+    ReplyConsumer   the consumer of direct replies
+    Declares        exchanges, queues, bindings; no state
+    QueueLinks      the queues the channel deals with, and what is gathered for them
+    ClientOutput    the frames gathered for the client
 
-States: `starting` (only channel.open is accepted), `running`, `closing` (a channel exception was sent: everything but close and close-ok is dropped, AB-54),
-`closed` (the connection was told to forget the number).
+**Order.** A method that waits for an answer runs as a coroutine; while it waits the channel is *busy*: later events of
+the client wait in `backlog`, while deliveries and confirms keep flowing. Replies therefore come in the order of the methods
+(AB-56). Publishes and settlements are gathered by queue and sent in `after_batch`, or before the channel asks a queue
+or Metadata something, so that every process receives them in the client's order.
+
+**States.** `starting` (only channel.open is accepted), `running`, `closing` (the channel sent channel.close after an
+error, and drops everything but close and close-ok, AB-54), `closed` (the owner may give the number to another channel).
 """
 
 from __future__ import annotations
@@ -21,22 +30,36 @@ from typing import Any
 from ...amqp import methods
 from ...amqp.channel_state import COMMITTING, RUNNING, check_method
 from ...amqp.errors import AmqpError
-from ...amqp.frames import method_frame
-from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN
-from ...routing.phrases import no_queue, queue_locked, queue_unavailable
-from ...routing.rows import QueueRow
+from ...amqp.method import Method
+from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, Event
+from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
-from ...runtime.exit_reason import ExitKind, ExitReason
+from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..node.context import NodeContext
-from . import declares
-from .interception import Handler, Interception
+from ..queue.contract import ToQueue, to_queue
+from .client_output import ClientOutput
+from .consumers import Consumers
+from .contract import (
+    ChannelConfig,
+    ConfirmRange,
+    DeliveryRun,
+    ToChannelOwner,
+    to_channel_owner,
+)
+from .declares import Declares
+from .deliveries import Deliveries
+from .direct_reply import ReplyConsumer
+from .interception import Acknowledge, Handler, Interception, Publish
+from .limiter import Limiter
 from .publishing import Publisher
-from .queue_restart import ATTEMPTS, restarted
-from .subscriptions import Subscriptions
+from .queue_links import QueueLinks
+from .tracing import Tracer
+from .unacked import Unacked
 
-CONNECTION = "connection"  # the connection's name as a credit peer
+#: The owner's name as a credit peer.
+CONNECTION = "connection"
 
 
 class Channel(Process):
@@ -44,34 +67,29 @@ class Channel(Process):
         "acknowledge",
         "backlog",
         "busy",
-        "cancel_notify",
-        "channel_id",
+        "config",
         "connection",
-        "connection_id",
-        "connection_name",
+        "consumers",
         "context",
         "credit",
-        "frame_max",
+        "declares",
+        "deliveries",
         "handlers",
+        "has_refused_publish",
         "input_paused",
-        "last_queue",
-        "metadata",
+        "is_committing",
+        "limiter",
         "name",
-        "notices",
-        "number",
-        "out",
+        "output",
         "publish",
         "publisher",
         "queues",
-        "routing",
+        "replies",
         "running_ids",
         "settings",
         "shut_down_for",
         "state",
-        "subscriptions",
         "taken",
-        "user",
-        "vhost",
     )
 
     reply_errors = (AmqpError,)
@@ -80,90 +98,95 @@ class Channel(Process):
         super().__init__()
         self.state = "starting"
         self.busy = False
-        self.backlog: deque[tuple] = deque()
+        self.backlog: deque[Event] = deque()
         self.input_paused = False
-        self.shut_down_for: Any = None  # the connection's question, while it waits for the channel's end
-        self.taken = 0  # publishes of this wake-up whose credit is due
-        self.queues: dict[str, QueueRow] = {}  # queues this channel has dealt with and that live
-        self.out: list[bytes] = []
-        self.notices: list[tuple[Any, str, str, int]] = []  # queue, its id, this channel's id, deliveries in `out`
-        self.last_queue = ""  # the most recently declared queue (AB-62)
+        #: The owner's unanswered `shut_down`.
+        self.shut_down_for: Sender | None = None
+        #: Publishes taken in this batch, for which the owner gets credit when the batch ends.
+        self.taken = 0
+        #: Class and method id of the event being handled, for the channel.close that an error in it causes.
         self.running_ids = (0, 0)
+        #: Whether tx.commit waits for confirms, and whether one of the publishes was refused.
+        self.is_committing = False
+        self.has_refused_publish = False
 
-    def on_start(
-        self,
-        sender: Any,
-        context: NodeContext,
-        channel_id: str,
-        connection_id: str,
-        connection_name: str,
-        number: int,
-        vhost: str,
-        user: str,
-        frame_max: int,
-        cancel_notify: bool,
-    ) -> None:
+    def on_start(self, sender: Address[ToChannelOwner], context: NodeContext, config: ChannelConfig) -> None:
         self.connection = sender
         self.context = context
-        self.settings = context.settings
-        self.routing = context.routing
-        self.metadata = context.metadata
-        self.channel_id = channel_id
-        self.connection_id = connection_id
-        self.connection_name = connection_name
-        self.name = f"{connection_name} ({number})"
-        self.number = number
-        self.vhost = vhost
-        self.user = user
-        self.frame_max = frame_max
-        self.cancel_notify = cancel_notify
+        self.config = config
+        self.settings = settings = context.settings
+        self.name = f"{config.connection_name} ({config.number})"
         self.credit = CreditFlow(
-            self.settings.credit_flow_default_credit,
-            self._grant,
-            clock=self.now,
-            hold=self.settings.flow_hold_channel / 1000,
+            settings.credit_flow_default_credit, self._grant, clock=self.now, hold=settings.flow_hold_channel / 1000
         )
-        self.publisher = Publisher(self)
-        self.subscriptions = Subscriptions(self)
+        is_global, prefetch = settings.default_consumer_prefetch
+        tracer = Tracer(self, context, config)
+        unacked = Unacked()
+        self.output = output = ClientOutput(config.number, config.frame_max)
+        self.queues = queues = QueueLinks(self, context, config, self.credit)
+        self.replies = replies = ReplyConsumer(self, context, config, output)
+        self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
+        self.deliveries = Deliveries(self, context, config, output, queues, unacked, self.limiter, tracer)
+        self.consumers = Consumers(
+            self,
+            context,
+            config,
+            output,
+            queues,
+            self.deliveries,
+            self.limiter,
+            replies,
+            tracer,
+            0 if is_global else prefetch,
+            self._is_running,
+        )
+        self.publisher = Publisher(self, context, config, output, queues, replies, tracer)
+        self.declares = Declares(self, context, config, output, queues)
         self.handlers = _HANDLERS
-        self.publish = self.publisher.publish
-        self.acknowledge = self.subscriptions.settle
+        self.publish: Publish = self.publisher.publish
+        self.acknowledge: Acknowledge = self.deliveries.settle
         if context.extensions.interceptors:
-            Interception(self, context.extensions.interceptors).set_up()
+            interception = Interception(config, context.extensions.interceptors)
+            self.handlers = interception.handlers(self.handlers)
+            self.publish = interception.publish(self.publish)
+            self.acknowledge = interception.acknowledge(self.acknowledge)
 
-    # -- events of the client -----------------------------------------------------------------------------------------------------------------
+    def _is_running(self) -> bool:
+        return self.state == "running"
 
-    def on_input(self, sender: Any, events: list[tuple]) -> None:
+    # -- events of the client ---
+
+    def on_input(self, sender: Sender, events: list[Event]) -> None:
         if self.busy or self.backlog:
             self.backlog.extend(events)
-            if self.publisher.committing:
+            if self.is_committing:
                 self._check_committing()
             elif len(self.backlog) > self.settings.control_backlog_limit and not self.input_paused:
                 self.input_paused = True  # FC-34
-                self.send(self.connection, ("pause_input", self.number, True))
+                self.send(self.connection, to_channel_owner.pause_input(self.config.number, True))
             return
         for at, event in enumerate(events):
             self._handle(event)
             if self.busy:
                 self.backlog.extend(events[at + 1 :])
-                if self.publisher.committing:
+                if self.is_committing:
                     self._check_committing()
                 return
 
     def resume(self) -> None:
-        """The method that kept the channel busy is done: go on with what came meanwhile."""
+        """Handles the events that have come in while a method kept the channel busy."""
         self.busy = False
         backlog = self.backlog
         while backlog and not self.busy:
             self._handle(backlog.popleft())
         if self.input_paused and len(backlog) <= self.settings.control_backlog_limit // 2:
             self.input_paused = False
-            self.send(self.connection, ("pause_input", self.number, False))
+            self.send(self.connection, to_channel_owner.pause_input(self.config.number, False))
         if self.shut_down_for is not None and not self.busy:
-            self._begin_shut_down()
+            self._begin_shut_down(self.shut_down_for)
 
     def _check_committing(self) -> None:
-        """While tx.commit is pending any method but close is an error (AB-56)."""
+        """While tx.commit waits, any method but channel.close ends the connection (AB-56)."""
         for event in self.backlog:
             try:
                 check_method(COMMITTING, event[2] if event[0] == METHOD else _stand_in(event))
@@ -172,7 +195,7 @@ class Channel(Process):
                 self.connection_error(error)
                 return
 
-    def _handle(self, event: tuple) -> None:
+    def _handle(self, event: Event) -> None:
         kind = event[0]
         try:
             if kind == RUN:
@@ -187,8 +210,8 @@ class Channel(Process):
             elif kind == ACKS:
                 self.running_ids = (60, 80)
                 acknowledge = self.acknowledge
-                for delivery_tag, multiple in event[2]:
-                    acknowledge("ack", delivery_tag, multiple)
+                for delivery_tag, is_multiple in event[2]:
+                    acknowledge("ack", delivery_tag, is_multiple)
             elif kind == METHOD:
                 method = event[2]
                 self.running_ids = (method.CLASS_ID, method.METHOD_ID)
@@ -204,28 +227,30 @@ class Channel(Process):
         except AmqpError as error:
             self._fail(error)
 
-    def _handle_closed(self, event: tuple) -> None:
-        """An event before channel.open, or after our channel.close."""
+    def _handle_closed(self, event: Event) -> None:
+        """Handles an event before channel.open, or after the channel has sent channel.close."""
         method = event[2] if event[0] == METHOD else None
         if self.state == "starting":
-            # The connection lets nothing but channel.open through to a channel that it has just made.
+            # The first event of a channel is its channel.open: the connection creates it for nothing else (AB-52).
             self.state = "running"
-            self.reply_with(methods.ChannelOpenOk(b""))
+            self.output.put_method(methods.ChannelOpenOk(b""))
         elif self.state == "closing" and type(method) in (methods.ChannelClose, methods.ChannelCloseOk):
-            crossed = type(method) is methods.ChannelClose
-            if crossed:
-                self.reply_with(methods.ChannelCloseOk())
-            self._end(crossed)
+            is_crossed = type(method) is methods.ChannelClose
+            if is_crossed:
+                self.output.put_method(methods.ChannelCloseOk())
+            self._end(is_crossed)
 
     async def _finish(self, waiting: Awaitable[None]) -> None:
         try:
             await waiting
         except AmqpError as error:
             self._fail(error)
-        if self.state != "closing":  # else `_close_after_error` goes on, when the channel has given back what it holds
+        if (
+            self.state != "closing"
+        ):  # otherwise `_close_after_error` resumes, when the channel has given back everything
             self.resume()
 
-    # -- errors and closing -------------------------------------------------------------------------------------------------------------------
+    # -- errors and closing ---
 
     def _fail(self, error: AmqpError) -> None:
         if not error.class_id:
@@ -238,268 +263,276 @@ class Channel(Process):
     def connection_error(self, error: AmqpError) -> None:
         if self.state != "closed":
             self.state = "closed"
-            self.send(self.connection, ("channel_failed", self.number, error))
+            self.send(self.connection, to_channel_owner.channel_failed(self.config.number, error))
 
     def channel_error(self, error: AmqpError) -> None:
-        """A channel exception: clean up first, then tell the client (AB-54)."""
+        """Gives back everything the channel holds, then sends channel.close (AB-54)."""
         if self.state in ("closing", "closed"):
             return
-        # What waits in the backlog is dropped one by one: its credit is due, or a blocked connection would never read the client's close-ok.
+        # The events in the backlog are still handled one by one, and dropped: their credit has to be returned, or a
+        # blocked connection would never read the client's close-ok.
         self.state = "closing"
-        self.send(self.connection, ("channel_error", self.number, error.code, error.reply_text))
+        self.send(self.connection, to_channel_owner.channel_error(self.config.number, error.code, error.reply_text))
         self.busy = True
         self.spawn(self._close_after_error(error))
 
     async def _close_after_error(self, error: AmqpError) -> None:
         await self._release()
-        self.out.append(
-            method_frame(
-                self.number, methods.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)
-            )
-        )
+        self.output.put_method(methods.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id))
         self.resume()
 
-    def close(self, method: methods.ChannelClose) -> Awaitable[None]:
-        return self._close_in_order()
-
-    async def _close_in_order(self) -> None:
+    async def close(self, method: methods.ChannelClose) -> None:
+        """Handles the client's channel.close."""
         self.state = "closing"
         await self._release()
-        self.out.append(method_frame(self.number, methods.ChannelCloseOk()))
-        self._end(crossed=False)
+        self.output.put_method(methods.ChannelCloseOk())
+        self._end(is_crossed=False)
 
-    def _end(self, crossed: bool) -> None:
+    def _end(self, is_crossed: bool) -> None:
         self.state = "closed"
-        # In one message: a client that has our close-ok may use the number again at once.
-        out, self.out = self.out, []
-        notices, self.notices = self.notices, []
-        self.send(self.connection, ("channel_closed", self.channel_id, crossed, b"".join(out), notices))
+        # The last output and the end go in one message, for a client that has our close-ok may use the number at once.
+        self.send(
+            self.connection,
+            to_channel_owner.channel_closed(self.config.channel_id, is_crossed, *self.output.take()),
+        )
         self.stop("normal")
 
-    def on_shut_down(self, sender: Any) -> None:
-        """The connection ends: do what the client sent before, give back everything, then answer (AB-28)."""
+    def on_shut_down(self, sender: Sender) -> None:
         self.shut_down_for = sender
-        if (
-            not self.busy or self.state == "closed"
-        ):  # closed: an error of its own, and what it was busy with may never end
-            self._begin_shut_down()
+        # A channel that is closed by an error of its own may wait for an answer that never comes.
+        if not self.busy or self.state == "closed":
+            self._begin_shut_down(sender)
 
-    def _begin_shut_down(self) -> None:
+    def _begin_shut_down(self, sender: Sender) -> None:
         self.busy = True
-        asked_by, self.shut_down_for = self.shut_down_for, None
-        self.spawn(self._shut_down(asked_by))
+        self.shut_down_for = None
+        self.spawn(self._shut_down(sender))
 
-    async def _shut_down(self, asked_by: Any) -> None:
+    async def _shut_down(self, sender: Sender) -> None:
         if self.state != "closed":
             self.state = "closed"
             await self._release()
         self._send_output()
-        self.reply(asked_by, True)
+        self.reply(sender, True)
         self.stop("normal")
 
     async def _release(self) -> None:
-        """Cancels consumers, requeues what is unacknowledged, drops an unfinished transaction. Waits for the queues, but not for ever (AB-178)."""
-        self.flush_to_queues()
-        if self.subscriptions.reply_tag is not None:
-            await self.subscriptions.drop_reply_consumer()
-        for row in [self.queues[queue_id] for queue_id in self.subscriptions.queue_ids() if queue_id in self.queues]:
+        """Ends the consumers, requeues unacknowledged messages and drops an open transaction.
+
+        Waits for each queue concerned, but for at most `channel_operation_timeout` (AB-178).
+        """
+        self.queues.flush()
+        if self.replies.tag is not None:
+            await self.replies.cancel()
+        rows = self.queues.rows
+        for row in [rows[id] for id in self.consumers.queue_ids() | self.deliveries.queue_ids() if id in rows]:
             try:
                 await self.ask(
                     row.address,
-                    ("channel_closing", self.channel_id),
+                    to_queue.channel_closing(self.config.channel_id),
                     timeout=self.settings.channel_operation_timeout / 1000,
                 )
             except (ProcessDown, ProcessTimeout):
                 pass
 
-    # -- queues -------------------------------------------------------------------------------------------------------------------------------
-
-    def last_queue_or(self, name: str) -> str:
-        """`name`, or where it is empty the most recently declared queue (AB-62)."""
-        if name or self.last_queue:
-            return name or self.last_queue
-        raise AmqpError(404, "no previously declared queue")
-
-    def queue_row(self, name: str) -> QueueRow:
-        """The queue's row; C404 if there is no such queue, or it cannot be used (AB-63)."""
-        row = self.routing.queue(self.vhost, name)
-        if row is None:
-            raise no_queue(self.vhost, name)
-        if row.state != "running":
-            raise queue_unavailable(self.vhost, name, row.state, self.context.node_name)
-        return row
-
-    def check_owner(self, row: QueueRow) -> None:
-        if row.exclusive_owner is not None and row.exclusive_owner != self.connection_id:
-            raise queue_locked(row.vhost, row.name)
-
-    def know(self, row: QueueRow) -> None:
-        """Begins to watch a queue: its end settles its confirms, and cancels its consumers or has them consume again."""
-        known = self.queues.get(row.queue_id)
-        if known is not None and known.address != row.address:
-            # It was restarted, and this is heard of before the end of its earlier life, which must come first.
-            self.on_down(row.queue_id, ExitReason(ExitKind.CRASH, "restarted meanwhile"))
-            known = None
-        if known is None:
-            self.queues[row.queue_id] = row
-            self.monitor(row.address, row.queue_id)
-
-    async def ask_queue(self, row: QueueRow, message: tuple, watched: bool = False) -> Any:
-        """Asks a queue, after everything that was gathered for it has been sent; with `watched` it is known from then on. One that has crashed is asked again when it is
-        restarted. C404 if it is gone, or stays down (AB-63)."""
-        self.flush_to_queues()
-        for _ in range(ATTEMPTS):
-            if watched:
-                self.know(row)
-            try:
-                return await self.ask(row.address, message)
-            except ProcessDown:
-                row = await restarted(self, row)
-        raise queue_unavailable(self.vhost, row.name, "crashed", self.context.node_name)
+    # -- messages from queues and other channels ---
 
     def on_down(self, queue_id: str, reason: ExitReason) -> None:
-        row = self.queues.pop(queue_id, None)
-        self.credit.peer_down(queue_id)
-        # `noproc`: it was dead before it was watched. Only a queue that is out of the routing table went in good order.
-        crashed = reason.is_fault or reason.is_noproc and row is not None and self.is_routed_to(row)
-        self.publisher.queue_gone(queue_id, crashed)
+        row = self.queues.remove(queue_id)
+        # If the queue was dead before the channel watched it, it crashed unless it has left the routing table.
+        is_crashed = reason.is_fault or reason.is_noproc and row is not None and self.queues.is_routed_to(row)
+        self.publisher.confirms.queue_gone(queue_id, is_crashed)
         if self.state == "running":
-            self.subscriptions.queue_gone(queue_id, row if crashed else None)
+            self.deliveries.queue_gone(queue_id)
+            self.consumers.queue_gone(queue_id, row if is_crashed else None)
+            self.limiter.queue_gone(queue_id)
 
-    def is_routed_to(self, row: QueueRow) -> bool:
-        """Whether it is in the routing table, and not deleted, or deleted and declared again."""
-        current = self.routing.queue(row.vhost, row.name)
-        return current is not None and current.queue_id == row.queue_id
-
-    def on_confirm(self, sender: Any, queue_id: str, ranges: list[tuple[int, int]]) -> None:
+    def on_confirm(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:
         self.publisher.confirms.confirm(queue_id, ranges)
 
-    def on_refuse(self, sender: Any, queue_id: str, ranges: list[tuple[int, int]]) -> None:
+    def on_refuse(self, sender: Sender, queue_id: str, ranges: list[ConfirmRange]) -> None:
         self.publisher.confirms.refuse(queue_id, ranges)
 
-    def on_deliver(self, sender: Any, queue_id: str, consumer_tag: str, runs: list[tuple]) -> None:
+    def on_deliver(self, sender: Address[ToQueue], queue_id: str, consumer_tag: str, runs: list[DeliveryRun]) -> None:
         if self.state == "running":
-            self.subscriptions.deliver(sender, queue_id, consumer_tag, runs)
+            self.consumers.deliver(sender, queue_id, consumer_tag, runs)
 
-    def on_reading_ended(self, sender: Any, queue_id: str, consumer_tag: str, error: AmqpError | None) -> None:
-        """A consumer that reads by number has all it asked for, or cannot have it."""
-        if self.state == "running":
-            self.subscriptions.reading_ended(queue_id, consumer_tag, error)
+    def on_reading_ended(self, sender: Sender, queue_id: str, consumer_tag: str, error: AmqpError | None) -> None:
+        consumer = self.consumers.running(queue_id, consumer_tag)
+        if consumer is None or self.state != "running":
+            return
+        if error is not None:
+            self.channel_error(error)
+        else:
+            self.consumers.cancel_by_broker(consumer)
 
-    def on_reply_to(self, sender: Any, key: str, exchange: str, routing_key: str, contents: list[bytes]) -> None:
-        if self.state == "running":
-            self.subscriptions.deliver_reply(key, exchange, routing_key, contents)
+    def on_reply_to(self, sender: Sender, key: str, exchange: str, routing_key: str, contents: list[bytes]) -> None:
+        if self.state == "running" and self.replies.has_key(key):
+            self.replies.deliver(exchange, routing_key, contents, self.deliveries.next_tag)
 
-    def on_has_reply_key(self, sender: Any, key: str) -> bool:
-        """Whether the direct replies of that name reach somebody here (AB-143)."""
-        return (
-            self.state == "running" and self.subscriptions.reply_tag is not None and self.subscriptions.reply_key == key
-        )
+    def on_has_reply_key(self, sender: Sender, key: str) -> bool:
+        return self.state == "running" and self.replies.has_key(key)
 
-    def on_limiter_request(self, sender: Any, queue_id: str, wanted: int) -> None:
-        self.subscriptions.limiter_request(sender, queue_id, wanted)
+    def on_limiter_request(self, sender: Address[ToQueue], queue_id: str, wanted: int) -> None:
+        self.limiter.request(sender, queue_id, wanted)
 
-    def on_limiter_return(self, sender: Any, queue_id: str, count: int) -> None:
-        self.subscriptions.limiter_return(queue_id, count)
+    def on_limiter_return(self, sender: Sender, queue_id: str, count: int) -> None:
+        self.limiter.take_back(queue_id, count)
 
-    def on_bump(self, sender: Any, peer: str, amount: int) -> None:
+    def on_bump(self, sender: Sender, peer: str, amount: int) -> None:
         self.credit.bump(peer, amount)
 
     def _grant(self, peer: str, amount: int) -> None:
-        self.send(self.connection, ("bump", self.channel_id, amount))
+        self.send(self.connection, to_channel_owner.bump(self.config.channel_id, amount))
 
     def on_timer(self, payload: str) -> None:
+        """The only timer is that of the consumer timeout."""
         if self.state == "running":
-            self.subscriptions.check_timeout()
+            try:
+                self.deliveries.check_timeout()
+            except AmqpError as error:
+                self.channel_error(error)
 
-    # -- sending ------------------------------------------------------------------------------------------------------------------------------
+    # -- transactions (AB-115 to AB-117) ---
 
-    def reply_with(self, method: Any) -> None:
-        self.out.append(method_frame(self.number, method))
+    def tx_select(self, method: methods.TxSelect) -> None:
+        self.publisher.begin_transaction()
+        self.deliveries.begin_transaction()
+        self.output.put_method(methods.TxSelectOk())
 
-    def flush_to_queues(self) -> None:
-        if self.subscriptions.settled:
-            self.subscriptions.flush()
-        if self.publisher.outgoing:
-            self.publisher.flush()
+    def _check_transaction(self) -> None:
+        if self.publisher.held_back is None:
+            raise AmqpError(406, "channel is not transactional")
+
+    def tx_commit(self, method: methods.TxCommit) -> None:
+        """Publishes and settles what the transaction has held back; answers when all publishes are confirmed."""
+        self._check_transaction()
+        self.publisher.commit()
+        self.deliveries.commit()
+        confirms = self.publisher.confirms
+        if len(confirms):
+            self.is_committing = self.busy = True
+            return
+        confirms.flush()  # forgets the acks of publishes that reached no queue
+        self.output.put_method(methods.TxCommitOk())
+
+    def _flush_commit_confirms(self) -> None:
+        """Takes the outcomes that have come in for a commit; it ends with the last one."""
+        confirms = self.publisher.confirms
+        _, nacks = confirms.flush()
+        self.has_refused_publish |= bool(nacks)
+        if len(confirms):
+            return
+        self.is_committing = False
+        has_refused_publish, self.has_refused_publish = self.has_refused_publish, False
+        if has_refused_publish:
+            self.channel_error(
+                AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
+            )
+            return
+        self.output.put_method(methods.TxCommitOk())
+        self.resume()
+
+    def tx_rollback(self, method: methods.TxRollback) -> None:
+        self._check_transaction()
+        self.publisher.roll_back()
+        self.deliveries.roll_back()
+        self.output.put_method(methods.TxRollbackOk())
+
+    # -- output ---
 
     def after_batch(self) -> None:
-        if self.subscriptions.settled:
-            self.subscriptions.flush()
-        publisher = self.publisher
-        if publisher.outgoing:
-            publisher.flush()
+        queues = self.queues
+        if queues.settlements or queues.publishes:
+            queues.flush()
         if self.taken:
-            # Only now: if these publishes have exhausted a queue the grant must wait, or the queue would get more than FC-59 allows.
+            # Only after the flush: if these publishes have exhausted a queue's credit, the grant to the connection must
+            # be deferred, or the queue would get more than FC-59 allows.
             self.credit.take(CONNECTION, self.taken)
             self.taken = 0
-        if publisher.numbering and publisher.confirms.has_settled and self.state == "running":
-            publisher.flush_confirms()
-        if self.out:
+        publisher = self.publisher
+        if publisher.is_numbering and publisher.confirms.has_settled and self.state == "running":
+            if self.is_committing:
+                self._flush_commit_confirms()
+            else:
+                publisher.flush_confirms()
+        if self.output.frames:
             self._send_output()
 
     def _send_output(self) -> None:
-        out, self.out = self.out, []
-        if out:
-            notices, self.notices = self.notices, []
-            self.send(self.connection, ("output", b"".join(out) if len(out) > 1 else out[0], notices))
+        if self.output.frames:
+            self.send(self.connection, to_channel_owner.output(*self.output.take()))
 
-    # -- small methods ------------------------------------------------------------------------------------------------------------------------
+    # -- other methods ---
 
     def flow(self, method: methods.ChannelFlow) -> None:
         if not method.active:
             raise AmqpError(540, "active=false")
-        self.reply_with(methods.ChannelFlowOk(True))
+        self.output.put_method(methods.ChannelFlowOk(True))
 
     def access_request(self, method: methods.AccessRequest) -> None:
-        self.reply_with(methods.AccessRequestOk(1))
+        self.output.put_method(methods.AccessRequestOk(1))
 
-    def on_info(self, sender: Any) -> dict[str, Any]:
-        """rabbitmqctl's info items of this channel."""
-        subscriptions, publisher = self.subscriptions, self.publisher
+    def recover(self, method: methods.BasicRecover) -> None:
+        self.deliveries.recover(method.requeue)
+        self.output.put_method(methods.BasicRecoverOk())
+
+    def reject(self, method: methods.BasicReject) -> None:
+        self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
+
+    def nack(self, method: methods.BasicNack) -> None:
+        self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
+
+    def on_info(self, sender: Sender) -> dict[str, Any]:
+        config, publisher = self.config, self.publisher
         return {
             "name": self.name,
-            "number": self.number,
-            "user": self.user,
-            "vhost": self.vhost,
-            "connection": self.connection_id,
-            "channel_id": self.channel_id,
+            "number": config.number,
+            "user": config.user,
+            "vhost": config.vhost,
+            "connection": config.connection_id,
+            "channel_id": config.channel_id,
             "state": "flow" if self.credit.in_flow() else self.state,
-            "transactional": publisher.transaction is not None,
-            "confirm": publisher.confirming,
-            "consumer_count": len(subscriptions.consumers) + (subscriptions.reply_tag is not None),
-            "messages_unacknowledged": len(subscriptions.unacked),
+            "transactional": publisher.held_back is not None,
+            "confirm": publisher.is_confirming,
+            "consumer_count": len(self.consumers),
+            "messages_unacknowledged": len(self.deliveries.unacked),
             "messages_unconfirmed": len(publisher.confirms),
-            "prefetch_count": subscriptions.prefetch,
-            "global_prefetch_count": subscriptions.limit or 0,
+            "prefetch_count": self.consumers.prefetch,
+            "global_prefetch_count": self.limiter.limit or 0,
             "backlog": len(self.backlog),
         }
 
 
-def _stand_in(event: tuple) -> Any:
-    """A method for an event that is not given as one."""
+def _stand_in(event: Event) -> Method:
+    """A method of the kind that a batch of publishes or acks consists of."""
     return methods.BasicAck() if event[0] == ACKS else methods.BasicPublish()
 
 
-_HANDLERS: dict[type, Handler] = {
+#: What handles each method of a running channel, publishes and acks excepted.
+_HANDLERS: dict[type[Method], Handler[Channel, Any]] = {
     methods.ChannelFlow: Channel.flow,
     methods.ChannelClose: Channel.close,
     methods.AccessRequest: Channel.access_request,
-    methods.BasicQos: lambda channel, method: channel.subscriptions.qos(method),
-    methods.BasicConsume: lambda channel, method: channel.subscriptions.consume(method),
-    methods.BasicCancel: lambda channel, method: channel.subscriptions.cancel(method),
-    methods.BasicGet: lambda channel, method: channel.subscriptions.get(method),
-    methods.BasicReject: lambda channel, method: channel.subscriptions.settle(
-        "requeue" if method.requeue else "reject", method.delivery_tag, False
-    ),
-    methods.BasicNack: lambda channel, method: channel.subscriptions.settle(
-        "requeue" if method.requeue else "reject", method.delivery_tag, method.multiple
-    ),
-    methods.BasicRecover: lambda channel, method: channel.subscriptions.recover(method, answer=True),
-    methods.BasicRecoverAsync: lambda channel, method: channel.subscriptions.recover(method, answer=False),
+    methods.ExchangeDeclare: lambda channel, method: channel.declares.exchange_declare(method),
+    methods.ExchangeDelete: lambda channel, method: channel.declares.exchange_delete(method),
+    methods.ExchangeBind: lambda channel, method: channel.declares.exchange_bind(method),
+    methods.ExchangeUnbind: lambda channel, method: channel.declares.exchange_unbind(method),
+    methods.QueueDeclare: lambda channel, method: channel.declares.queue_declare(method),
+    methods.QueueBind: lambda channel, method: channel.declares.queue_bind(method),
+    methods.QueueUnbind: lambda channel, method: channel.declares.queue_unbind(method),
+    methods.QueuePurge: lambda channel, method: channel.declares.queue_purge(method),
+    methods.QueueDelete: lambda channel, method: channel.declares.queue_delete(method),
+    methods.BasicQos: lambda channel, method: channel.consumers.qos(method),
+    methods.BasicConsume: lambda channel, method: channel.consumers.consume(method),
+    methods.BasicCancel: lambda channel, method: channel.consumers.cancel(method),
+    methods.BasicGet: lambda channel, method: channel.deliveries.get(method),
+    methods.BasicReject: Channel.reject,
+    methods.BasicNack: Channel.nack,
+    methods.BasicRecover: Channel.recover,
+    methods.BasicRecoverAsync: lambda channel, method: channel.deliveries.recover(method.requeue),
     methods.ConfirmSelect: lambda channel, method: channel.publisher.confirm_select(method),
-    methods.TxSelect: lambda channel, method: channel.publisher.tx_select(method),
-    methods.TxCommit: lambda channel, method: channel.publisher.tx_commit(method),
-    methods.TxRollback: lambda channel, method: channel.publisher.tx_rollback(method),
-    **declares.HANDLERS,
+    methods.TxSelect: Channel.tx_select,
+    methods.TxCommit: Channel.tx_commit,
+    methods.TxRollback: Channel.tx_rollback,
 }

@@ -1,196 +1,208 @@
-"""Publishing on one channel: routing, mandatory, confirms, transactions (AB section 10).
+"""`Publisher`: publishing on one channel, from the routing of a run to its confirms (amqp-broker section 10).
 
-A publisher repeats itself, so everything that follows from the method frame and the properties is worked out once, as a `Publication`, and kept by
-their raw octets until the routing table changes. A publish that is like the one before costs a dictionary look-up for its whole run.
-
-What goes to queues is gathered by queue and sent once a wake-up, a credit for each message.
+A publisher repeats itself, so everything that follows from the method frame and the properties is decided once, as a
+`Publication`, and kept under their raw bytes until the routing table changes. A run that is like one before costs one
+dictionary look-up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from ...amqp import methods
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
-from ...amqp.frames import fit, method_frame, rechannel_run, with_properties
+from ...amqp.frames import method_frame, rechannel_run, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.arguments import MAX_EXPIRY
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
 from ...routing.sender_selected_keys import sender_selected_keys
+from ...runtime.process import Process
 from ...store.messages.message import Origin, body_size
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
+from ..node.context import NodeContext
+from .client_output import CONTENT_CHANNEL, ClientOutput
 from .confirms import Confirms
-from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
-from .tracing import trace_publish
+from .contract import ChannelConfig, to_channel
+from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
+from .queue_links import QueueLinks
+from .tracing import Tracer
 
-if TYPE_CHECKING:
-    from .process import Channel
-
+#: Publications that are kept at a time; properties that never repeat would otherwise pile up.
 PUBLICATIONS_KEPT = 512
-CONTENT_CHANNEL = 1  # contents travel and rest on this channel number; only the ends renumber
 
 
 @dataclass(slots=True)
 class Publication:
-    """What one (method frame, properties) pair means."""
+    """What one pair of method frame and properties means."""
 
     exchange: str
     routing_key: str
-    mandatory: bool
+    is_mandatory: bool
     origin: Origin
     rows: tuple[QueueRow, ...]
-    props: bytes | None  # replaces the publisher's properties; None: they stay
-    reply_keys: tuple[str, ...]  # direct reply-to targets among the routing keys (AB-142)
+    #: The properties that replace the publisher's; None: they stay as they are.
+    props: bytes | None
+    #: Names of direct reply-to consumers among the routing keys (AB-142).
+    reply_keys: tuple[str, ...]
 
 
 class Publisher:
-    """The publishing half of a channel."""
+    """The publishing half of a channel. It gathers what goes to queues in `QueueLinks`."""
 
     __slots__ = (
+        "_config",
+        "_context",
         "_ids",
+        "_max_message_size",
+        "_output",
+        "_process",
         "_publications",
+        "_queues",
+        "_replies",
+        "_tracer",
         "_version",
-        "channel",
-        "committing",
-        "confirming",
         "confirms",
-        "max_message_size",
-        "numbering",
-        "outgoing",
-        "transaction",
+        "held_back",
+        "is_confirming",
+        "is_numbering",
     )
 
-    def __init__(self, channel: "Channel") -> None:
-        self.channel = channel
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        config: ChannelConfig,
+        output: ClientOutput,
+        queues: QueueLinks,
+        replies: ReplyConsumer,
+        tracer: Tracer,
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._config = config
+        self._output = output
+        self._queues = queues
+        self._replies = replies
+        self._tracer = tracer
         self.confirms = Confirms()
-        self.confirming = False
-        self.numbering = False  # publishes get numbers: confirm mode, or a transaction
-        self.transaction: Transaction | None = None
-        self.committing = False
-        self.outgoing: dict[str, tuple[QueueRow, list[tuple]]] = {}
-        # The limit is read when the channel opens (AB-105).
-        self.max_message_size = channel.settings.max_message_size
-        self._ids = SharedIds(channel.random_bytes)  # of large messages that go to several queues: they are stored once
+        self.is_confirming = False
+        #: Whether publishes get numbers: in confirm mode, and in a transaction, whose commit waits for them.
+        self.is_numbering = False
+        #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
+        self.held_back: list[tuple[Publication, Sequence[bytes], int]] | None = None
+        # AB-105: the limit of the moment when the channel opens.
+        self._max_message_size: int = context.settings.max_message_size
+        # A large message that goes to several queues is stored once, under an id that they share.
+        self._ids = SharedIds(process.random_bytes)
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
-        self._version = -1
+        self._version = -1  # of the routing table, when `_publications` were decided
 
-    # -- a run ----------------------------------------------------------------------------------------------------------------------------------
+    # -- runs ---
 
     def publish(self, method_payload: bytes, props: bytes, contents: Sequence[bytes], body_bytes: int) -> None:
-        channel = self.channel
-        if body_bytes > self.max_message_size:
+        """Routes contents that share a method frame and properties; `body_bytes` is the sum of their body sizes."""
+        if body_bytes > self._max_message_size:
             contents = self._within_limit(contents, method_payload, props)
-        if channel.routing.version != self._version:
+        routing = self._context.routing
+        if routing.version != self._version:
             self._publications.clear()
-            self._version = channel.routing.version
+            self._version = routing.version
         publication = self._publications.get((method_payload, props))
         if publication is None:
             publication = self._resolve(method_payload, props)
-        if channel.number != CONTENT_CHANNEL:
+        if self._config.number != CONTENT_CHANNEL:
             contents = rechannel_run(contents, CONTENT_CHANNEL)
         if publication.props is not None:
             contents = [with_properties(content, publication.props) for content in contents]
-        if channel.routing.traced:
-            trace_publish(channel, publication, contents, body_bytes)
-        if self.transaction is not None:
-            self.transaction.publishes.append((publication, contents, body_bytes))
+        if routing.traced:
+            self._tracer.trace_publish(publication.exchange, publication.rows, publication.origin, contents, body_bytes)
+        if self.held_back is not None:
+            self.held_back.append((publication, contents, body_bytes))
             return
-        self._send(publication, contents, body_bytes, self.confirming)
+        self._send(publication, contents, body_bytes, self.is_confirming)
 
     def _within_limit(self, contents: Sequence[bytes], method_payload: bytes, props: bytes) -> Sequence[bytes]:
-        """The contents if each is small enough; else those in front of the first that is not are published, and it raises."""
+        """Returns the contents if none is too large; else publishes those in front of the first large one, and raises."""
         for at, content in enumerate(contents):
             size = body_size(content)
-            if size > self.max_message_size:
+            if size > self._max_message_size:
                 if at:
                     self.publish(method_payload, props, contents[:at], sum(map(body_size, contents[:at])))
                 self.refuse_oversized(size)
         return contents
 
     def refuse_oversized(self, size: int) -> None:
-        raise AmqpError(406, f"message size {size} is larger than configured max size {self.max_message_size}")
+        raise AmqpError(406, f"message size {size} is larger than configured max size {self._max_message_size}")
 
-    def _send(self, publication: Publication, contents: Sequence[bytes], body_bytes: int, confirming: bool) -> None:
+    def _send(self, publication: Publication, contents: Sequence[bytes], body_bytes: int, is_numbered: bool) -> None:
         rows = publication.rows
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
-        first = 0
-        if confirming:
-            first = self.confirms.publish(len(contents), [row.queue_id for row in rows])
+        first_confirm = 0
+        if is_numbered:
+            first_confirm = self.confirms.publish(len(contents), [row.queue_id for row in rows])
         if rows:
             shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
-            outgoing = self.outgoing
+            queues = self._queues
+            publishes = queues.publishes
             for row in rows:
-                batch = outgoing.get(row.queue_id)
+                batch = publishes.get(row.queue_id)
                 if batch is None:
-                    if row.queue_id not in self.channel.queues:
-                        self.channel.know(row)
-                    batch = outgoing[row.queue_id] = (row, [])
-                batch[1].append((publication.origin, contents, body_bytes, first, shared))
+                    if row.queue_id not in queues.rows:
+                        queues.watch(row)
+                    batch = publishes[row.queue_id] = (row, [])
+                batch[1].append((publication.origin, contents, body_bytes, first_confirm, shared))
             return
-        if publication.mandatory:
+        if publication.is_mandatory:
             self._return(publication, contents)
 
     def _return(self, publication: Publication, contents: Sequence[bytes]) -> None:
-        channel = self.channel
-        head = method_frame(
-            channel.number, methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key)
-        )
+        output = self._output
+        method = methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key)
+        frame = method_frame(output.number, method)
         for content in contents:
-            channel.out.append(head)
-            channel.out.append(fit(content, channel.number, channel.frame_max))
+            output.frames.append(frame)
+            output.put_content(content)
 
     def _send_reply(self, reply_key: str, publication: Publication, contents: Sequence[bytes]) -> None:
         channel_id, key = parse_reply_key(reply_key)
-        address = self.channel.routing.reply_channel(channel_id)
+        address = self._context.routing.reply_channel(channel_id)
         if address is not None:
-            self.channel.send(address, ("reply_to", key, publication.exchange, publication.routing_key, list(contents)))
+            reply = to_channel.reply_to(key, publication.exchange, publication.routing_key, list(contents))
+            self._process.send(address, reply)
 
-    def flush(self) -> None:
-        """Sends each queue what was gathered for it."""
-        channel = self.channel
-        outgoing, self.outgoing = self.outgoing, {}
-        spend = channel.credit.spend
-        for queue_id, (row, entries) in outgoing.items():
-            row = channel.queues.get(
-                queue_id, row
-            )  # what a transaction held back was routed to a process that may have been restarted since
-            spend(queue_id, sum([len(entry[1]) for entry in entries]))
-            channel.send(row.address, ("publish", channel.channel_id, entries))
-
-    # -- what a publish means -------------------------------------------------------------------------------------------------------------------
+    # -- what a publish means ---
 
     def _resolve(self, method_payload: bytes, props: bytes) -> Publication:
-        """The checks of AB-105 in their order."""
-        channel = self.channel
-        method: Any = decode_method(method_payload)
+        """Makes the checks of AB-105 in their order, routes, and remembers the result."""
+        method = decode_method(method_payload)
+        assert isinstance(method, methods.BasicPublish)
         if method.immediate:
             raise AmqpError(540, "immediate=true")
-        vhost = channel.vhost
-        exchange = channel.routing.exchange(vhost, method.exchange)
+        routing, vhost = self._context.routing, self._config.vhost
+        exchange = routing.exchange(vhost, method.exchange)
         if exchange is None:
             raise no_exchange(vhost, method.exchange)
         if exchange.internal:
             raise AmqpError(403, f"cannot publish to internal exchange '{method.exchange}' in vhost '{vhost}'")
         properties = decode_properties(props)
-        changed = self._check(properties)
+        is_changed = self._check(properties)
         keys: tuple[str, ...] = (method.routing_key,)
         if properties.headers is not None:
             keys += sender_selected_keys(properties.headers)
             if properties.headers.get("BCC") is not None:
                 # No consumer may see the keys in BCC (AB-75).
                 properties = replace(properties, headers=properties.headers.without("BCC"))
-                changed = True
+                is_changed = True
         if properties.delivery_mode not in (None, 1, 2):
             raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
         reply_keys = () if method.exchange else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
-        rows = channel.routing.route(vhost, method.exchange, keys, properties.headers)
-        new_props = encode_properties(properties) if changed else None
+        rows = routing.route(vhost, method.exchange, keys, properties.headers)
+        new_props = encode_properties(properties) if is_changed else None
         origin = Origin(
             method.exchange,
             keys,
@@ -203,115 +215,67 @@ class Publisher:
             method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys
         )
         if len(self._publications) >= PUBLICATIONS_KEPT:
-            self._publications.clear()  # properties that never repeat must not gather here
+            self._publications.clear()
         self._publications[method_payload, props] = publication
         return publication
 
     def _check(self, properties: Properties) -> bool:
-        """Checks reply-to, user-id and expiration; True if a property was replaced."""
-        channel = self.channel
-        changed = False
+        """Checks reply-to, user-id and expiration; True if the reply-to was replaced (AB-141)."""
+        is_changed = False
         if properties.reply_to == REPLY_TO:
-            properties.reply_to = channel.subscriptions.reply_name()
-            changed = True
-        if properties.user_id is not None and properties.user_id != channel.user:
-            raise AmqpError(
-                406, f"user_id property set to '{properties.user_id}' but authenticated user was '{channel.user}'"
-            )
+            properties.reply_to = self._replies.name()
+            is_changed = True
+        user = self._config.user
+        if properties.user_id is not None and properties.user_id != user:
+            raise AmqpError(406, f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
         if properties.expiration is not None:
             _check_expiration(properties.expiration)
-        return changed
+        return is_changed
 
-    # -- confirms -------------------------------------------------------------------------------------------------------------------------------
+    # -- confirms ---
 
     def confirm_select(self, method: methods.ConfirmSelect) -> None:
-        if self.transaction is not None:
+        if self.held_back is not None:
             raise AmqpError(406, "cannot switch from tx to confirm mode")
-        self.confirming = self.numbering = True
+        self.is_confirming = self.is_numbering = True
         if not method.nowait:
-            self.channel.reply_with(methods.ConfirmSelectOk())
+            self._output.put_method(methods.ConfirmSelectOk())
 
     def flush_confirms(self) -> None:
-        """Tells the client, or the waiting commit, what was settled since the last time."""
-        channel = self.channel
+        """Sends the client the outcomes that have come in since the last time (AB-113)."""
         acks, nacks = self.confirms.flush()
-        if self.committing:
-            transaction = self.transaction
-            assert transaction is not None
-            transaction.refused |= bool(nacks)
-            if not len(self.confirms):
-                self._committed(transaction)
-            return
-        number = channel.number
-        for tag, multiple in acks:
-            channel.out.append(
+        number, frames = self._output.number, self._output.frames
+        for tag, is_multiple in acks:
+            frames.append(
                 b"\x01%b\x00\x00\x00\x0d\x00\x3c\x00\x50%b%b\xce"
-                % (number.to_bytes(2, "big"), tag.to_bytes(8, "big"), b"\1" if multiple else b"\0")
+                % (number.to_bytes(2, "big"), tag.to_bytes(8, "big"), b"\1" if is_multiple else b"\0")
             )
-        for tag, multiple in nacks:
-            channel.out.append(method_frame(number, methods.BasicNack(tag, multiple, False)))
+        for tag, is_multiple in nacks:
+            self._output.put_method(methods.BasicNack(tag, is_multiple, False))
 
-    def queue_gone(self, queue_id: str, crashed: bool) -> None:
-        self.outgoing.pop(queue_id, None)
-        self.confirms.queue_gone(queue_id, crashed)
+    # -- the publishing half of a transaction (AB-115 to AB-117) ---
 
-    # -- transactions ---------------------------------------------------------------------------------------------------------------------------
-
-    def tx_select(self, method: methods.TxSelect) -> None:
-        if self.confirming:
+    def begin_transaction(self) -> None:
+        if self.is_confirming:
             raise AmqpError(406, "cannot switch from confirm to tx mode")
-        if self.transaction is None:
-            self.transaction = Transaction()
-            self.numbering = True
-        self.channel.reply_with(methods.TxSelectOk())
+        if self.held_back is None:
+            self.held_back = []
+            self.is_numbering = True
 
-    def _need_transaction(self) -> "Transaction":
-        if self.transaction is None:
-            raise AmqpError(406, "channel is not transactional")
-        return self.transaction
-
-    def tx_commit(self, method: methods.TxCommit) -> Awaitable[None] | None:
-        """Delivers, settles, and answers when all messages are confirmed (AB-116)."""
-        transaction = self._need_transaction()
-        for publication, contents, body_bytes in transaction.publishes:
+    def commit(self) -> None:
+        """Publishes what the transaction has held back; `confirms` then counts what the commit waits for."""
+        assert self.held_back is not None
+        held_back, self.held_back = self.held_back, []
+        for publication, contents, body_bytes in held_back:
             self._send(publication, contents, body_bytes, True)
-        settlements = transaction.settlements
-        transaction.publishes, transaction.settlements = (
-            [],
-            [],
-        )  # what is settled counts no more towards the channel's limit
-        for outcome, runs in settlements:
-            self.channel.subscriptions.settle_runs(outcome, runs)
-        if not len(self.confirms):
-            self.confirms.flush()  # nothing was routed anywhere
-            self.channel.reply_with(methods.TxCommitOk())
-            return None
-        self.committing = True
-        self.channel.busy = True
-        return None
 
-    def _committed(self, transaction: "Transaction") -> None:
-        self.committing = False
-        refused, transaction.refused = transaction.refused, False
-        if refused:
-            self.channel.channel_error(
-                AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
-            )
-            return
-        self.channel.reply_with(methods.TxCommitOk())
-        self.channel.resume()
-
-    def tx_rollback(self, method: methods.TxRollback) -> None:
-        transaction = self._need_transaction()
-        transaction.publishes.clear()
-        for _, runs in transaction.settlements:
-            self.channel.subscriptions.unacked.put_back(runs)
-        transaction.settlements.clear()
-        self.channel.reply_with(methods.TxRollbackOk())
+    def roll_back(self) -> None:
+        assert self.held_back is not None
+        self.held_back.clear()
 
 
 def _check_expiration(text: str) -> None:
-    """A decimal number of milliseconds, at most ten years (AB-98)."""
+    """C406 unless `text` is a decimal number of milliseconds, at most ten years (AB-98)."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     length = next((at for at, character in enumerate(digits) if character not in "0123456789"), len(digits))
     if not length:
@@ -325,14 +289,3 @@ def _check_expiration(text: str) -> None:
     else:
         return
     raise AmqpError(406, f"invalid expiration '{text}': {reason}")
-
-
-class Transaction:
-    """What a channel in tx mode holds back until commit (AB-115)."""
-
-    __slots__ = ("publishes", "settlements", "refused")
-
-    def __init__(self) -> None:
-        self.publishes: list[tuple[Publication, Sequence[bytes], int]] = []
-        self.settlements: list[tuple[str, Any]] = []
-        self.refused = False

@@ -1,7 +1,7 @@
 """Deliveries of one channel that await an acknowledgement (AB-130 to AB-137).
 
-Deliveries are kept as runs: so many consecutive delivery tags that went to one consumer from one queue. A consumer that acknowledges in order trims
-the first run; one that picks single tags out of the middle splits a run in two.
+Deliveries are kept as runs: consecutive delivery tags that went to one consumer from one queue. A consumer that
+acknowledges in order trims the first run; a consumer that picks single tags out of the middle splits a run in two.
 """
 
 from __future__ import annotations
@@ -10,16 +10,23 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .contract import Outcome
+
+#: Replaces the queue id of deliveries whose queue has ended.
+NO_QUEUE = ""
+
 
 @dataclass(slots=True)
 class UnackedRun:
-    """Delivery tags `first .. first + len(tags) - 1`, whose acknowledgement tags at the queue are `tags`."""
+    """Delivery tags `first .. first + len(tags) - 1`; the queue knows the same messages by the ack tags `tags`."""
 
     first: int
     queue_id: str
-    consumer_tag: str | None  # None: basic.get
+    #: None for a message fetched with basic.get.
+    consumer_tag: str | None
     tags: Sequence[int]
-    delivered_at: float  # monotonic seconds
+    #: Monotonic seconds.
+    delivered_at: float
 
     @property
     def last(self) -> int:
@@ -27,14 +34,18 @@ class UnackedRun:
 
 
 class Unacked:
-    """The outstanding deliveries in delivery-tag order."""
+    """The unacknowledged deliveries in delivery-tag order, and those that an open transaction has settled."""
 
-    __slots__ = ("_runs", "_head", "count")
+    __slots__ = ("_head", "_runs", "count", "held_back")
 
     def __init__(self) -> None:
         self._runs: list[UnackedRun] = []
-        self._head = 0  # runs before it are settled; they are cut off when they outnumber the rest
+        #: Runs before this index are settled; they are cut off when they outnumber the rest.
+        self._head = 0
+        #: The unacknowledged deliveries, without those of `held_back`.
         self.count = 0
+        #: Settlements that a transaction holds back until its commit (AB-115); None without a transaction.
+        self.held_back: list[tuple[Outcome, list[UnackedRun]]] | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -43,7 +54,7 @@ class Unacked:
         return iter(self._runs[self._head :])
 
     def add(self, run: UnackedRun) -> None:
-        """Appends; its tags must be larger than all before."""
+        """Appends a run, whose delivery tags must be larger than all before."""
         self._runs.append(run)
         self.count += len(run.tags)
 
@@ -52,7 +63,7 @@ class Unacked:
         return self._runs[self._head] if self._head < len(self._runs) else None
 
     def take(self, delivery_tag: int, multiple: bool) -> list[UnackedRun] | None:
-        """Removes and returns the deliveries that `delivery_tag` settles, oldest first; None when the tag is unknown (AB-132)."""
+        """Removes and returns the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132)."""
         if not multiple:
             return self._take_one(delivery_tag)
         if delivery_tag == 0:
@@ -69,7 +80,7 @@ class Unacked:
     def _find(self, delivery_tag: int) -> int | None:
         runs = self._runs
         at = self._head
-        # In-order consumers settle in the first run: look there before searching.
+        # Consumers that settle in order settle in the first run: look there before searching.
         if at < len(runs) and runs[at].first <= delivery_tag <= runs[at].last:
             return at
         at = bisect_right(runs, delivery_tag, lo=self._head, key=lambda run: run.first) - 1
@@ -125,6 +136,23 @@ class Unacked:
         if self._head > 64 and self._head * 2 > len(self._runs):
             del self._runs[: self._head]
             self._head = 0
+
+    def held_back_count(self) -> int:
+        """The deliveries settled in the open transaction."""
+        if not self.held_back:
+            return 0
+        return sum([len(run.tags) for _, runs in self.held_back for run in runs])
+
+    def disown(self, queue_id: str) -> None:
+        """The queue's process has ended: its deliveries may still be settled, without effect.
+
+        A restarted queue keeps its id and numbers messages anew, so without this the settlement of a delivery of the
+        dead process would settle another message of the new one.
+        """
+        held_back = [run for _, runs in self.held_back for run in runs] if self.held_back else []
+        for run in (*self, *held_back):
+            if run.queue_id == queue_id:
+                run.queue_id = NO_QUEUE
 
     def put_back(self, runs: list[UnackedRun]) -> None:
         """Restores deliveries that a rolled-back transaction had settled (AB-117)."""

@@ -28,6 +28,7 @@ from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..channel import Channel
+from ..channel.contract import ChannelConfig, to_channel
 from ..node.context import NodeContext
 from .closing import Closing
 from .handshake import Handshake
@@ -318,21 +319,17 @@ class Connection(Process):
         self.channel_serial += 1
         channel_id = f"{self.connection_id}.{self.channel_serial}"
         address = self.createActor(Channel)
-        self.send(
-            address,
-            (
-                "start",
-                self.context,
-                channel_id,
-                self.connection_id,
-                self.name,
-                number,
-                self.vhost,
-                self.user,
-                self.frame_max,
-                self.capability("consumer_cancel_notify"),
-            ),
+        config = ChannelConfig(
+            channel_id,
+            self.connection_id,
+            self.name,
+            number,
+            self.vhost,
+            self.user,
+            self.frame_max,
+            self.capability("consumer_cancel_notify"),
         )
+        self.send(address, to_channel.start(self.context, config))
         self.monitor(address, channel_id)  # after start: where monitors are messages, it is not ready for them before
         entry = ChannelEntry(number, channel_id, address, [])
         self.channels[number] = self.by_id[channel_id] = entry

@@ -74,7 +74,7 @@ def _pairs_from(cell: Cell, actor: Any) -> Iterator[Pair]:
         for entry in actor.channels.values():
             yield from _to_channel(cell, actor, entry)
     elif type(actor) is Channel and getattr(actor, "state", None) == "running":
-        for queue_id, row in actor.queues.items():
+        for queue_id, row in actor.queues.rows.items():
             yield from _to_queue(cell, actor, queue_id, row)
     elif type(actor) is Queue and actor.is_open and actor.durability is not None:
         yield from _to_disk(cell, actor)
@@ -83,21 +83,21 @@ def _pairs_from(cell: Cell, actor: Any) -> Iterator[Pair]:
 def _pairs_with(cell: Cell, actor: Any) -> Iterator[Pair]:
     """Those that it is in."""
     yield from _pairs_from(cell, actor)
-    if type(actor) is Channel and hasattr(actor, "number"):
+    if type(actor) is Channel and hasattr(actor, "config"):
         sender = _cell_at(actor.connection)
         connection = sender.actor if sender is not None else None
         if (
             type(connection) is Connection
             and connection.state in ("running", "blocked")
-            and actor.number in connection.channels
+            and actor.config.number in connection.channels
         ):
-            yield from _to_channel(sender, connection, connection.channels[actor.number])
+            yield from _to_channel(sender, connection, connection.channels[actor.config.number])
     elif type(actor) is Queue and actor.is_open:
         for record in actor.channels.values():
             sender = _cell_at(record.address)
             channel = sender.actor if sender is not None else None
-            if channel is not None and channel.state == "running" and actor.queue_id in channel.queues:
-                yield from _to_queue(sender, channel, actor.queue_id, channel.queues[actor.queue_id])
+            if channel is not None and channel.state == "running" and actor.queue_id in channel.queues.rows:
+                yield from _to_queue(sender, channel, actor.queue_id, channel.queues.rows[actor.queue_id])
     elif type(actor) in (Journal, MessageStore):
         for address in actor._addresses.values():
             sender = _cell_at(address)
@@ -149,11 +149,11 @@ def _to_queue(cell: Any, channel: Channel, queue_id: str, row: Any) -> Iterator[
     queue = receiver.actor if receiver is not None else None
     if queue is None or not queue.is_open:
         return
-    name = channel.channel_id
+    name = channel.config.channel_id
     waiting = [entries for _, one, entries in queue.intake.delayed if one == name]
     waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
     unread = sum(len(entry[1]) for entries in waiting for entry in entries)
-    granted, is_commit = _granted(cell, queue_id), channel.publisher.transaction is not None
+    granted, is_commit = _granted(cell, queue_id), channel.publisher.held_back is not None
     yield (
         f"channel {channel.name}",
         channel.credit,
@@ -216,7 +216,7 @@ def _to_disk(cell: Any, queue: Queue) -> Iterator[Pair]:
 def check_at_rest(base: SimBase) -> None:
     """Raises Broken if a node in which nothing moves is not what it should be."""
     check_credit(base)
-    channels = {cell.actor.channel_id for cell in _cells(base) if type(cell.actor) is Channel}
+    channels = {cell.actor.config.channel_id for cell in _cells(base) if type(cell.actor) is Channel}
     for cell in _cells(base):
         actor = cell.actor
         if cell.queue:
@@ -237,16 +237,16 @@ def _cells(base: SimBase) -> Iterator[Cell]:
 
 def _check_unacked(channel: Channel) -> None:
     """What a channel may still settle is what its queues hold for it."""
-    transaction = channel.publisher.transaction
-    held_back = [run for _, runs in transaction.settlements for run in runs] if transaction is not None else []
+    unacked = channel.deliveries.unacked
+    held_back = [run for _, runs in unacked.held_back or () for run in runs]
     tags: dict[str, set[int]] = {}
-    for run in (*channel.subscriptions.unacked, *held_back):
+    for run in (*unacked, *held_back):
         tags.setdefault(run.queue_id, set()).update(run.tags)
-    for queue_id, row in channel.queues.items():
+    for queue_id, row in channel.queues.rows.items():
         cell = _cell_at(row.address)
         if cell is None or not cell.actor.is_open:
             continue
-        record = cell.actor.channels.get(channel.channel_id)
+        record = cell.actor.channels.get(channel.config.channel_id)
         pending = set() if record is None else set(record.pending)
         if tags.get(queue_id, set()) != pending:
             raise Broken(

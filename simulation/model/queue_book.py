@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...actors.channel.queue_restart import ATTEMPTS
+from ...actors.channel.queue_links import ATTEMPTS
 from ..clients.kinds import QueueKind
 from .book import BURIED, GONE, HELD, LOOSE, SENT, SETTLING, THERE, Broken, Copy, PublishedMessage
 

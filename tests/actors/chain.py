@@ -93,8 +93,8 @@ class Client:
 class FrozenChannel(Stub):
     """Takes what its connection hands over and gives no credit."""
 
-    def on_start(self, sender: Any, context: Any, channel_id: str, *fields: Any) -> None:
-        self.connection, self.channel_id = sender, channel_id
+    def on_start(self, sender: Any, context: Any, config: Any) -> None:
+        self.connection, self.channel_id = sender, config.channel_id
         self.contents: list[bytes] = []
 
     def on_input(self, sender: Any, events: list[tuple[Any, ...]]) -> None:
@@ -173,9 +173,9 @@ class Books:
             if isinstance(getattr(cell, "actor", None), Process)
         ]
         channels = {
-            actor.channel_id: (address, actor)
+            actor.config.channel_id: (address, actor)
             for address, actor in actors
-            if isinstance(actor, Channel) and hasattr(actor, "channel_id")
+            if isinstance(actor, Channel) and hasattr(actor, "config")
         }
         for address, connection in actors:
             if isinstance(connection, Connection) and hasattr(connection, "credit"):
@@ -183,7 +183,7 @@ class Books:
                     if entry.channel_id in channels and channels[entry.channel_id][1].state in ("starting", "running"):
                         self.reader_to_channel(address, connection, entry, *channels[entry.channel_id])
         for address, channel in channels.values():
-            for row in channel.queues.values() if channel.state == "running" else ():
+            for row in channel.queues.rows.values() if channel.state == "running" else ():
                 if self.stage.is_alive(row.address) and isinstance(self.stage.actor(row.address), Queue):
                     self.channel_to_queue(address, channel, row)
 
@@ -205,16 +205,18 @@ class Books:
     def channel_to_queue(self, address: Any, channel: Any, row: Any) -> None:
         queue = self.stage.actor(row.address)
         waiting = self.mailbox(row.address, "publish") + [("publish", *delayed[1:]) for delayed in queue.intake.delayed]
-        unread = sum(len(entry[1]) for message in waiting if message[1] == channel.channel_id for entry in message[2])
+        unread = sum(
+            len(entry[1]) for message in waiting if message[1] == channel.config.channel_id for entry in message[2]
+        )
         self.most["queue"] = max(self.most["queue"], unread)
-        grants = self.bumps(address, row.queue_id) + queue.credit.deferred(channel.channel_id)
+        grants = self.bumps(address, row.queue_id) + queue.credit.deferred(channel.config.channel_id)
         initial, more = self.stage.settings.credit_flow_default_credit
         assert (
             initial
             == channel.credit.credit_from(row.queue_id)
             + unread
             + more
-            - queue.credit.credit_to(channel.channel_id)
+            - queue.credit.credit_to(channel.config.channel_id)
             + grants
         )
 

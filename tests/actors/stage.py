@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warren.actors.channel import Channel
+from warren.actors.channel.contract import ChannelConfig
 from warren.actors.node.context import NodeContext
 from warren.actors.queue import Queue
 from warren.amqp.constants import FRAME_METHOD
@@ -167,8 +168,8 @@ class Channel_:
         self.stage, self.connection, self.number = stage, connection, number
         self.address = stage.create(Channel)
         self.id = self.address.actorAddressString
-        fields = stage.context, self.id, "connection", "client -> broker", number, "/", "guest", 131072, cancel_notify
-        stage.tell(connection, self.address, "start", *fields)
+        config = ChannelConfig(self.id, "connection", "client -> broker", number, "/", "guest", 131072, cancel_notify)
+        stage.tell(connection, self.address, "start", stage.context, config)
         self.say(ChannelOpen())
         stage.settle()
         self.frames()

@@ -11,7 +11,6 @@ from unittest import mock
 
 from warren.actors.channel.confirms import Confirms
 from warren.actors.channel.process import Channel
-from warren.actors.channel.subscriptions import Subscriptions
 from warren.actors.channel.unacked import Unacked, UnackedRun
 from warren.actors.metadata.table_writer import TableWriter
 from warren.actors.queue.consumers import Consumer
@@ -132,7 +131,7 @@ def redelivered_flag_lost() -> Iterator[None]:
 @mutant
 def ack_to_the_next_life() -> Iterator[None]:
     """What a queue delivered before it crashed is settled with its next process, which numbers its messages anew."""
-    with mock.patch.object(Subscriptions, "_disown", lambda self, queue_id: None):
+    with mock.patch.object(Unacked, "disown", lambda self, queue_id: None):
         yield
 
 

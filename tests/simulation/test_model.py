@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from warren.actors.channel.queue_restart import ATTEMPTS
+from warren.actors.channel.queue_links import ATTEMPTS
 from warren.simulation.clients.consuming import SimConsumer
 from warren.simulation.clients.kinds import NAMES
 from warren.simulation.model.book import SETTLING, Broken, PublishedMessage, confirmed, given_back, heard, settled

@@ -44,10 +44,12 @@ class Anatomy:
         return next(queue for queue in self.processes(Queue) if queue.row.name == name)
 
     def channel_with(self, consumer_tag: str) -> Channel:
-        return next(channel for channel in self.processes(Channel) if consumer_tag in channel.subscriptions.consumers)
+        return next(channel for channel in self.processes(Channel) if consumer_tag in channel.consumers.by_tag)
 
     def connection_of(self, channel: Channel) -> Connection:
-        return next(connection for connection in self.processes(Connection) if channel.channel_id in connection.by_id)
+        return next(
+            connection for connection in self.processes(Connection) if channel.config.channel_id in connection.by_id
+        )
 
     def node(self) -> NodeSupervisor:
         return self.processes(NodeSupervisor)[0]

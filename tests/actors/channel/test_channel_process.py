@@ -240,7 +240,7 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
     stage.crash(queue.address)
     stage.settle()
     assert channel.frames() == [BasicCancel("t", True)] and mute.frames() == []
-    assert not channel.actor.subscriptions.consumers and not channel.actor.queues
+    assert not channel.actor.consumers.by_tag and not channel.actor.queues.rows
 
 
 def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
@@ -309,7 +309,7 @@ def test_a_queue_does_not_keep_slots_that_it_cannot_use(stage):
     channel.say(BasicConsume(queue="narrow", consumer_tag="n"))
     stage.settle()
     channel.frames()
-    channel.actor.subscriptions.prefetch = 0
+    channel.actor.consumers.prefetch = 0
     channel.say(BasicConsume(queue="wide", consumer_tag="w"))
     stage.settle()
     assert [frame for frame in channel.frames() if isinstance(frame, bytes)].count(b"w") == 9
@@ -336,15 +336,15 @@ def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
         channel = stage.channel(Writer)
         channel.say(BasicQos(0, first_limit, True))
         limit, tags, published = first_limit, [], 0
-        state = channel.actor.subscriptions
+        consumers, unacked = channel.actor.consumers, channel.actor.deliveries.unacked
         for name, first, second in plan:
-            outstanding = [run.first + at for run in state.unacked for at in range(len(run.tags))]
+            outstanding = [run.first + at for run in unacked for at in range(len(run.tags))]
             if name == "publish":
                 channel.publish([b"x"] * second, first)
                 published += second
             elif name == "consume":
                 tags.append(f"t{len(tags)}")
-                state.prefetch = second
+                consumers.prefetch = second
                 channel.say(BasicConsume(queue=first, consumer_tag=tags[-1]))
             elif name == "cancel" and tags:
                 channel.say(BasicCancel(tags[first % len(tags)]))
@@ -363,12 +363,12 @@ def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
             if name in ("ack", "requeue"):
                 stage.settle()
         for number, name in enumerate("ab"):
-            state.prefetch = number  # one queue's last consumer has a prefetch of its own
+            consumers.prefetch = number  # one queue's last consumer has a prefetch of its own
             channel.say(BasicConsume(queue=name, consumer_tag=f"last {name}"))
         stage.settle()
         check_grants(stage, channel, queues, limit)
         while sum(queue.actor.backing.depth() for queue in queues.values()):
-            assert len(state.unacked), "messages are ready, nothing is outstanding, and nothing moves"
+            assert len(unacked), "messages are ready, nothing is outstanding, and nothing moves"
             channel.ack(0, multiple=True)
             stage.settle()
             check_grants(stage, channel, queues, limit)
@@ -378,7 +378,6 @@ def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
 
 def check_grants(stage, channel, queues, limit):
     """At a quiet moment the channel's reservations are what it granted to the queues, and deliveries respect the limit."""
-    state = channel.actor.subscriptions
     held = {}
     for queue in queues.values():
         record = queue.actor.channels.get(channel.id)
@@ -386,10 +385,10 @@ def check_grants(stage, channel, queues, limit):
             assert record.granted >= 0
             if record.granted:
                 held[queue.id] = record.granted
-    assert state.reserved == held
+    assert channel.actor.limiter.granted == held
     if limit:
         # What was outstanding when the limit was set, or was got, may be beyond it; new deliveries may not.
-        assert sum(held.values()) <= max(0, limit - len(state.unacked))
+        assert sum(held.values()) <= max(0, limit - len(channel.actor.deliveries.unacked))
 
 
 def test_qos_answers_in_order(stage):

@@ -141,7 +141,7 @@ def test_every_number_is_told_once_with_the_outcome_of_all_its_queues(steps):
             client.outstanding |= set(range(first, first + subject))
         elif name == "gone":
             # A deleted queue confirms what it still owed, a crashed one refuses it.
-            confirms.queue_gone(subject, crashed=detail)
+            confirms.queue_gone(subject, is_crashed=detail)
             model.settle(subject, list(model.owed.get(subject, ())), refused=detail)
         elif name == "flush":
             flush()
@@ -151,7 +151,7 @@ def test_every_number_is_told_once_with_the_outcome_of_all_its_queues(steps):
                 model.settle(subject, numbers([span]), refused=name == "refuse")
         assert len(confirms) == len(model.waiting)
     for queue_id in "abc":
-        confirms.queue_gone(queue_id, crashed=False)
+        confirms.queue_gone(queue_id, is_crashed=False)
         model.settle(queue_id, list(model.owed.get(queue_id, ())), refused=False)
     flush()
     assert client.heard == outcomes and not client.outstanding
@@ -189,6 +189,6 @@ def test_a_crashed_queue_refuses_and_a_deleted_one_confirms():
     confirms = Confirms()
     confirms.publish(1, ["a"])
     confirms.publish(1, ["b"])
-    confirms.queue_gone("a", crashed=True)
-    confirms.queue_gone("b", crashed=False)
+    confirms.queue_gone("a", is_crashed=True)
+    confirms.queue_gone("b", is_crashed=False)
     assert confirms.flush() == ([(2, False)], [(1, False)])

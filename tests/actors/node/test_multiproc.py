@@ -14,6 +14,7 @@ from thespian.actors import ActorSystem
 from thespian.test import get_free_admin_port
 
 from warren.actors.channel import Channel
+from warren.actors.channel.contract import ChannelConfig
 from warren.actors.node.context import NodeContext
 from warren.actors.queue import Queue
 from warren.amqp.decoding import decode_method
@@ -71,9 +72,8 @@ class Office(Process):
         # Until a process of the system has come up, what names its address waits, and later messages to others overtake it.
         await self.ask(self.queue, ("start", self.context, self.row), WAIT)
         self.channel = self.createActor(Channel)
-        self.send(
-            self.channel, ("start", self.context, "c1", "connection", "client -> broker", 1, "/", "guest", 131072, True)
-        )
+        config = ChannelConfig("c1", "connection", "client -> broker", 1, "/", "guest", 131072, True)
+        self.send(self.channel, ("start", self.context, config))
         self.monitor(self.channel, "channel")
         return True
 

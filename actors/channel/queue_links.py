@@ -1,0 +1,166 @@
+"""`QueueLinks`: the queues that a channel deals with, and the messages gathered for them.
+
+The channel watches each queue that it has published to, consumed from or fetched from. Publishes and settlements are
+gathered by queue and sent once a batch, or before the channel asks a queue something, so that a queue receives
+everything in the client's order.
+
+A queue that crashes is restarted by its supervisor, under the same queue id and at another address. A method that finds
+the queue dead waits for the restart and asks the new process, up to `ATTEMPTS` times (AB-63).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ...amqp.errors import AmqpError
+from ...routing.phrases import no_queue, queue_locked, queue_unavailable
+from ...routing.rows import QueueRow
+from ...runtime.contract import Message
+from ...runtime.credit import CreditFlow
+from ...runtime.errors import ProcessDown, ProcessTimeout
+from ...runtime.exit_reason import ExitKind, ExitReason
+from ...runtime.process import Process
+from ...store.messages.message import Origin
+from ..metadata.contract import to_metadata
+from ..node.context import NodeContext
+from ..queue.contract import ToQueue, to_queue
+from .contract import ChannelConfig, Outcome
+
+#: How many processes of one queue a method is tried on: the method itself may be what makes the queue crash.
+ATTEMPTS = 3
+
+#: `(origin, contents, body_bytes, first_confirm, shared)`, see `ToQueue.publish`.
+PublishEntry = tuple[Origin, Sequence[bytes], int, int, int]
+
+Answer = TypeVar("Answer")
+
+
+class QueueLinks:
+    """The queues of one channel by queue id, and what is gathered for each."""
+
+    __slots__ = ("_config", "_context", "_credit", "_process", "last_declared", "publishes", "rows", "settlements")
+
+    def __init__(self, process: Process, context: NodeContext, config: ChannelConfig, credit: CreditFlow) -> None:
+        self._process = process
+        self._context = context
+        self._config = config
+        self._credit = credit
+        #: The watched queues, all of them alive as far as the channel has been notified.
+        self.rows: dict[str, QueueRow] = {}
+        #: Name of the most recently declared queue (AB-62).
+        self.last_declared = ""
+        #: Publishes gathered by queue id. A queue is watched before it gets an entry.
+        self.publishes: dict[str, tuple[QueueRow, list[PublishEntry]]] = {}
+        #: Ack tags gathered by queue id, grouped by outcome in the client's order.
+        self.settlements: dict[str, list[tuple[Outcome, list[Sequence[int]]]]] = {}
+
+    # -- finding a queue ---
+
+    def name_or_last_declared(self, name: str) -> str:
+        """`name`, or if it is empty the most recently declared queue (AB-62)."""
+        if name or self.last_declared:
+            return name or self.last_declared
+        raise AmqpError(404, "no previously declared queue")
+
+    def row(self, name: str) -> QueueRow:
+        """The row of a queue that this connection may use; C404 if there is none or it cannot be used (AB-63), C405 if
+        it is exclusive to another connection (AB-84)."""
+        vhost = self._config.vhost
+        row = self._context.routing.queue(vhost, name)
+        if row is None:
+            raise no_queue(vhost, name)
+        if row.state != "running":
+            raise queue_unavailable(vhost, name, row.state, self._context.node_name)
+        if row.exclusive_owner is not None and row.exclusive_owner != self._config.connection_id:
+            raise queue_locked(row.vhost, row.name)
+        return row
+
+    def is_routed_to(self, row: QueueRow) -> bool:
+        """Whether the queue is still in the routing table, and not another one declared under the same name since."""
+        current = self._context.routing.queue(row.vhost, row.name)
+        return current is not None and current.queue_id == row.queue_id
+
+    # -- watching ---
+
+    def watch(self, row: QueueRow) -> None:
+        """Watches a queue: its end settles its confirms, and cancels its consumers or has them consume again."""
+        known = self.rows.get(row.queue_id)
+        if known is not None and known.address != row.address:
+            # The restarted queue is in the routing table before this channel was notified of the crash. The crash has
+            # to be handled first: it refuses the confirms and disowns the deliveries of the dead process.
+            self._process.on_down(row.queue_id, ExitReason(ExitKind.CRASH, "restarted meanwhile"))
+            known = None
+        if known is None:
+            self.rows[row.queue_id] = row
+            self._process.monitor(row.address, row.queue_id)
+
+    def remove(self, queue_id: str) -> QueueRow | None:
+        """Forgets a queue that has ended, with everything gathered for it; returns its row if it was watched."""
+        self._credit.peer_down(queue_id)
+        self.publishes.pop(queue_id, None)
+        self.settlements.pop(queue_id, None)
+        return self.rows.pop(queue_id, None)
+
+    # -- sending ---
+
+    def settle(self, queue_id: str, outcome: Outcome, tags: Sequence[int]) -> None:
+        """Gathers the settlement of deliveries with these ack tags."""
+        outcomes = self.settlements.get(queue_id)
+        if outcomes is None:
+            self.settlements[queue_id] = [(outcome, [tags])]
+        elif outcomes[-1][0] == outcome:
+            outcomes[-1][1].append(tags)
+        else:
+            outcomes.append((outcome, [tags]))
+
+    def flush(self) -> None:
+        """Sends each queue what was gathered for it: settlements first, then publishes at one credit a message."""
+        process, channel_id = self._process, self._config.channel_id
+        if self.settlements:
+            settlements, self.settlements = self.settlements, {}
+            for queue_id, outcomes in settlements.items():
+                row = self.rows.get(queue_id)
+                if row is None:
+                    continue  # the queue has ended, and its messages with it (AB-86)
+                for outcome, pieces in outcomes:
+                    process.send(row.address, to_queue.settle(channel_id, outcome, pieces))
+        if self.publishes:
+            publishes, self.publishes = self.publishes, {}
+            for queue_id, (row, entries) in publishes.items():
+                # A transaction may have held a publish back since its queue was restarted at another address.
+                row = self.rows.get(queue_id, row)
+                self._credit.spend(queue_id, sum([len(entry[1]) for entry in entries]))
+                process.send(row.address, to_queue.publish(channel_id, entries))
+
+    async def ask(self, row: QueueRow, message: Message[ToQueue, Answer], is_watched: bool = False) -> Answer:
+        """Asks a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.
+
+        With `is_watched` the channel watches the queue from then on. C404 if the queue is gone or stays down (AB-63).
+        """
+        self.flush()
+        for _ in range(ATTEMPTS):
+            if is_watched:
+                self.watch(row)
+            try:
+                return await self._process.ask(row.address, message)
+            except ProcessDown:
+                row = await self.restarted(row)
+        raise queue_unavailable(row.vhost, row.name, "crashed", self._context.node_name)
+
+    async def restarted(self, row: QueueRow) -> QueueRow:
+        """Waits until the queue whose process at `row.address` has died runs again, and returns its new row.
+
+        C404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again.
+        """
+        try:
+            again = await self._process.ask(
+                self._context.metadata,
+                to_metadata.await_restart(row.vhost, row.name, row.address),
+                timeout=self._context.settings.channel_operation_timeout / 1000,
+            )
+        except ProcessTimeout:
+            raise queue_unavailable(row.vhost, row.name, "timeout", self._context.node_name) from None
+        if again.queue_id != row.queue_id:
+            raise no_queue(row.vhost, row.name)  # the queue was deleted, and another one has its name
+        return again
