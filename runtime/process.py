@@ -1,26 +1,28 @@
-"""`Process`: the actor class everything above is written with.
+"""`Process`: the base class of all actors of the broker.
 
-A message is a tuple `(name, *fields)` of plain picklable values and is handled by
-`on_<name>(sender, *fields)`. What a handler may be, and when an asker gets its answer:
+A message is a tuple `(name, *fields)` of plain picklable values. The process that receives it calls its handler
+`on_<name>(sender, *fields)`. Other processes make the tuple with the receiver's contract (see `contract`), and either
+send it or ask it. This is what a handler may do, and what becomes of the answer:
 
-    handler                          told (send)            asked (ask)
-    plain, returns None              done                   no answer yet: keep `sender`, `reply` later
-    plain, returns a value           value is dropped       the value is the answer
-    async, returns anything          value is dropped       the value is the answer, even None
-    raises one of `reply_errors`     crash                  the error is raised at the asker's await
-    raises anything else             crash                  crash; the asker gets ProcessDown
+    the handler                       after `send`             after `ask`
+    is plain and returns None         nothing more happens     the answer comes later: keep `sender`, call `reply`
+    is plain and returns a value      the value is dropped     the value is the answer
+    is async and returns anything     the value is dropped     the value is the answer, even None
+    raises one of `reply_errors`      the process crashes      the error is raised at the asker's `await`
+    raises anything else              the process crashes      the process crashes, the asker gets ProcessDown
 
-While asked, `sender` is a `ReplyHandle`, and `sender.address` the asker. `reply` and `reply_error` answer once;
-to a plain address (the handler was told, not asked) or a second time they do nothing, so one handler serves both.
+The `sender` of an asked message is a `ReplyHandle`, and `sender.address` is the asker. `reply` and `reply_error` answer
+once. They do nothing the second time, and nothing if the message was sent instead of asked, so that one handler serves
+both.
 
-A crash is logged once, ends the process and its children, and is reported to its parent (`on_child_exited`) and to
-its monitors (`on_down`, with an `ExitReason` of the kind CRASH). Nothing is retried. An orderly end has the reason
-NORMAL or the one given to `stop`.
+A crash is logged once and ends the process and its children. Its parent gets `on_child_exited`, its monitors get
+`on_down` with an `ExitReason` of the kind CRASH. The message is not retried. An orderly end has the reason NORMAL or
+the one given to `stop`.
 
-An async handler that waits does not hold up later messages. When the process ends its coroutines are closed.
+An async handler that waits does not hold up later messages. When the process ends, its coroutines are closed.
 
-What the process needs of the system it lives on (clock, timers, descriptors, threads) comes from its host:
-`cell.Cell` on an event loop, `stock_host.StockHost` on Thespian's own system bases.
+A process reaches the outside world (clock, timers, descriptors, threads) through its host alone: `cell.Cell` on an
+event loop or in a simulation, `stock_host.StockHost` on Thespian's own system bases.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
     from .machine.memory import Memory
     from .machine.sockets import Sockets
 
-# Events have no sender and never arrive as a tuple: nobody can forge ('exit',) or ('down', ...).
+#: Handlers that the runtime calls by itself. They have no sender and no message has their names, so that no process can
+#: forge ("exit",) or ("down", ...).
 EVENTS = frozenset(
     "on_" + event
     for event in (
@@ -74,7 +77,7 @@ Handler = Callable[..., Any]
 
 
 class _AskTimeout:
-    """Timer payload: the ask `ref` has waited long enough."""
+    """The payload of a timer that ends the ask `ref`, unless it was answered before."""
 
     __slots__ = ("ref",)
 
@@ -92,43 +95,45 @@ class _SleepOver:
 
 
 class Process(Actor):
-    """Base class of all processes. `__init__` may not act (no send, no timer), as in Thespian.
+    """Base class of all processes. As in Thespian, `__init__` must not act: no sends, no timers.
 
-    Those of which there are thousands name what they own in `__slots__`: with more than thirty attributes an object keeps them in a hash table of its own, and a
-    turn that comes while another thousand had theirs spends most of its time waiting for memory.
+    Processes that exist by the thousand (queues, channels) declare their attributes in `__slots__`. An object with more
+    than thirty attributes keeps them in a hash table of its own, and when a thousand processes take turns, a turn would
+    spend most of its time waiting for that table to come from memory.
     """
 
     __slots__ = ("_asked", "_asks", "_host", "_last_ref", "_monitor_refs", "_monitored", "_stop_reason", "_tasks")
 
+    #: Most messages that may wait in the mailbox. With more, the process is killed and its parent gets `on_overload`.
     mailbox_limit: ClassVar[int] = 1_000_000
-    """Most messages that may wait. Beyond it the process is killed and its parent's `on_overload` called."""
 
+    #: Errors that a handler may answer an ask with; any other error is a crash.
     reply_errors: tuple[type[BaseException], ...] = (ProcessError,)
-    """Errors that a handler of an asked message may answer with; everything else is a crash."""
 
     _handlers: ClassVar[dict[str, Handler]] = {}
     _slots: ClassVar[tuple[str, ...]] = ()
-    _host: Host  # none before the first message or the system's welcome
+    #: Set by `_attach`: when an event loop creates the process, or before its first message on Thespian's own bases.
+    _host: Host
     _stop_reason: ExitReason | None
 
     if TYPE_CHECKING:
         myAddress: Address[Any]
 
         def send(self, address: Address[C], message: Message[C, Any] | tuple[Any, ...]) -> None:
-            """Thespian's `send`, for messages made by the contract of the process at `address`."""
+            """Put `message`, made by the contract of the process at `address`, into that process's mailbox."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._handlers = _handlers_of(cls)
         cls._slots = tuple(name for base in cls.__mro__ for name in base.__dict__.get("__slots__", ()))
 
-    # -- what a subclass may override --------------------------------------------------------------
+    # -- events that a subclass may handle ---------------------------------------------------------
 
     def after_batch(self) -> None:
-        """Called once after one or more messages were handled in a turn: flush here what they gathered."""
+        """A turn has handled one or more messages: send here what they gathered."""
 
     def on_exit(self) -> None:
-        """The process is ending, for whatever reason: close what it owns. Must not wait."""
+        """The process is ending, for whatever reason: close here what it owns. Must not wait."""
 
     def on_child_exited(self, address: ActorAddress) -> Any:
         """A child and all its descendants have ended."""
@@ -137,32 +142,32 @@ class Process(Actor):
         """The process monitored as `name` has ended, or had ended before it was monitored (`reason.is_noproc`)."""
 
     def on_timer(self, payload: Any) -> Any:
-        """A timer of `start_timer` or `wakeupAfter` is due."""
+        """A timer of `start_timer` or `wakeupAfter` is due. Called with `payload` as it was given there."""
 
     def on_readable(self, fd: int) -> Any:
-        """A watched descriptor has input, end of file or an error."""
+        """The watched descriptor `fd` has input, has reached its end of file, or has an error."""
 
     def on_writable(self, fd: int) -> Any:
-        """A watched descriptor takes output again (or has an error)."""
+        """The watched descriptor `fd` accepts output, or has an error."""
 
     def on_dead_letter(self, address: ActorAddress, message: Any) -> Any:
-        """A message to `address` found nobody; only for the process registered by `handleDeadLetters`."""
+        """No process lives at `address`, where `message` was sent; only for the one registered by `handleDeadLetters`."""
 
     def on_overload(self, address: ActorAddress) -> Any:
-        """Child `address` exceeded its `mailbox_limit` and is being killed."""
+        """The child at `address` exceeded its `mailbox_limit` and is killed."""
 
     def on_poison(self, address: ActorAddress, message: Any) -> Any:
-        """A plain Thespian actor failed twice on `message` of ours."""
+        """The plain Thespian actor at `address` failed twice to handle `message`, which this process had sent."""
 
     def on_message(self, sender: ActorAddress | ReplyHandle, message: Any) -> Any:
-        """Any message that is not a tuple and not one of Thespian's own."""
+        """A message is neither a tuple nor one of Thespian's own."""
         return self.on_unknown(sender, message)
 
     def on_system_message(self, sender: ActorAddress, message: ActorSystemMessage) -> Any:
-        """One of Thespian's own messages that has no event here."""
+        """A message is one of Thespian's own and has no event of its own here."""
 
     def on_unknown(self, sender: ActorAddress | ReplyHandle, message: Any) -> Any:
-        """No handler for `message`. A crash if told; asked, the asker gets `UnknownMessage`."""
+        """The process has no handler for `message`. An asker gets `UnknownMessage`; otherwise the process crashes."""
         raise UnknownMessage(f"{type(self).__name__} has no handler for {_kind(message)}")
 
     # -- asking and answering ----------------------------------------------------------------------
@@ -176,11 +181,11 @@ class Process(Actor):
     def ask(self, address: Any, message: tuple[Any, ...], timeout: float | None = None) -> Awaitable[Any]: ...
 
     def ask(self, address: Any, message: Any, timeout: float | None = None) -> Awaitable[Any]:
-        """Send `message` now and return what `await` waits for: the answer.
+        """Send `message` now and return an awaitable for its answer.
 
-        At the `await`: ProcessDown if the target ends (or had ended) without answering, ProcessTimeout after
-        `timeout` seconds, or the error it answered with. On Thespian's own bases a target that was dead
-        before the message arrived is noticed by the timeout alone.
+        The `await` raises the error that the process at `address` answered with, ProcessDown if that process ends (or
+        had ended) without an answer, or ProcessTimeout after `timeout` seconds. On Thespian's own bases only the
+        timeout detects a process that had ended before the message arrived.
         """
         ref = self._new_ref()
         self.send(address, ("ask", ref, message))
@@ -190,28 +195,28 @@ class Process(Actor):
         return pending
 
     def reply(self, sender: Sender, value: Any) -> None:
-        """Answer the ask that `sender` came with. Does nothing if told instead of asked, or answered already."""
+        """Answer the ask of `sender`. Does nothing if the message was not asked, or the ask is answered already."""
         if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
             self.send(sender.address, ("$answer", sender.ref, True, value))
 
     def reply_error(self, sender: Sender, error: BaseException) -> None:
-        """Answer with an error, which is raised at the asker; otherwise as `reply`."""
+        """Answer the ask of `sender` with an error, which its `await` raises; otherwise like `reply`."""
         if type(sender) is ReplyHandle and self._asked.pop(sender.key, None) is not None:
-            # Without its traceback: frames neither pickle nor should live on in the asker.
+            # Without the traceback, because its frames cannot be pickled and would keep their objects alive.
             self.send(sender.address, ("$answer", sender.ref, False, error.with_traceback(None)))
 
     def request_exit(self, address: Address[Any]) -> None:
-        """Ask the process at `address` to end once it has handled the messages that wait before this request."""
+        """Ask the process at `address` to end after the messages that wait in its mailbox now."""
         self.send(address, ActorExitRequest())
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run `coroutine` inside this process, at once up to its first wait. An error from it is a crash."""
+        """Start `coroutine` in this process and run it up to its first wait. An error that it raises is a crash."""
         self._start(coroutine, None)
 
     def run_blocking(self, function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-        """Run `function(*args)` in a thread and return what `await` waits for: its value, or its error raised.
+        """Run `function(*args)` in another thread and return an awaitable for its value; its error is raised there.
 
-        It must touch nothing of the process. On Thespian's own bases it runs here and now.
+        The function must not touch the process. On Thespian's own bases it runs here and now.
         """
         ref = self._new_ref()
         pending = self._asks[ref] = Pending(None)
@@ -228,9 +233,9 @@ class Process(Actor):
     # -- monitors, timers, descriptors, clock ------------------------------------------------------
 
     def monitor(self, address: ActorAddress, name: Hashable) -> None:
-        """Have `on_down(name, reason)` called once when `address` ends; at once, as a message, if it is dead.
+        """Have `on_down(name, reason)` called once when the process at `address` ends, or soon if it has ended already.
 
-        One monitor a name: another one with the same name replaces it.
+        A second monitor with the same name replaces the first.
         """
         self.demonitor(name)
         ref = self._new_ref()
@@ -239,22 +244,22 @@ class Process(Actor):
         self._host.monitor(address, ref)
 
     def demonitor(self, name: Hashable) -> None:
-        """Stop; no `on_down` for `name` comes after this. Unknown names are ignored."""
+        """Stop monitoring: no `on_down` for `name` is called after this. Unknown names are ignored."""
         ref = self._monitor_refs.pop(name, None)
         if ref is not None:
             _, address = self._monitored.pop(ref)
             self._host.demonitor(address, ref)
 
     def start_timer(self, seconds: float, payload: Any = None) -> int:
-        """Call `on_timer(payload)` once after `seconds`; the number returned is for `cancel_timer`."""
+        """Have `on_timer(payload)` called once after `seconds`. Returns the number that `cancel_timer` takes."""
         return self._host.start_timer(seconds, payload)
 
     def cancel_timer(self, ref: int) -> None:
-        """No `on_timer` for it comes after this, even if it was due. Fired or unknown ones are ignored."""
+        """Cancel a timer, even if it is due and waits in the mailbox. One that has fired or is unknown is ignored."""
         self._host.cancel_timer(ref)
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Seconds of a monotonic clock."""
         return self._host.now()
 
     def wall_clock(self) -> float:
@@ -262,11 +267,12 @@ class Process(Actor):
         return self._host.wall_clock()
 
     def random_bytes(self, count: int) -> bytes:
+        """`count` unpredictable bytes."""
         return self._host.random_bytes(count)
 
     @property
     def sockets(self) -> Sockets:
-        """The network, see `sockets`."""
+        """The network of the machine that the process runs on."""
         return self._host.sockets
 
     @property
@@ -275,17 +281,21 @@ class Process(Actor):
         return self._host.memory
 
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
-        """Watch `fd`, level triggered, for exactly these from now on; both False stops."""
+        """Call `on_readable` while `fd` is readable if `read`, `on_writable` while it is writable if `write`.
+
+        This replaces what was watched for `fd` before; False for both stops.
+        """
         self._host.watch(fd, read, write)
 
     def unwatch(self, fd: int) -> None:
-        """Stop watching `fd`. Call it before closing the descriptor. Not watched: nothing happens."""
+        """Stop watching `fd`; call it before the descriptor is closed. Does nothing if `fd` is not watched."""
         self._host.unwatch(fd)
 
     def stop(self, reason: str | ExitReason = NORMAL) -> None:
-        """End this process when the current handler (and then `after_batch`) has returned.
+        """End this process when the current handler and then `after_batch` have returned.
 
-        Messages still waiting are undeliverable. The first reason given counts; a text makes an orderly end.
+        Messages that still wait are undeliverable. Of several calls the first one gives the reason; a text means an
+        orderly end.
         """
         if self._stop_reason is None:
             self._stop_reason = ExitReason(ExitKind.ORDERLY, reason) if isinstance(reason, str) else reason
@@ -293,7 +303,7 @@ class Process(Actor):
     # -- the machinery -----------------------------------------------------------------------------
 
     def receiveMessage(self, msg: Any, sender: ActorAddress) -> Any:
-        """The way in on Thespian's own bases. An event loop dispatches by itself."""
+        """Take one message; called by Thespian's own bases. An event loop calls the handlers directly."""
         if not hasattr(self, "_host"):
             from .stock_host import StockHost
 
@@ -304,9 +314,12 @@ class Process(Actor):
         self._host = host
         self._last_ref = 0
         self._stop_reason = None
-        self._asks: dict[int, Pending] = {}  # what we wait for
-        self._asked: dict[tuple[str, Any], ReplyHandle] = {}  # what others wait for
-        self._tasks: dict[Task, None] = {}  # ordered, so that a simulation closes them in the same order
+        #: Asks and blocking calls of this process that have no answer yet, by their number.
+        self._asks: dict[int, Pending] = {}
+        #: Asks of other processes that this one has not answered yet.
+        self._asked: dict[tuple[str, Any], ReplyHandle] = {}
+        #: Coroutines that wait. An ordered set, so that a simulation closes them in the same order every time.
+        self._tasks: dict[Task, None] = {}
         self._monitor_refs: dict[Hashable, int] = {}
         self._monitored: dict[int, tuple[Hashable, ActorAddress]] = {}
 
@@ -315,7 +328,7 @@ class Process(Actor):
         return self._last_ref
 
     def _dispatch(self, sender: Any, message: Any) -> None:
-        """One message of any kind. The event loop's turn has the tuple branch inlined."""
+        """Handle one message of any kind. `ActorBase.turn` has the branch for tuples inlined."""
         if type(message) is tuple and message:
             handler = self._handlers.get(message[0])
             if handler is None:
@@ -345,7 +358,7 @@ class Process(Actor):
         return self.on_system_message(sender, message)
 
     def _returned(self, result: Any, sender: Any) -> None:
-        """A handler returned something: a coroutine to run, or the answer if it was asked."""
+        """Use what a handler returned: start a coroutine, or answer the ask."""
         if type(result) is CoroutineType:
             self._start(result, sender if type(sender) is ReplyHandle else None)
         elif result is not None:
@@ -357,7 +370,7 @@ class Process(Actor):
         self._step(task)
 
     def _step(self, task: Task) -> None:
-        """Run `task` up to its next wait."""
+        """Run the coroutine of `task` up to its next wait."""
         try:
             awaited = task.coroutine.send(None)
         except StopIteration as stop:
@@ -385,7 +398,7 @@ class Process(Actor):
     def _answer(self, sender: ActorAddress, ref: int, ok: bool, value: Any) -> None:
         pending = self._asks.pop(ref, None)
         if pending is None:
-            return  # it came after the timeout
+            return  # the answer came after the timeout
         if pending.timer is not None:
             self._host.cancel_timer(pending.timer)
         pending.settle(ok, value)
@@ -393,7 +406,7 @@ class Process(Actor):
             self._step(pending.task)
 
     def _forget(self, sender: ActorAddress, ref: Any) -> None:
-        """The asker no longer waits."""
+        """The asker no longer waits for the answer to its ask `ref`."""
         self._asked.pop((sender.actorAddressString, ref), None)
 
     def _timer_due(self, sender: ActorAddress, ref: int) -> Any:
@@ -432,7 +445,10 @@ class Process(Actor):
         return self.on_overload(address)
 
     def _close(self, reason: ExitReason) -> None:
-        """Everything a process owes others when it ends. Called once by the host, which then forgets it."""
+        """End the process towards others: close what it owns, and give each asker ProcessDown.
+
+        The host calls this once, as its last call.
+        """
         log = self._host.log
         try:
             self.on_exit()
@@ -454,10 +470,11 @@ class Process(Actor):
             self.demonitor(name)
 
     def _let_go(self) -> None:
-        """Forget all it holds, as the last thing that happens to it.
+        """Delete all attributes, after everything else.
 
-        Its parts refer to one another and back to it, so what it holds, a queue's messages perhaps, would stay until the collector's rarest round, which looks at how
-        many objects there are and not at how large they are.
+        The parts of a process refer to each other and back to it, so that reference counting alone frees none of them.
+        A queue's messages would stay in memory until the garbage collector's rarest round, which comes by the number of
+        objects and not by their size.
         """
         self.__dict__.clear()
         for name in self._slots:
@@ -465,7 +482,8 @@ class Process(Actor):
                 delattr(self, name)
 
 
-# The runtime's own conversation between processes. A `$` name cannot be a handler's.
+#: Messages that the runtime itself sends between processes, and their handlers. No `on_` method can have a name with
+#: `$`.
 _PROTOCOL: dict[str, Handler] = {
     "ask": Process._asked_message,
     "$answer": Process._answer,
@@ -492,7 +510,7 @@ Process._handlers = _handlers_of(Process)
 
 
 def _kind(message: Any) -> str:
-    """Of a message, what a log may show: its name, never its fields."""
+    """The name and size of a message, for a log, which must not show its fields."""
     if type(message) is tuple and message:
         return f"({message[0]!r}, ...) of {len(message)}"
     return type(message).__name__
