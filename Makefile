@@ -11,6 +11,8 @@ PYTEST_ARGS ?=
 #: Tests that take 61 s of CPU time together, 30 s on two cores. The rest of tests/store and the fuzzers take minutes.
 QUICK_TESTS := architecture wire routing runtime actors store/disk store/index store/journal store/messages \
 	test_broker.py test_limits.py test_public_interface.py test_settings.py
+#: Tests of everything that has a portable twin for systems other than Linux.
+PORTABLE_TESTS := test_broker.py behaviour clients store runtime
 #: Benchmarks that fill a disk for minutes; they run only by name: make bench BENCH=backlog
 LONG_BENCHMARKS := backlog durable_queues restart torture
 BENCH ?= $(filter-out $(LONG_BENCHMARKS),$(basename $(notdir $(wildcard bench/*.py))))
@@ -19,12 +21,13 @@ NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.p
 
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: help run check test lint format types quick-tests tests bench clean
+.PHONY: help run check test lint format types quick-tests tests test-portable bench clean
 
 help:
 	@echo "make run     start a broker on 127.0.0.1:5672"
 	@echo "make check   lint, types and the quick tests, in under a minute"
 	@echo "make test    lint, types and all tests"
+	@echo "make test-portable   tests without what only Linux has, as on macOS and Windows"
 	@echo "make format  lay out the code as make lint requires"
 	@echo "make bench   the short benchmarks; the long ones by name: make bench BENCH='$(LONG_BENCHMARKS)'"
 	@echo "make clean   remove the environment and all caches"
@@ -55,6 +58,10 @@ quick-tests: $(VENV)/.test
 
 tests: $(VENV)/.test $(NODE_PACKAGES)
 	$(PYTEST) tests
+
+# With the portable twins (portable.py) in place of epoll, /proc, writes that sync and the like.
+test-portable: $(VENV)/.test $(NODE_PACKAGES)
+	WARREN_PORTABLE=1 $(PYTEST) $(addprefix tests/,$(PORTABLE_TESTS))
 
 tests/clients/node/node_modules/.package-lock.json: tests/clients/node/package-lock.json
 	cd tests/clients/node && npm ci --silent --no-audit --no-fund

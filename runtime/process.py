@@ -151,7 +151,7 @@ class Process(Actor):
         """The watched descriptor `fd` accepts output, or has an error."""
 
     def on_dead_letter(self, address: ActorAddress, message: Any) -> Any:
-        """No process lives at `address`, where `message` was sent; only for the one registered by `handleDeadLetters`."""
+        """`message` went to `address`, where no process lives. Only the process of `handleDeadLetters` gets this."""
 
     def on_overload(self, address: ActorAddress) -> Any:
         """The child at `address` exceeded its `mailbox_limit` and is killed."""
