@@ -1,15 +1,17 @@
-"""The life of actors in one system: birth, turns, crash, exit, and letters to the dead.
+"""`ActorBase`: the life of the actors of one system, from birth over turns to crash or exit.
 
-Everything here happens on one thread and knows neither when a descriptor is ready nor sleep: `loop_base.LoopBase` adds those
-for the real world, `sim_base.SimBase` for a simulated one.
+Everything here happens on one thread. Sleeping, and finding out which descriptors are ready, are the subclass's part:
+`loop.loop_base.LoopBase` runs in real time, `sim.sim_base.SimBase` in simulated time.
 
-    alive    has an actor, is in `cells`, its address leads to its mailbox
-    exiting  takes no more messages; told its children to end and waits for them
-    gone     its parent got ChildActorExited
+An actor has a **cell** (`cell`), which is its mailbox and more. The cell is in one of three states:
 
-An actor is told to end by a message like any other (ActorExitRequest, in its place in the mailbox), so what was sent
-before is done before. What still waits in the mailbox after that is undeliverable, as is what comes later: an ask is
-answered with ProcessDown, a monitor with its `$down`, anything else becomes a dead letter.
+    alive    `cell.actor` is set, the cell is in `cells`, and the address leads to the mailbox
+    exiting  the actor takes no more messages; its children were asked to exit, and the cell waits for them
+    gone     the parent was sent ChildActorExited
+
+An actor that is to end gets an ActorExitRequest, which waits in the mailbox like any other message, so that everything
+sent before it is handled. Messages that wait behind it, and messages sent later, are undeliverable: an ask is answered
+with ProcessDown, a monitor with `$down`, and anything else becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -53,13 +55,16 @@ from .machine.sockets import Sockets
 
 log = logging.getLogger("warren.runtime")
 
+#: By actor class: which of Thespian's optional arguments its `__init__` takes. Inspecting a class costs 20 µs; the
+#: result is shared by all systems because a simulation makes thousands of them a minute.
 _init_arguments: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
-SYSTEM_ADDRESS = "/ActorSys"  # as Thespian's ActorSystem.systemAddress, which every system shares
+#: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
+SYSTEM_ADDRESS = "/ActorSys"
 
 
 class ActorBase:
-    """Actors by name, and what happens to them. A subclass supplies clock, dice, descriptors, sockets, memory and threads."""
+    """The actors of one system. A subclass supplies clock, randomness, descriptors, sockets, memory and threads."""
 
     now: Callable[[], float]
     wall_clock: Callable[[], float]
@@ -74,10 +79,14 @@ class ActorBase:
         self.budget = budget
         self.address = LoopAddress(SYSTEM_ADDRESS)
         self.ready: deque[Cell] = deque()
-        self.cells: dict[str, Any] = {}  # what takes messages: cells, and the ports of outside threads
+        #: Everything that takes messages, by address: cells, and the ports of outside threads.
+        self.cells: dict[str, Any] = {}
+        #: Cells without a parent, by address.
         self.roots: dict[str, Cell] = {}
-        self.living = 0  # cells not gone yet
-        self.ending = False  # the whole system is: no child may outlive its parent
+        #: Cells that are not gone yet.
+        self.living = 0
+        #: True while the whole system ends: then no child outlives its parent.
+        self.is_ending = False
         self.timers = Timers()
         self.global_names: dict[str, ActorAddress] = {}
         self._last_number = 0
@@ -88,8 +97,11 @@ class ActorBase:
     def create(
         self, actor_class: Any, parent: Cell | None, requirements: Any, global_name: str | None, source_hash: Any
     ) -> ActorAddress:
-        """A new actor, ready for messages. Without a parent, failures are raised; otherwise the parent
-        is sent ChildActorExited for the address returned, as Thespian does."""
+        """Create an actor and return its address, or the address of the one that has `global_name` already.
+
+        If the actor cannot be created, the error is raised when there is no parent. Otherwise, as in Thespian, the
+        parent is sent ChildActorExited for the address returned.
+        """
         if global_name and global_name in self.global_names:
             return self.global_names[global_name]
         try:
@@ -132,8 +144,7 @@ class ActorBase:
             raise NoCompatibleSystemForActor(actor_class, "this system lacks a required capability")
         wanted = _init_arguments.get(actor_class)
         if wanted is None:
-            # Thespian hands these two to an __init__ that names them. Looking takes 20 us, so once a class; for all systems, as a
-            # simulation makes thousands of them a minute.
+            # Thespian passes these two to an `__init__` that has parameters of these names.
             names = inspect.signature(actor_class).parameters
             wanted = tuple(name for name in ("capabilities", "requirements") if name in names)
             _init_arguments[actor_class] = wanted
@@ -145,12 +156,13 @@ class ActorBase:
     # -- turns -------------------------------------------------------------------------------------
 
     def schedule(self, cell: Cell) -> None:
-        if cell.idle:
-            cell.idle = False
+        """Put `cell`, which has a message, on the run queue unless it is there."""
+        if cell.is_idle:
+            cell.is_idle = False
             self.ready.append(cell)
 
     def turn(self, cell: Cell) -> None:
-        """Let `cell`, just taken from the run queue, handle what waits, at most `budget` messages."""
+        """Let the actor of `cell`, just taken from the run queue, handle at most `budget` of its messages."""
         actor = cell.actor
         if actor is None:
             return
@@ -175,7 +187,7 @@ class ActorBase:
                     if handler is None:
                         result = actor.on_unknown(sender, message)
                     else:
-                        # Spelled out because unpacking a slice costs 80 ns more.
+                        # The common sizes apart, because unpacking a slice costs 80 ns more.
                         size = len(message)
                         if size == 3:
                             result = handler(actor, sender, message[1], message[2])
@@ -208,9 +220,10 @@ class ActorBase:
         elif queue:
             self.ready.append(cell)
         else:
-            cell.idle = True
+            cell.is_idle = True
 
     def _plain_turn(self, cell: Cell) -> None:
+        """`turn` for an actor that is no Process."""
         queue = cell.queue
         for _ in range(min(len(queue), self.budget)):
             sender, message = queue.popleft()
@@ -220,10 +233,10 @@ class ActorBase:
         if queue:
             self.ready.append(cell)
         else:
-            cell.idle = True
+            cell.is_idle = True
 
     def _plain_message(self, cell: Cell, sender: ActorAddress, message: Any) -> None:
-        """A message for an actor that is no Process: tried twice, then returned as poison to its sender."""
+        """Have an actor that is no Process handle a message. It may fail once; then its sender gets a PoisonMessage."""
         if type(message) is tuple and message[:1] == ("$monitor",):
             cell.add_monitor(sender, message[1])
             return
@@ -251,7 +264,7 @@ class ActorBase:
         if is_exit:
             self.end(cell, NORMAL, message.isRecursive)
         elif cell.fds or isinstance(result, ThespianWatch):
-            # Thespian's contract: what is watched is what the last call returned, and nothing else.
+            # In Thespian an actor watches exactly the descriptors of the ThespianWatch that it returned last.
             wanted = set(result.filenos) if isinstance(result, ThespianWatch) else set()
             for fd in cell.fds - wanted:
                 self.poller.unwatch(cell, fd)
@@ -259,21 +272,22 @@ class ActorBase:
                 self.poller.watch(cell, fd, READ)
 
     def descriptor_turn(self, cell: Cell, fd: int, mask: int, wanted: int) -> None:
-        """Let a `Process` serve `fd`, which is ready for `mask`, of which it watches `wanted`."""
+        """Let a Process serve `fd`, which is ready for `mask` and watched by the process for `wanted`."""
         actor = cell.actor
         try:
             if mask & (READ | HANG_UP) and wanted & READ:
                 result = actor.on_readable(fd)
                 if result is not None:
                     actor._returned(result, None)
-                # It may have stopped, or changed what it watches.
+                # The handler may have stopped the process, or changed what it watches.
                 owner = self.poller.owners.get(fd)
                 wanted = owner[1] if owner is not None and owner[0] is cell else 0
             if mask & (WRITE | HANG_UP) and wanted & WRITE and actor._stop_reason is None:
                 result = actor.on_writable(fd)
                 if result is not None:
                     actor._returned(result, None)
-            if cell.idle:  # else its turn is to come, with the messages that wait
+            # A cell on the run queue calls `after_batch` at the end of its turn.
+            if cell.is_idle:
                 actor.after_batch()
         except Exception as error:
             self.crash(cell, error, ("descriptor",))
@@ -282,14 +296,14 @@ class ActorBase:
             self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
             return
         if actor._stop_reason is not None:
-            if not cell.idle:
+            if not cell.is_idle:
                 actor.after_batch()
             self.end(cell, actor._stop_reason)
 
     # -- delivery ----------------------------------------------------------------------------------
 
     def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-        """Put a message into a mailbox of this system, or treat it as undeliverable."""
+        """Put a message into a mailbox of this system. If there is no such mailbox the message is undeliverable."""
         cell = getattr(target, "_cell", None)
         if cell is None or cell.ready is not self.ready:
             cell = self.cells.get(target._aaddr)
@@ -303,7 +317,11 @@ class ActorBase:
             self.undeliverable(sender, target, message)
 
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
-        """A send whose address has no short cut: a copy, someone dead, another system's, or no address."""
+        """Send to an address that does not lead to a mailbox of this system directly.
+
+        It may be a copy of an address, or belong to an actor that has ended or lives in another system. Raises
+        InvalidActorAddress for anything that is no address.
+        """
         if not isinstance(target, ActorAddress):
             raise InvalidActorAddress(target, "not a valid ActorAddress for sending messages to")
         self.enqueue(sender, target, message)
@@ -311,6 +329,7 @@ class ActorBase:
     def undeliverable(
         self, sender: ActorAddress, target: ActorAddress, message: Any, reason: ExitReason = NOPROC
     ) -> None:
+        """Answer a message whose receiver has ended for `reason`, or make it a dead letter."""
         if type(message) is tuple and message:
             if message[0] == "ask" and len(message) == 3:
                 self.enqueue(target, sender, ("$answer", message[1], False, ProcessDown(reason)))
@@ -328,7 +347,10 @@ class ActorBase:
             self.schedule(handler)
 
     def handle_dead_letters(self, address: ActorAddress, enable: bool) -> None:
-        """At most one actor gets dead letters; a later registration replaces an earlier one for good."""
+        """Send dead letters to the actor at `address` from now on, or no longer.
+
+        At most one actor gets them. A later registration replaces an earlier one, which does not come back.
+        """
         cell = self.cells.get(address.addressDetails)
         if enable:
             self._dead_letter_handler = cell
@@ -336,7 +358,10 @@ class ActorBase:
             self._dead_letter_handler = None
 
     def update_capability(self, name: str, value: Any = None) -> None:
-        """Set, or with None remove. Actors whose requirements no longer hold are told to exit."""
+        """Set a capability of this system, or remove it if `value` is None.
+
+        Actors whose requirements are no longer met are asked to exit.
+        """
         if value is None:
             self.capabilities.pop(name, None)
         else:
@@ -356,7 +381,7 @@ class ActorBase:
                 del cell.timers[entry[1]]
                 message: Any = payload
             else:
-                # The payload stays with the cell: a timer cancelled from now on is still not delivered.
+                # The payload stays in the cell, so that `cancel_timer` still takes effect while this message waits.
                 message = ("$timer", entry[1])
             cell.queue.append((cell.address, message))
             self.schedule(cell)
@@ -364,6 +389,7 @@ class ActorBase:
     # -- death -------------------------------------------------------------------------------------
 
     def crash(self, cell: Cell, error: BaseException, message: Any = None) -> None:
+        """End the actor of `cell`, which raised `error` while it handled `message`."""
         name = message[0] if type(message) is tuple and message else type(message).__name__
         log.error("%s crashed handling %s", cell.address, name, exc_info=error)
         self.end(cell, crash_reason(error))
@@ -376,7 +402,11 @@ class ActorBase:
         self.end(cell, reason)
 
     def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
-        """Take an actor out of service now and tell everyone concerned; its parent when its children are gone."""
+        """End the actor of `cell` now, and notify its monitors and askers.
+
+        Its children are asked to exit, unless `recursive` is False: then they live on without a parent. Its own parent
+        is notified when its last child is gone.
+        """
         actor = cell.actor
         if actor is None:
             return
@@ -385,7 +415,7 @@ class ActorBase:
             actor._close(reason)
             actor._let_go()
         cell.actor = None
-        cell.idle = False  # nothing puts it on the run queue again
+        cell.is_idle = False  # so that nothing puts the cell on the run queue again
         del cell.address._cell
         del self.cells[details]
         if cell.globalName:
@@ -403,7 +433,7 @@ class ActorBase:
         monitors, cell.monitors = cell.monitors, {}
         for (_, ref), watcher in monitors.items():
             self.enqueue(cell.address, watcher, ("$down", ref, reason))
-        if recursive or self.ending:
+        if recursive or self.is_ending:
             for child in list(cell.children.values()):
                 if child.actor is not None:
                     self.enqueue(cell.address, child.address, ActorExitRequest())
@@ -416,6 +446,7 @@ class ActorBase:
             self._gone(cell)
 
     def _gone(self, cell: Cell) -> None:
+        """Notify the parent of `cell`, which has ended and has no children left."""
         self.living -= 1
         parent, details = cell.parent, cell.address._aaddr
         if parent is None:
@@ -457,7 +488,9 @@ class ActorBase:
     # -- what a subclass supplies ------------------------------------------------------------------
 
     def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Run `function(*args)` and send `("$answer", ref, ok, value or error)` to the actor of `cell`."""
         raise NotImplementedError
 
     def request_shutdown(self) -> None:
+        """End all actors soon; returns at once."""
         raise NotImplementedError

@@ -1,15 +1,17 @@
-"""Addresses of actors that live on an event loop.
+"""Addresses of actors that live on an event loop or in a simulation.
 
-An address prints, compares with `==` and pickles; like every Thespian address it does not hash, so
-registries are keyed by name. `_cell` is the shortcut to the actor's mailbox. It exists only on the one
-address object that the system itself made, and only while the actor lives: a copy (unpickled, say) and the
-address of a dead actor lack it and take the slow road through the system's table of names.
+An address prints, compares with `==` and pickles. Like every Thespian address it does not hash, so registries are keyed
+by name.
 
-What a sender needs of a `_cell`, should another room want addresses that lead elsewhere:
+`_cell` is the short way to the actor's mailbox. It exists only on the address object that the system itself made, and
+only while the actor lives. A message to a copy of an address (one that was unpickled, for example) or to the address of
+an actor that has ended takes the longer way over the system's table of cells.
 
-    ready   the run queue of its system (sending is direct only within one system)
-    queue   anything with append((sender address, message))
-    idle    True if the receiver must be put on the run queue when a message arrives; False for ever if not
+The sender of a message uses these attributes of a `_cell`, which the mailbox of an outside thread has as well:
+
+    ready    the run queue of its system; a message goes into the mailbox directly only within one system
+    queue    anything with `append((sender address, message))`
+    is_idle  whether the receiver must be put on the run queue when a message arrives; always False for outside threads
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LoopAddress(ActorAddress):
-    """The address `details`, a string unique for ever: `<system>/<class>-<number>`."""
+    """The address `details`: `<system>/<class>-<number>`, a string that is never used for another actor."""
 
     __slots__ = ("_cell",)
     _cell: Cell

@@ -1,6 +1,6 @@
-"""One actor's place in a system: its mailbox, and the way it acts on the world.
+"""`Cell`: the place of one actor in its system, with its mailbox, children, timers and watched descriptors.
 
-Thespian calls this object `_myRef`; for a `Process` it is also the host (`host.Host`).
+Thespian calls this object `_myRef` and acts through it; for a `Process` it is also the host (`host.Host`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Cell:
     """A mailbox of (sender address, message), and what belongs to the actor that reads it.
 
-    `actor` is None as soon as the actor takes no more messages; the cell itself stays until its last child has
-    ended, because only then is its parent told.
+    `actor` is None as soon as the actor takes no more messages. The cell itself stays until its last child has ended,
+    because its parent is notified only then.
     """
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Cell:
         "fds",
         "globalName",
         "handlers",
-        "idle",
+        "is_idle",
         "limit",
         "monitors",
         "parent",
@@ -59,10 +59,11 @@ class Cell:
         self.actor = actor
         self.parent = parent
         self.queue: deque[tuple[ActorAddress, Any]] = deque()
-        self.idle = True
+        self.is_idle = True
         is_process = isinstance(actor, Process)
         self.handlers = actor._handlers if is_process else None
-        self.limit: int = actor.mailbox_limit if is_process else 0  # counts for processes only
+        #: Most messages that may wait; checked for processes only.
+        self.limit: int = actor.mailbox_limit if is_process else 0
         self.children: dict[str, Cell] = {}
         self.fds: set[int] = set()
         self.timers: dict[int, Entry] = {}
@@ -73,7 +74,7 @@ class Cell:
     # -- sending: the hot path ---------------------------------------------------------------------
 
     def send(self, target: ActorAddress, message: Any) -> None:
-        """Stands in for `Actor.send` on the instance, which saves a call and two type checks a hop."""
+        """Replaces `Actor.send` on the actor, which saves a call and two type checks for each message."""
         try:
             cell = target._cell
         except AttributeError:
@@ -84,8 +85,8 @@ class Cell:
             self.base.deliver_slowly(self.address, target, message)
             return
         cell.queue.append((self.address, message))
-        if cell.idle:
-            cell.idle = False
+        if cell.is_idle:
+            cell.is_idle = False
             ready.append(cell)
 
     actor_send = send
@@ -108,19 +109,19 @@ class Cell:
         self.base.update_capability(name, value)
 
     def notifyOnSystemRegistrationChanges(self, address: ActorAddress, enable: bool) -> None:
-        """There is no convention of systems to hear of; nodes are `cluster/`'s business."""
+        """Ignored: this system joins no Thespian convention, so no registration ever changes."""
 
     def registerSourceAuthority(self, address: ActorAddress) -> None:
         raise ActorSystemFailure("actor sources cannot be loaded into this system")
 
     def notifyOnSourceAvailability(self, address: ActorAddress, enable: bool) -> None:
-        """No source is ever loaded, so there is nothing to tell."""
+        """Ignored: no actor source is ever loaded, so there is nothing to notify of."""
 
     def loadActorSource(self, fname: Any) -> str:
         raise ActorSystemFailure("actor sources cannot be loaded into this system")
 
     def unloadActorSource(self, source_hash: str) -> None:
-        """Unknown source hashes are ignored, and all are."""
+        """Ignored, as Thespian ignores unknown source hashes: all are unknown here."""
 
     def preRegisterRemoteSystem(self, address: Any, capabilities: Any) -> None:
         raise ActorSystemFailure("this system joins no Thespian convention")
@@ -131,7 +132,7 @@ class Cell:
     def actorSystemShutdown(self) -> None:
         self.base.request_shutdown()
 
-    # -- host of a Process -------------------------------------------------------------------------
+    # -- the host of a Process ---------------------------------------------------------------------
 
     def now(self) -> float:
         return self.base.now()
@@ -175,7 +176,7 @@ class Cell:
         self.base.run_blocking(self, ref, function, args)
 
     def monitor(self, address: ActorAddress, ref: int) -> None:
-        # Registered on the spot when the target is here, so its end cannot slip between request and arrival.
+        # Registered at once if the target is in this system, so that it cannot end before the request arrives.
         cell = getattr(address, "_cell", None)
         if isinstance(cell, Cell) and cell.base is self.base:
             cell.add_monitor(self.address, ref)
@@ -196,5 +197,5 @@ class Cell:
         self.monitors.pop((watcher.actorAddressString, ref), None)
 
     def receive(self, message: Any, sender: ActorAddress) -> None:
-        """`Process.receiveMessage` called by hand: one message, here and now."""
+        """Handle one message here and now, for a caller of `Process.receiveMessage`."""
         self.actor._dispatch(sender, message)

@@ -1,7 +1,7 @@
 """Contracts: for each process, the messages that it receives, with their types.
 
-A message is a tuple `(name, *fields)` on its way (see `process`). A contract is the one place that lists the messages of
-a process, and the only way in which other processes make them:
+A message is a tuple `(name, *fields)` on its way (see `process`). A contract is the one place that lists the messages
+of a process, and the only way in which other processes make them:
 
     class ToQueue(Contract):
         @message
@@ -17,13 +17,14 @@ a process, and the only way in which other processes make them:
     self.send(queue, to_queue.publish("c1", entries))       # ("publish", "c1", entries)
     ready, consumers = await self.ask(queue, to_queue.counts())
 
-`queue` is an `Address[ToQueue]`. The type checker therefore reports a message that the receiver does not take, a missing
-field, a field of another type, and a wrong use of the answer: the return type of a contract's method is the type of the
-answer, None if there is none. A process that several kinds of process can stand for gets a contract that theirs derive from.
+`queue` is an `Address[ToQueue]`. The type checker therefore reports a message that the receiver does not take, a
+missing field, a field of another type, and a wrong use of the answer: the return type of a contract's method is the
+type of the answer, None if there is none. A process that several kinds of process can stand for gets a contract that
+theirs derive from.
 
 The methods are never run: `message` replaces each by a function that returns the tuple, which costs 0.05 µs a message.
-`tests/architecture` checks that the handlers of a process (`on_publish`, `on_counts`) fit its contract, and generates the
-table of messages in `docs/internals/architecture.md` from the contracts.
+`tests/architecture` checks that the handlers of a process (`on_publish`, `on_counts`) fit its contract, and generates
+the table of messages in `docs/internals/architecture.md` from the contracts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a process waits for, and what waits for it."""
+"""The values behind a process's `await`: the coroutine that waits, the pending answer, and the asker's handle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thespian.actors import ActorAddress
 
 
 class ReplyHandle:
-    """The `sender` of an asked message: who asked (`address`) and which of its asks it is (`ref`)."""
+    """The `sender` of an asked message: the asker's `address`, and the number `ref` of the ask among the asker's."""
 
     __slots__ = ("address", "key", "ref")
 
@@ -23,7 +23,7 @@ class ReplyHandle:
 
 
 class Task:
-    """A coroutine a process runs, and the ask its value answers, if any."""
+    """A coroutine that a process runs, and the ask that its value answers, if there is one."""
 
     __slots__ = ("coroutine", "handle")
 
@@ -33,7 +33,7 @@ class Task:
 
 
 class Pending:
-    """An answer that is not here yet; `await` it once. `target` is None for blocking work."""
+    """An answer that has not come yet; `await` it once. `target` is the process asked, None for a blocking call."""
 
     __slots__ = ("_done", "_ok", "_value", "target", "task", "timer")
 

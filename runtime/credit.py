@@ -1,10 +1,10 @@
 """Credit: the bookkeeping that keeps mailboxes bounded (FC-1 to FC-12, FC-41, FC-45, FC-53 to FC-56).
 
-*Upstream* sends messages and spends credit; *downstream* takes them and, every M messages, grants M back. An actor
-is mostly both, and is **blocked** while it has spent its credit with at least one peer. Being blocked stops nobody from
-sending; it only makes the actor keep back the grants it owes, so its own upstream runs dry, up to the socket reader, which
-alone stops (FC-13, FC-22). When the last exhausted peer has granted again, what was kept back is granted, and so on up the
-chain. No timer is involved.
+*Upstream* sends messages and spends credit; *downstream* takes them and, every M messages, grants M back. An actor is
+mostly both, and is **blocked** while it has spent its credit with at least one peer. Being blocked stops nobody from
+sending; it only makes the actor keep back the grants it owes, so its own upstream runs dry, up to the socket reader,
+which alone stops (FC-13, FC-22). When the last exhausted peer has granted again, what was kept back is granted, and so
+on up the chain. No timer is involved.
 
     credit_from[p]   messages I may still send to p; starts at I, may become negative
     credit_to[p]     messages from p until I owe it the next grant; starts at M

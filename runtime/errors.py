@@ -1,4 +1,4 @@
-"""What can go wrong between processes. Whatever derives from `ProcessError` may travel back to an asker."""
+"""Errors between processes. A `ProcessError` that a handler raises is sent to the asker and raised there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`ExitReason`: why a process ended, as its monitors, its askers and the log receive it.
 
-A supervisor restarts a process that ended by a fault and lets every other one go, and a channel refuses what a queue that ended by a
-fault had not confirmed. Both decide by `is_fault`, never by the text, which is for people.
+A supervisor restarts a process that ended by a fault, and no other. A channel refuses the publishes that a queue had
+not confirmed when it ended by a fault. Both decide by `is_fault`, never by the text, which is for people.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a process needs of the system it lives on."""
+"""`Host`: everything that a process reaches of the system on which it lives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .machine.sockets import Sockets
 
 
 class Host(Protocol):
-    """Implemented by `cell.Cell` and `stock_host.StockHost`; a simulation brings its own clock and dice."""
+    """Implemented by `cell.Cell` (event loop and simulation) and `stock_host.StockHost` (Thespian's own bases).
+
+    The methods without a docstring are those of `Process` with the same name.
+    """
 
     log: logging.Logger
 
@@ -30,19 +33,20 @@ class Host(Protocol):
     def start_timer(self, seconds: float, payload: Any) -> int: ...
     def cancel_timer(self, ref: int) -> None: ...
     def take_timer(self, ref: int) -> tuple[Any] | None:
-        """The payload of a due timer, which ends it; None if it was cancelled meanwhile."""
+        """The payload of a timer that is due, as a tuple of one, and forget the timer; None if it was cancelled."""
 
     def watch(self, fd: int, read: bool, write: bool) -> None: ...
     def unwatch(self, fd: int) -> None: ...
 
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Its end comes back as the message ('$answer', ref, ok, value or error)."""
+        """Run `function(*args)`, then send the process `("$answer", ref, ok, value or error)`."""
 
     def monitor(self, address: ActorAddress, ref: int) -> None: ...
     def demonitor(self, address: ActorAddress, ref: int) -> None: ...
     def add_monitor(self, watcher: ActorAddress, ref: Any) -> None:
-        """`watcher` is to get ('$down', ref, reason) when this process ends."""
+        """Send `("$down", ref, reason)` to `watcher` when this process ends."""
 
     def remove_monitor(self, watcher: ActorAddress, ref: Any) -> None: ...
 
-    def receive(self, message: Any, sender: ActorAddress) -> Any: ...
+    def receive(self, message: Any, sender: ActorAddress) -> Any:
+        """Have the process handle one message, whatever Thespian's base does next."""

@@ -1,11 +1,15 @@
-"""A process on Thespian's own system bases (`simpleSystemBase`, `multiprocTCPBase`, ...).
+"""`StockHost`: the host of a process on Thespian's own system bases (`simpleSystemBase`, `multiprocTCPBase`, ...).
 
-Those retry a handler that raised and know no monitors, cancellable timers or write-readiness. Here a crash is
-caught, told to the monitors, and ends the actor by an ActorExitRequest to itself; timers are wakeups with a number
-that may have been cancelled; monitors are a conversation of messages, completed by ChildActorExited for a child
-that was killed from outside; blocking work simply blocks, as nobody shares the operating-system process.
+Those bases run a handler again after an error, and have no monitors, no timers that can be cancelled, and no readiness
+for writing. This host adds what they lack:
 
-Known limits: no write watches; a message to a process that is already gone is lost, so asks need a timeout.
+    crash           the error is caught, the monitors are notified, and the process sends itself an ActorExitRequest
+    timer           a Thespian wakeup with a number; it is dropped if that number was cancelled
+    monitor         messages between the two processes; for a child that was killed from outside, ChildActorExited
+    blocking call   blocks, because no other process shares the operating-system process
+
+Known limits: descriptors cannot be watched for writing, and a message to a process that has ended is lost, so asks need
+a timeout.
 """
 
 from __future__ import annotations
@@ -33,13 +37,13 @@ _TIMER = "$timer"
 #: Thespian reports that a child ended, but not why.
 _EXITED = ExitReason(ExitKind.KILLED, "exited")
 
-# The multi-process bases report a child's exit twice, once as its goodbye and once when its operating-system process
-# is reaped, within milliseconds. So many of the latest exits are remembered to tell the second from a new one.
+#: The multi-process bases report the exit of a child twice within milliseconds: once when it sends its last message and
+#: once when its operating-system process is reaped. This many exits are remembered, so that the second is recognised.
 _REMEMBERED_EXITS = 64
 
 
 class StockHost:
-    """See `host.Host`."""
+    """`host.Host` for one process on one of Thespian's own bases."""
 
     log = logging.getLogger("warren.runtime")
     now = staticmethod(time.monotonic)

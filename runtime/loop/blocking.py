@@ -1,7 +1,7 @@
-"""A few threads for calls that block: fdatasync, cold reads, DNS.
+"""`BlockingPool`: a few threads for calls that block: syncs, reads from a disk, name servers.
 
-Threads are made when work waits and none is free, up to a limit, and end with the pool. They are daemons: a
-call that hangs in the kernel must not keep the interpreter alive after the pool gave up waiting for it.
+A thread is started when work waits and no thread is free, up to a limit, and runs until the pool is closed. The threads
+are daemons, so that a call that hangs in the kernel cannot keep the interpreter alive after `close` has given up on it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ Work = tuple[Done, Callable[..., Any], tuple[Any, ...]]
 
 
 class BlockingPool:
-    """`submit(done, function, args)` runs `function(*args)` in a thread and calls `done(ok, value or error)` there. One thread submits."""
+    """A pool of at most `limit` threads. Only one thread may call `submit`."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        # Of the queues and locks of the standard library the one that hands over without a step of the interpreter: syncs wait for this.
+        # SimpleQueue hands an item over without running any Python code in between; a publisher's confirm waits for
+        # this.
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._submitted = self._finished = 0
         self._counting = threading.Lock()
-        self._closed = False
+        self._is_closed = False
 
     def submit(self, done: Done, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        if self._closed:
+        """Run `function(*args)` in a thread, then call `done(ok, value or error)` in the same thread.
+
+        Raises RuntimeError after `close`.
+        """
+        if self._is_closed:
             raise RuntimeError("the system is shutting down")
         self._submitted += 1
         self._work.put((done, function, args))
@@ -41,7 +46,7 @@ class BlockingPool:
             thread.start()
 
     def is_busy(self) -> bool:
-        """Whether a call waits or runs."""
+        """Whether any call waits or runs."""
         return self._submitted > self._finished
 
     def _run(self) -> None:
@@ -54,14 +59,14 @@ class BlockingPool:
                 del error
             else:
                 done(True, value)
-            # An idle thread must not keep the last result alive.
+            # A thread that waits for work must not keep its last result alive.
             work = value = done = function = args = None  # type: ignore[assignment]
             with self._counting:
                 self._finished += 1
 
     def close(self, timeout: float) -> bool:
-        """Drop what has not begun, wait for what has; True if every thread ended within `timeout` seconds."""
-        self._closed = True
+        """Drop the calls that wait, and wait for those that run. True if every thread ends within `timeout` seconds."""
+        self._is_closed = True
         while True:
             try:
                 self._work.get_nowait()

@@ -1,4 +1,4 @@
-"""`LoopBase`: a Thespian system base that runs all its actors on one thread around epoll.
+"""`LoopBase`: a Thespian system base that runs all its actors on one thread, around epoll or its portable twin.
 
     base = LoopBase()                                     # in a thread of its own
     system = ActorSystem(systemBase=base, transientUnique=True)
@@ -6,18 +6,22 @@
     base = LoopBase(thread=False)                         # in the caller's thread
     base.run_forever()                                    # until stop() or shutdown
 
-One round of the loop: what other threads posted, timers that are due, one turn of each actor on the run queue, and a
-look at the descriptors: with no timeout while actors are busy, otherwise asleep until a timer, a descriptor or another
-thread needs it. There is nothing to poll when nothing happens.
+The loop goes round and round. In each round it runs the calls that other threads posted, fires the timers that are due,
+gives each actor on the run queue one turn, and polls the descriptors. While actors are busy it polls without waiting.
+Otherwise it sleeps in the poll until a timer is due, a descriptor is ready or another thread wakes it, so that an idle
+loop uses no processor time.
 
-    inbox    calls from other threads; the only thing they touch, besides the eventfd that ends the sleep
-    ready    the run queue: actors with messages waiting, each once
+    inbox    calls from other threads, which touch nothing else but the waker that ends the sleep
+    ready    the run queue: the cells with messages, each once
     timers   a heap
-    poller   descriptors, whose readiness is given to the actor directly, not through its mailbox: level
-             triggered epoll would report it again and again while the message waited
+    poller   the watched descriptors
 
-A busy actor holds up the others for at most `budget` messages; busy actors hold up the descriptors for at
-most a round; at most `MAX_EVENTS` descriptors are served before the mailboxes get their turn.
+The loop calls `on_readable` and `on_writable` directly instead of sending a message: the poller is level triggered and
+would report the descriptor again and again while that message waited.
+
+These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. Busy actors delay
+the descriptors by at most one round or `POLL_INTERVAL`, whichever is longer. At most `MAX_EVENTS` descriptors are
+served before the mailboxes get their turns.
 """
 
 from __future__ import annotations
@@ -48,30 +52,36 @@ from .waker import SystemWaker
 
 log = logging.getLogger("warren.runtime")
 
+#: Most messages that an actor handles in one turn.
 BUDGET = 64
+
+#: Most threads for blocking calls.
 BLOCKING_THREADS = 4
+
+#: Seconds that the actors, and then the threads, may take to end.
 SHUTDOWN_SECONDS = 5.0
 
-# Looking at the descriptors costs a system call of about 1 us, a round of two actors playing ping-pong 0.8 us:
-# while the run queue is never empty, a look every so many seconds is enough. A message's whole way through a broker takes
-# less than this, so that none is held up by a look at sockets in the middle of it.
+#: Seconds between two polls while the run queue is never empty. A poll is a system call of about 1 µs, and a round of
+#: two actors that play ping-pong takes 0.8 µs. A message takes less than this for its whole way through a broker, so
+#: that no poll comes in the middle of it.
 POLL_INTERVAL = 200e-6
 
-#: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once a
-#: day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C takes
-#: up to a second there.
+#: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once
+#: a day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C
+#: takes up to a second there.
 LONGEST_SLEEP = 1.0 if sys.platform == "win32" else 86_400.0
 
 
 class LoopBase(ActorBase):
     """One system of actors. Every public method may be called from any thread.
 
-    name              prefix of its addresses; a random one by default
-    thread            False: the caller runs the loop (`run_forever`, `run_until`; asking runs it meanwhile)
-    capabilities      what `requireCapability` looks at (ActorSystem does not pass its own to a ready-made base)
-    budget            most messages an actor handles before others get their turn
+    name              prefix of the actors' addresses; random by default
+    thread            whether the loop runs on a thread of its own; otherwise it runs while the caller is in
+                      `run_forever`, `run_until` or a call that waits for an answer
+    capabilities      checked by `requireCapability`; ActorSystem does not pass its own to a base that exists already
+    budget            most messages that an actor handles before the others get their turns
     blocking_threads  most threads for `run_blocking`
-    shutdown_seconds  how long actors, and then threads, may take to end
+    shutdown_seconds  seconds that the actors, and then the threads, may take to end
     """
 
     now = staticmethod(time.monotonic)
@@ -102,14 +112,20 @@ class LoopBase(ActorBase):
         super().__init__(name or f"loop-{secrets.token_hex(4)}", {**own, **(capabilities or {})}, budget)
         self._shutdown_seconds = shutdown_seconds
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._asleep = False
-        self._stopping = False  # leave run()
-        self._shutdown_wanted = False  # and end everything
-        self._closed = False
-        self._has_ended_whole = False
+        self._is_asleep = False
+        #: Leave the loop after this round.
+        self._is_stopping = False
+        #: End all actors when the loop is left.
+        self._is_shutdown_requested = False
+        #: Every actor has ended.
+        self._is_closed = False
+        #: Every thread has ended as well.
+        self._has_ended_entirely = False
         self._ended = threading.Event()
-        self._running = threading.Lock()  # held by whoever acts in the system: the loop, or a call while none runs
-        self._runner: int | None = None  # ident of the thread that runs the loop, if one does
+        #: Held by the thread that acts in the system: the one that runs the loop, or one that calls while no loop runs.
+        self._running = threading.Lock()
+        #: The ident of the thread that runs the loop, if one does.
+        self._runner: int | None = None
         self.poller = SystemPoller()
         self._waker = SystemWaker()
         self._wake_fd = self._waker.fd
@@ -132,39 +148,40 @@ class LoopBase(ActorBase):
         self._run(None, None)
 
     def run_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Run in this thread until `condition()`, which is looked at once a round; its last value is returned.
+        """Run in this thread until `condition()` is true, which is checked once a round, or for `timeout` seconds.
 
-        False after `timeout` seconds or a stop.
+        Returns the last value of the condition: False after the timeout or a `stop`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._run(condition, deadline)
         return condition()
 
     def stop(self) -> None:
-        """Have `run_forever` return; the actors stay. May be called from a signal handler."""
-        self._stopping = True
+        """Make `run_forever` return; the actors stay. May be called from a signal handler."""
+        self._is_stopping = True
         self._waker.wake()
 
     def _run(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         if not self._running.acquire(blocking=False):
             raise RuntimeError(f"the loop of {self.name} is running already")
         try:
-            if self._closed:
+            if self._is_closed:
                 return
             self._runner = threading.get_ident()
             self._rounds(condition, deadline)
-            if self._shutdown_wanted:
+            if self._is_shutdown_requested:
                 self._close()
         finally:
             self._runner = None
-            self._stopping = False  # not before: a stop that came first counts
+            # Not earlier, so that a `stop` that came before the loop ran takes effect.
+            self._is_stopping = False
             self._running.release()
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         inbox, ready, timers, turn = self._inbox, self.ready, self.timers, self.turn
         monotonic = time.monotonic
         next_poll = 0.0
-        while not self._stopping:
+        while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
             now = monotonic()
@@ -175,7 +192,7 @@ class LoopBase(ActorBase):
                     cell = ready.popleft()
                     turn(cell)
             except BaseException:
-                # Ctrl-C in the middle of a turn: the actor must still be able to hear that it shall end.
+                # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
                 if cell.actor is not None:
                     ready.append(cell)
                 raise
@@ -189,10 +206,10 @@ class LoopBase(ActorBase):
             wake_at = timers.next_deadline()
             if deadline is not None and (wake_at is None or deadline < wake_at):
                 wake_at = deadline
-            self._asleep = True
-            # A thread that posted before it could see us asleep left its call in the inbox; look again.
-            if inbox or self._stopping:
-                self._asleep = False
+            self._is_asleep = True
+            # A thread that posted just before that did not wake the loop, so its call must be found here.
+            if inbox or self._is_stopping:
+                self._is_asleep = False
                 continue
             self._serve_descriptors(None if wake_at is None else min(max(0.0, wake_at - monotonic()), LONGEST_SLEEP))
 
@@ -204,7 +221,7 @@ class LoopBase(ActorBase):
 
     def _serve_descriptors(self, timeout: float | None) -> None:
         events = self.poller.poll(timeout)
-        self._asleep = False
+        self._is_asleep = False
         if not events:
             return
         owners = self.poller.owners
@@ -228,14 +245,14 @@ class LoopBase(ActorBase):
     # -- other threads -----------------------------------------------------------------------------
 
     def post(self, function: Callable[..., None], *args: Any) -> None:
-        """Have the loop call `function(*args)` soon, in the order of each thread's posts. Never waits.
+        """Make the loop call `function(*args)` soon. Never waits; does nothing after shutdown.
 
-        After shutdown it does nothing.
+        The calls that one thread posts are made in their order.
         """
-        if self._closed:
+        if self._is_closed:
             return
         self._inbox.append((function, args))
-        if self._asleep:
+        if self._is_asleep:
             self._waker.wake()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -254,36 +271,38 @@ class LoopBase(ActorBase):
 
         self.post(run)
         while not done.is_set():
-            if self._closed:
+            if self._is_closed:
                 raise RuntimeError(f"the system {self.name} is shut down")
             if self._running.acquire(blocking=False):
-                # Nobody runs the loop (thread=False): act here, in the loop's place.
+                # No thread runs the loop (thread=False), so this one acts in its place.
                 try:
                     self._drain_inbox()
                 finally:
                     self._running.release()
             else:
-                done.wait(0.1)  # again, because whoever runs the loop may leave it
+                # Not for ever, because the thread that runs the loop may leave it.
+                done.wait(0.1)
         ok, value = outcome[0]
         if ok:
             return value
         raise value
 
     def is_running_here(self) -> bool:
-        """True in the thread that runs the loop."""
+        """Whether the calling thread runs the loop."""
         return self._runner == threading.get_ident()
 
     def is_running(self) -> bool:
+        """Whether any thread runs the loop."""
         return self._runner is not None
 
     def is_closed(self) -> bool:
-        """Every actor has ended; threads may still be at work for nobody."""
-        return self._closed
+        """Whether every actor has ended; threads may still work on blocking calls whose results are dropped."""
+        return self._is_closed
 
     def busy_with(self) -> str:
-        """What there is to do at this moment, in words; empty if nothing is. Call it on the loop: `base.call(base.busy_with)`.
+        """Describe the work that the loop has now; empty if it has none. Call it on the loop: `call(self.busy_with)`.
 
-        Timers that are not due yet are no work, nor are descriptors that nobody watches.
+        Timers that are not due yet are no work.
         """
         for cell in self.ready:
             return f"{cell.address} has messages to handle"
@@ -299,7 +318,7 @@ class LoopBase(ActorBase):
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
         cell = getattr(target, "_cell", None)
         if cell is not None and cell.ready is not self.ready:
-            # Another system in this process: its own thread must put it into the mailbox.
+            # The receiver lives in another system of this process, whose own thread must put it into the mailbox.
             cell.base.post(cell.base.enqueue, sender, target, message)
             return
         super().deliver_slowly(sender, target, message)
@@ -316,13 +335,14 @@ class LoopBase(ActorBase):
 
     def request_shutdown(self) -> None:
         """End the whole system soon; returns at once."""
-        self._shutdown_wanted = True
+        self._is_shutdown_requested = True
         self.stop()
 
     def shutdown(self) -> bool:
-        """End every actor, then threads and descriptors. Takes at most about `shutdown_seconds`; idempotent. True if nothing of it runs any more.
+        """End every actor, then the threads and descriptors, within about `shutdown_seconds`. May be called again.
 
-        On the loop itself it only asks for that, as an actor cannot wait for its own end.
+        Returns whether everything has ended. On the loop's own thread it only requests the shutdown and returns False,
+        because an actor cannot wait for its own end.
         """
         self.request_shutdown()
         if self.is_running_here():
@@ -333,7 +353,7 @@ class LoopBase(ActorBase):
             log.error("%s: an actor does not return from a handler; its thread is left behind", self.name)
         elif self._thread is not None:
             self._thread.join()
-        return self._has_ended_whole
+        return self._has_ended_entirely
 
     def _thread_main(self, started: threading.Event) -> None:
         self.post(started.set)
@@ -344,11 +364,11 @@ class LoopBase(ActorBase):
             self._close()
 
     def _close(self) -> None:
-        """On the loop's thread, as the last thing it does."""
-        self.ending = True
+        """End the actors, the threads and the descriptors. The last thing that happens on the loop's thread."""
+        self.is_ending = True
         for cell in list(self.roots.values()):
             self.enqueue(self.address, cell.address, ActorExitRequest())
-        self._stopping = False
+        self._is_stopping = False
         deadline = time.monotonic() + self._shutdown_seconds
         try:
             self._rounds(lambda: self.living == 0, deadline)
@@ -357,9 +377,9 @@ class LoopBase(ActorBase):
         for cell in [cell for cell in self.cells.values() if isinstance(cell, Cell)]:
             log.warning("%s did not end in time and is killed", cell.address)
             self.end(cell, ExitReason(ExitKind.KILLED, "killed"))
-        self._closed = True
-        self._has_ended_whole = self._pool.close(max(0.0, deadline - time.monotonic()))
-        if not self._has_ended_whole:
+        self._is_closed = True
+        self._has_ended_entirely = self._pool.close(max(0.0, deadline - time.monotonic()))
+        if not self._has_ended_entirely:
             log.error("%s: a blocking call does not return; its thread is left behind", self.name)
         for port in [port for port in list(self.cells.values()) if isinstance(port, Port)]:
             port.fail(SHUTDOWN)

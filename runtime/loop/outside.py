@@ -1,8 +1,8 @@
-"""The way in for threads that are not actors.
+"""How threads that are not actors send to actors and ask them.
 
-A `Port` is a mailbox whose owner is outside: it has an address, so actors can send to it, and threads wait on it.
-`OutsideClient` is a port for asking processes, from any number of threads and asyncio loops at once; `PrivateBase` is
-what Thespian's `ActorSystem.private()` gives.
+A `Port` is a mailbox outside the system: it has an address, so actors can send to it, and threads wait for its
+messages. An `OutsideClient` is a port that asks processes, for any number of threads and asyncio loops at once. A
+`PrivateBase` is what Thespian's `ActorSystem.private()` needs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 if TYPE_CHECKING:
     from .loop_base import LoopBase
 
+#: The last message of every port.
 _CLOSED = object()
 
 
 class Port:
-    """A mailbox read by outside threads: `tell` and `listen` may be called from any of them."""
+    """A mailbox that outside threads read. Any thread may call `tell` and `listen`, which have Thespian's names."""
 
-    idle = False  # see address.py: it is never put on a run queue
+    #: Keeps senders from putting the port on a run queue (see `address`).
+    is_idle = False
 
     def __init__(self, base: LoopBase, kind: str) -> None:
         self.base = base
@@ -43,15 +45,16 @@ class Port:
         base.cells[self.address._aaddr] = self
 
     def append(self, envelope: tuple[ActorAddress, Any]) -> None:
-        """Called on the loop with what an actor sent."""
+        """Take a message that an actor sent. Called on the loop."""
         if not isInternalActorSystemMessage(envelope[1]):
             self._arrived.put(envelope[1])
 
     def tell(self, target: ActorAddress, message: Any) -> None:
+        """Send `message` to the actor at `target`."""
         self.base.post(self.base.enqueue, self.address, target, message)
 
     def listen(self, timeout: timedelta | float | None) -> Any:
-        """The next message, or None after `timeout` (seconds or timedelta; None waits for ever) or shutdown."""
+        """Wait for the next message; None after `timeout` (seconds or timedelta; None is no limit) or a shutdown."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if seconds is not None:
             seconds = max(0.0, seconds)
@@ -66,16 +69,16 @@ class Port:
         except queue.Empty:
             return None
         if message is _CLOSED:
-            self._arrived.put(_CLOSED)  # for the next thread that waits here
+            self._arrived.put(_CLOSED)  # for the next thread that waits
             return None
         return message
 
     def fail(self, reason: ExitReason) -> None:
-        """The system has ended: nobody needs to wait any longer."""
+        """End the waiting of all threads, because the system has ended for `reason`."""
         self._arrived.put(_CLOSED)
 
     def close(self) -> None:
-        """Take no more messages; what actors still send here is a dead letter."""
+        """Take no more messages; those that actors still send here become dead letters."""
         self.base.post(self._unregister)
 
     def _unregister(self) -> None:
@@ -84,7 +87,7 @@ class Port:
 
 
 class PrivateBase:
-    """What Thespian's ExternalContext needs: a port of its own, the system shared."""
+    """The base behind Thespian's ExternalContext: a port of its own on the same system."""
 
     def __init__(self, base: LoopBase) -> None:
         self._base = base
@@ -111,7 +114,7 @@ Finish = Callable[[bool, Any], None]
 
 
 class OutsideClient(Port):
-    """Asks processes from outside. Any thread may use one client at any time; `close` it, or use `with`."""
+    """Asks processes from outside their system. Any thread may use a client at any time; `close` it, or use `with`."""
 
     def __init__(self, system: ActorSystem) -> None:
         super().__init__(system._systemBase, "client")
@@ -119,8 +122,11 @@ class OutsideClient(Port):
         self._refs = itertools.count(1)
 
     def ask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Any:
-        """The answer to `message`. Raises the error it was answered with, ProcessDown if the process ends or the
-        system is shut down, ProcessTimeout after `timeout` seconds."""
+        """Send `message` and wait for its answer.
+
+        Raises the error that it was answered with, ProcessDown if the process ends or the system is shut down, or
+        ProcessTimeout after `timeout` seconds.
+        """
         base = self.base
         if base.is_running_here():
             raise RuntimeError("an actor cannot wait for its own system; use `await self.ask(...)`")
@@ -140,14 +146,14 @@ class OutsideClient(Port):
         if not outcome:
             if self._give_up(ref, address):
                 raise ProcessTimeout(f"{address} did not answer within {timeout} s")
-            arrived.acquire()  # the answer is being handed over at this very moment
+            arrived.acquire()  # the answer came after the timeout and before `_give_up`
         ok, value = outcome[0]
         if ok:
             return value
         raise value
 
     async def aask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Any:
-        """`ask` for asyncio: no thread waits. Cancelling it forgets the ask."""
+        """`ask` for asyncio, in which no thread waits. Cancelling it gives the ask up."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[bool, Any]] = loop.create_future()
 
@@ -159,7 +165,7 @@ class OutsideClient(Port):
             try:
                 loop.call_soon_threadsafe(settle, ok, value)
             except RuntimeError:
-                pass  # the asyncio loop was closed; nobody waits there any more
+                pass  # the asyncio loop was closed, so nothing waits there any more
 
         ref = self._send(address, message, finish)
         try:
@@ -175,14 +181,14 @@ class OutsideClient(Port):
     def _send(self, address: ActorAddress, message: Any, finish: Finish) -> int:
         ref = next(self._refs)
         self._waiting[ref] = finish
-        if self.base._closed:
+        if self.base._is_closed:
             self._finish(ref, False, ProcessDown(SHUTDOWN))
         else:
             self.base.post(self.base.enqueue, self.address, address, ("ask", ref, message))
         return ref
 
     def _give_up(self, ref: int, address: ActorAddress) -> bool:
-        """True if the ask was still open: then no answer will be taken, and the process told so."""
+        """Drop the ask and notify the process that no answer is needed; False if it was answered before."""
         if self._waiting.pop(ref, None) is None:
             return False
         self.base.post(self.base.enqueue, self.address, address, ("$forget", ref))

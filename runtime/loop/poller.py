@@ -83,9 +83,9 @@ class Poller:
         raise NotImplementedError
 
     def poll(self, timeout: float | None) -> list[tuple[int, int]]:
-        """(fd, mask of what it is ready for) of at most `MAX_EVENTS` descriptors, after `timeout` seconds at the latest.
+        """Wait for at most `timeout` seconds, or without limit if it is None, until a watched descriptor is ready.
 
-        None waits without limit.
+        Returns (descriptor, mask of what it is ready for) of at most `MAX_EVENTS` of them.
         """
         raise NotImplementedError
 

@@ -1,10 +1,10 @@
-"""Timers: a heap ordered by deadline, with lazy cancellation.
+"""`Timers`: a heap of timers ordered by deadline, in which cancelled timers are removed late.
 
-A cancelled entry stays in the heap, emptied, until it surfaces or until the heap is mostly cancelled
-entries; then the heap is rebuilt. So the heap holds at most twice the live timers plus `SLACK`, however
-often a timer is set and cancelled again (heartbeats do so all day).
+A cancelled entry stays in the heap, without owner and payload, until it comes to the top or until most entries are
+cancelled; then the heap is rebuilt. So the heap never has more than twice as many entries as there are live timers,
+plus `SLACK`, however often timers are started and cancelled again, as heartbeats do.
 
-    entry = [deadline, number, owner, payload]        owner None = cancelled or fired
+    entry = [deadline, number, owner, payload]        the owner is None once the timer was cancelled or has fired
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+#: Cancelled entries that the heap may always hold.
 SLACK = 64
 
 Entry = list[Any]
@@ -19,7 +20,7 @@ DEADLINE, NUMBER, OWNER, PAYLOAD = range(4)
 
 
 class Timers:
-    """Deadlines are in the seconds of whatever clock the caller reads."""
+    """The timers of one system. Deadlines are in seconds of the caller's clock."""
 
     __slots__ = ("_cancelled", "_number", "heap")
 
@@ -29,14 +30,14 @@ class Timers:
         self._cancelled = 0
 
     def start(self, deadline: float, owner: Any, payload: Any) -> Entry:
-        # The number keeps equal deadlines in starting order and comparisons away from the owner.
+        # The number keeps timers with the same deadline in their order, and keeps owners out of the comparison.
         self._number += 1
         entry = [deadline, self._number, owner, payload]
         heappush(self.heap, entry)
         return entry
 
     def cancel(self, entry: Entry) -> bool:
-        """True if the timer was still waiting in the heap."""
+        """Cancel a timer; False if it has fired or was cancelled before."""
         if entry[OWNER] is None:
             return False
         entry[OWNER] = entry[PAYLOAD] = None
@@ -48,7 +49,7 @@ class Timers:
         return True
 
     def next_deadline(self) -> float | None:
-        """Of the earliest live timer; None if there is none."""
+        """The deadline of the earliest live timer; None if there is none."""
         heap = self.heap
         while heap and heap[0][OWNER] is None:
             heappop(heap)
@@ -56,7 +57,7 @@ class Timers:
         return heap[0][DEADLINE] if heap else None
 
     def pop_due(self, now: float) -> Entry | None:
-        """Take out the earliest live timer with a deadline not after `now`."""
+        """Remove and return the earliest live timer if it is due at `now`, otherwise None."""
         deadline = self.next_deadline()
         if deadline is None or deadline > now:
             return None

@@ -1,10 +1,17 @@
-"""What the control groups of Linux allow this process: containers and service managers limit memory there, not in /proc/meminfo.
+"""The memory limit that Linux's control groups set for this operating-system process.
 
-    /proc/self/cgroup      which group it is in:      `4:memory:/docker/ab12` (version 1), `0::/system.slice/warren.service` (version 2)
-    /proc/self/mountinfo   where groups are mounted:  `... ROOT MOUNT_POINT ... - cgroup cgroup rw,memory`, `... - cgroup2 cgroup2 rw`
+Containers and service managers limit memory there; /proc/meminfo shows the whole machine. Two files lead to the limit:
 
-ROOT is the group that the mount point shows; a container often sees only its own. A limit holds for all groups below the one it is set on, so the least
-one on the way up counts. Version 1 says "no limit" with a number near 2**63, version 2 with `max`.
+    /proc/self/cgroup       the groups that the process is in
+                            version 1: `4:memory:/docker/ab12`
+                            version 2: `0::/system.slice/warren.service`
+    /proc/self/mountinfo    the folders where groups are mounted
+                            version 1: `... ROOT MOUNT_POINT ... - cgroup cgroup rw,memory`
+                            version 2: `... ROOT MOUNT_POINT ... - cgroup2 cgroup2 rw`
+
+ROOT is the group that the mount point shows; a container often sees only its own. A limit holds for all groups below
+the one it is set on, so the least one on the way up counts. Version 1 says "no limit" with a number near 2**63, version
+2 with `max`.
 """
 
 from __future__ import annotations
@@ -16,12 +23,12 @@ _PROC = Path("/proc")
 
 
 def cgroup_memory_limit(proc: Path = _PROC) -> int | None:
-    """Bytes, the least of all limits that hold for this process; None if there is none or none can be read."""
+    """The least of all limits that hold for this process, in bytes; None if there is none or none can be read."""
     return min((limit for folder, file in _folders(proc) if (limit := _limit(folder / file)) is not None), default=None)
 
 
 def _folders(proc: Path) -> Iterator[tuple[Path, str]]:
-    """(folder, name of the file with the limit) of each group this process is in, and of those above it."""
+    """(folder, name of the file with the limit) of each group that this process is in, and of each group above."""
     groups = _groups(proc)
     for line in _lines(proc / "self" / "mountinfo"):
         before, _, after = line.partition(" - ")
@@ -40,7 +47,8 @@ def _folders(proc: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _upwards(mount_point: Path, root: PurePosixPath, group: PurePosixPath) -> Iterator[Path]:
-    # A group outside of what is mounted here: the mount point is the nearest that can be seen.
+    """The folders of `group` and of all groups above it that are mounted at `mount_point`, which shows `root`."""
+    # If the group is not below the root, the mount point is the nearest group that can be seen.
     below = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()
     for part in (below, *below.parents):
         yield mount_point / part

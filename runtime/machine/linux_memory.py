@@ -1,20 +1,20 @@
-"""Linux's memory: how much there is, how much this operating-system process uses, and how to give back what it does not.
+"""Linux's memory: how much there is, how much this process uses, and how to give freed heap back to the system.
 
-These are requirements of queue-and-store section 8.1 and QS-16.
+The requirements are queue-and-store section 8.1 and QS-16. A process is one of the operating system here.
 
-**Used** is anonymous memory: heap and stacks. Mapped files (LMDB) and shared memory are left out, because the system takes
-their pages back by itself (D-11). `/proc/self/statm` gives resident and shared pages, and their difference is anonymous
-memory: the `RssAnon` of `/proc/self/status`, for 1 µs a sample instead of 40. `smaps_rollup` would be exact to the page,
-but walks all page tables of the process.
+**Used** is anonymous memory: heap and stacks. Mapped files (LMDB) and shared memory are left out, because the system
+takes their pages back by itself (D-11). `/proc/self/statm` gives resident and shared pages, and their difference is
+anonymous memory: the `RssAnon` of `/proc/self/status`, for 1 µs a sample instead of 40. `smaps_rollup` would be exact
+to the page, but walks all page tables of the process.
 
 **Total** is the machine's memory, or a control group's limit if that is less.
 
-**Giving back**: glibc keeps freed blocks for the next allocation, and keeps pages in the middle of its heap for ever unless
-`malloc_trim(0)` is called. Measured with blocks of 1 KB: a call takes 0.03 ms when there is nothing to give back, whatever
-the size of the heap; 0.2 to 0.3 ms for each MiB given back; 5 to 80 ms on a badly fragmented heap of 0.3 to 2 GB.
-Allocations of other threads wait meanwhile: a broker stops for 0.35 s after 1.6 GiB were purged at once. There is no
-`gc.collect()` here: reference counting has freed the messages already, and a collection would stop a broker with two
-million containers for half a second.
+**Giving back**: glibc keeps freed blocks for the next allocation, and keeps pages in the middle of its heap for ever
+unless `malloc_trim(0)` is called. Measured with blocks of 1 KB: a call takes 0.03 ms when there is nothing to give
+back, whatever the size of the heap; 0.2 to 0.3 ms for each MiB given back; 5 to 80 ms on a badly fragmented heap of 0.3
+to 2 GB. Allocations of other threads wait meanwhile: a broker stops for 0.35 s after 1.6 GiB were purged at once. There
+is no `gc.collect()` here: reference counting has freed the messages already, and a collection would stop a broker with
+two million containers for half a second.
 """
 
 from __future__ import annotations

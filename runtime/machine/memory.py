@@ -1,4 +1,7 @@
-"""Memory, as processes get it from their host: `SystemMemory` is the machine's, `sim.machine.SimMemory` a simulated one."""
+"""Memory, as processes get it from their host.
+
+`SystemMemory` is the machine's, `sim.machine.SimMemory` a simulated one.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 limits are not considered.
 
 **Used** is the physical footprint on macOS and the private bytes on Windows. Both leave out mapped files, as Linux's
-anonymous memory does. POSIX has nothing but the peak (`ru_maxrss`), after which publishers would stay blocked for ever, so on
-other systems memory cannot be measured and its watermark has no effect.
+anonymous memory does. POSIX has nothing but the peak (`ru_maxrss`), after which publishers would stay blocked for ever,
+so on other systems memory cannot be measured and its watermark has no effect.
 
 **Giving back** is left to the C library.
 """

@@ -1,9 +1,11 @@
-"""Sockets, as processes get them from their host: `SystemSockets` gives the machine's, `sim.sim_sockets` simulated ones.
+"""Sockets, as processes get them from their host.
+
+`SystemSockets` gives the machine's, `sim.sim_sockets.SimSockets` simulated ones:
 
     found = await self.run_blocking(self.sockets.resolve, host, port)
-    listening = self.sockets.listen(*found[0], backlog)  .accept() -> (socket, peer), .getsockname(), .fileno(), .close()
-    fd = accepted.detach()                               because messages carry numbers, not sockets
-    sock = self.sockets.adopt(fd)                        .recv, .send, .sendmsg, .close
+    listening = self.sockets.listen(*found[0], backlog)    has accept() -> (socket, peer), getsockname, fileno, close
+    fd = accepted.detach()                                 because messages carry numbers, not sockets
+    sock = self.sockets.adopt(fd)                          has recv, send, sendmsg, close
 
 All sockets are non-blocking, raise OSError, and otherwise behave like the standard library's.
 """

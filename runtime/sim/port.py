@@ -49,7 +49,7 @@ class SimAnswer:
 class SimPort:
     """A mailbox outside of the system of actors, and for Thespian's `ActorSystem.private()` a base."""
 
-    idle = False  # see address.py: it is never put on a run queue
+    is_idle = False  # see address.py: it is never put on a run queue
 
     def __init__(self, base: SimBase, kind: str = "port") -> None:
         self.base = base

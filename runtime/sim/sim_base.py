@@ -305,7 +305,7 @@ class SimBase(ActorBase):
 
     def request_shutdown(self) -> None:
         """End every actor, each by a message."""
-        self.ending = True
+        self.is_ending = True
         for cell in list(self.roots.values()):
             self.enqueue(self.address, cell.address, ActorExitRequest())
 

@@ -10,6 +10,7 @@ import pytest
 
 from warren import Broker
 from warren.actors.resources.ram_durations import RamDurations
+from warren.portable import IS_PORTABLE
 from warren.store.queue.backing_queue import INFINITE
 
 from ..inside import Inside
@@ -105,6 +106,7 @@ def test_bq_queue_recover(data_dir):
         client.abort()
 
 
+@pytest.mark.skipif(IS_PORTABLE, reason="the memory in use cannot be measured here without /proc")
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_client, monkeypatch, delivery_mode):
     """S000, S001, section 8.3: while the disk is low nothing is put on it to make room in memory, however low that is."""

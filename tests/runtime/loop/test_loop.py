@@ -212,7 +212,7 @@ class TestCallersThread:
         base = LoopBase(thread=False)
         threading.Timer(0.02, base.shutdown).start()
         base.run_forever()
-        assert base._closed
+        assert base.is_closed()
 
     def test_an_interrupt_leaves_the_loop_usable(self, own):
         """Ctrl-C in the middle of a handler comes out of run_forever; the actor still ends in good order."""

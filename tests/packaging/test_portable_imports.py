@@ -1,0 +1,69 @@
+"""Importing warren on systems that lack what Linux has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+#: Run in a process of its own: it imports each module of warren twice, the second time without what other systems lack.
+#: Whatever the standard library and other packages need of it, they have taken by then.
+CODE = """
+import importlib, os, pkgutil, select, selectors, signal, socket, sys
+import warren
+
+def names():
+    for module in pkgutil.walk_packages(warren.__path__, "warren."):
+        if module.name.split(".")[1] not in ("tests", "bench", "__main__", "build", "dist", "docs"):
+            yield module.name
+
+everything = list(names())
+for name in everything:
+    importlib.import_module(name)
+for name in [name for name in sys.modules if name == "warren" or name.startswith("warren.")]:
+    del sys.modules[name]
+
+for module in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty"):
+    sys.modules[module] = None
+LACKING = {
+    os: (
+        "eventfd", "eventfd_read", "eventfd_write", "EFD_CLOEXEC", "EFD_NONBLOCK",
+        "pwritev", "preadv", "RWF_DSYNC", "posix_fallocate", "posix_fadvise", "fdatasync", "writev", "readv", "pread",
+        "pwrite", "statvfs", "fstatvfs", "sysconf", "getuid", "geteuid", "fork", "uname", "getloadavg",
+        "O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_DSYNC", "O_SYNC", "O_NONBLOCK", "sched_getaffinity",
+        "copy_file_range", "sendfile", "memfd_create", "fchmod", "chown",
+    ),
+    select: ("epoll", "poll", *(name for name in dir(select) if name.startswith(("EPOLL", "POLL")))),
+    selectors: ("EpollSelector", "PollSelector"),
+    signal: ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGPIPE", "SIGCHLD", "SIGALRM", "pthread_kill"),
+    socket: ("SO_REUSEPORT", "AF_UNIX", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT", "MSG_NOSIGNAL"),
+}
+for module, attributes in LACKING.items():
+    for attribute in attributes:
+        if hasattr(module, attribute):
+            delattr(module, attribute)
+
+failed = []
+for name in ["warren", *everything]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        failed.append(f"{name}: {type(error).__name__}: {error}")
+print(len(everything), "modules")
+print("\\n".join(failed), file=sys.stderr)
+sys.exit(bool(failed))
+"""
+
+
+def test_no_module_needs_at_import_what_only_linux_has(tmp_path):
+    """A broker is embedded on macOS and Windows: a name that is missing there may fail a feature, but not an import."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env={**os.environ, "WARREN_PORTABLE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout.split()[0]) > 100, "the modules were not found"
