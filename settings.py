@@ -1,13 +1,13 @@
-"""Settings: what a node may be told before it starts.
+"""`Settings`: the configuration of a node.
 
-One frozen value, checked when it is made, given to every process of the node. Names, defaults and meanings are those of
-the specification (AB section 1, FC section 1). Times are **milliseconds** and sizes are **bytes** unless a field says otherwise;
-AMQP itself counts heartbeats in seconds, and so does `heartbeat`.
+A `Settings` value is frozen, checked when it is made, and given to every process of the node. Names, defaults and
+meanings follow the specification (amqp-broker section 1, flow-control section 1, queue-and-store section 1). Times are
+**milliseconds** and sizes are **bytes** unless a field says otherwise; `heartbeat` is in seconds, as in AMQP.
 
     Settings(port=0, heartbeat=10)                    keywords
     Settings.from_toml("warren.toml", port=5673)      a file of the same keys; keywords win over the file
 
-Whatever is wrong is a `SettingsError` that says which key, which value, why, and what would be right.
+A wrong setting raises `SettingsError`, whose text names the key, the value, the reason and what is allowed.
 """
 
 import difflib
@@ -21,15 +21,15 @@ from .limits import LimitError, read_disk_limit, read_size, read_watermark
 
 DEFAULT_PORT = 5672
 
-#: Frames smaller than this are forbidden by AMQP 0-9-1.
+#: AMQP 0-9-1 forbids a smaller frame_max.
 FRAME_MIN_SIZE = 4096
 
-#: AB section 1: no configuration allows a message body larger than this.
+#: The largest value of `max_message_size` (amqp-broker section 1).
 MAX_MESSAGE_SIZE_HARD_CAP = 536_870_912
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used. `key` is its name; the text names key, value, reason and way out."""
+    """A setting that cannot be used. `key` is its name; the text names the key, the value, the reason and the way out."""
 
     def __init__(self, key: str, text: str):
         super().__init__(text)
@@ -37,11 +37,11 @@ class SettingsError(ValueError):
 
 
 def setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A dataclass field with its one-line meaning (shown in docs/embedding.md) and the limits `Settings` checks it against.
+    """A dataclass field with its one-line meaning, which docs/embedding.md shows, and its limits.
 
-    `low` and `high` are inclusive; `optional`: None, in TOML `false`, is allowed and means off or unlimited; `zero`: 0 is allowed
-    below `low`; `choices`: the texts that are allowed; `path`: it names a file or directory; `read`: a function that returns the value in its final form or
-    raises LimitError.
+    `low` and `high` are inclusive. `optional` allows None (`false` in TOML), which means off or unlimited. `zero`
+    allows 0 below `low`. `choices` are the allowed strings. `path` marks a file or directory. `read` is a function that
+    returns the value in its final form or raises LimitError.
     """
     metadata = {"doc": doc, **limits}
     if isinstance(default, dict):
@@ -51,30 +51,31 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one node. Every field has a default; `Settings()` is a node on 127.0.0.1:5672 that keeps messages in memory."""
+    """The settings of one node. Every field has a default; `Settings()` is 127.0.0.1:5672 without a data directory."""
 
-    # Where it listens
-    host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` for all IPv4, `::` for all addresses")
+    # -- listening ---
+    host: str = setting("127.0.0.1", "address to listen on; `0.0.0.0` is all IPv4 addresses, `::` all addresses")
     port: int = setting(DEFAULT_PORT, "TCP port; 0 lets the operating system choose a free one", low=0, high=65_535)
-    # RabbitMQ asks for 128, which a burst of clients overflows; who does not fit tries again only after a second.
-    backlog: int = setting(
-        1_024, "connections the operating system may hold before they are accepted", low=1, high=65_535
-    )
+    # A burst of connecting clients overflows RabbitMQ's 128; a client whose SYN is dropped retries after 1 s.
+    backlog: int = setting(1_024, "connections that may wait in the operating system", low=1, high=65_535)
 
-    # TLS
+    # -- TLS ---
     tls_port: int | None = setting(
         None,
-        "TCP port for TLS; 5671 is the usual one, 0 any free one; None is no TLS",
+        "TCP port for TLS, usually 5671; 0 lets the operating system choose, None switches TLS off",
         low=0,
         high=65_535,
         optional=True,
     )
     tls_cert_file: str | None = setting(
-        None, "PEM file: the broker's certificate, then those of intermediate authorities", path=True, optional=True
+        None,
+        "PEM file: the broker's certificate, then the certificates of intermediate authorities",
+        path=True,
+        optional=True,
     )
     tls_key_file: str | None = setting(
         None,
-        "PEM file: the certificate's key, not encrypted; None if it is in `tls_cert_file`",
+        "PEM file: the certificate's key, not encrypted; None if `tls_cert_file` contains it",
         path=True,
         optional=True,
     )
@@ -83,97 +84,116 @@ class Settings:
     )
     tls_verify: str = setting(
         "none",
-        "client certificates: `none` asks for none, `optional` checks one that is shown, `required` lets nobody in without",
+        "client certificates: `none` asks for none, `optional` checks one if the client sends it, `required` demands one",
         choices=("none", "optional", "required"),
     )
-    ssl_handshake_timeout: int = setting(5_000, "ms the TLS handshake of a connection may take", low=1, high=3_600_000)
+    ssl_handshake_timeout: int = setting(5_000, "ms that a TLS handshake may take", low=1, high=3_600_000)
     ssl_cert_login_from: str = setting(
         "distinguished_name",
-        "user name for EXTERNAL: `distinguished_name`, `common_name` or `subject_alternative_name` of the client's certificate",
+        "part of the client's certificate that is the user name for EXTERNAL: `distinguished_name`, `common_name` or"
+        " `subject_alternative_name`",
         choices=("distinguished_name", "common_name", "subject_alternative_name"),
     )
 
-    # Who it is
+    # -- names ---
     node_name: str = setting("warren@localhost", "name of this node in listings and logs")
     cluster_name: str = setting("warren@localhost", "`cluster_name` in the server properties")
+    # AB-9
     server_properties: Mapping[str, str] = setting(
-        {}, "more server properties for `connection.start`; a name of the broker's own replaces that value (AB-9)"
+        {}, "more server properties for `connection.start`; they replace the broker's own of the same name"
     )
 
-    # What it negotiates
+    # -- negotiation ---
     frame_max: int = setting(
-        131_072, "bytes; largest frame, offered in tune. 0 is no limit", low=FRAME_MIN_SIZE, high=2**31 - 1, zero=True
+        131_072,
+        "bytes: largest frame, proposed in `connection.tune`; 0 is no limit",
+        low=FRAME_MIN_SIZE,
+        high=2**31 - 1,
+        zero=True,
     )
-    channel_max: int = setting(2_047, "channels per connection, offered in tune. 0 is no limit", low=0, high=65_535)
-    heartbeat: int = setting(60, "seconds; offered in tune. 0 is off", low=0, high=65_535)
+    channel_max: int = setting(
+        2_047, "channels per connection, proposed in `connection.tune`; 0 is no limit", low=0, high=65_535
+    )
+    heartbeat: int = setting(60, "seconds, proposed in `connection.tune`; 0 is off", low=0, high=65_535)
+    # AB-3
     handshake_timeout: int = setting(
-        10_000, "ms from accepting a connection to its being open (AB-3)", low=1, high=3_600_000
+        10_000, "ms from accepting a connection until the client has opened it", low=1, high=3_600_000
     )
     auth_mechanisms: tuple[str, ...] = setting(
         ("PLAIN", "AMQPLAIN"),
-        "login mechanisms offered, in order; `EXTERNAL` (client certificates) is for TLS connections only",
+        "login mechanisms offered, in order; `EXTERNAL` (client certificates) is offered on TLS connections only",
     )
 
-    # Who may come in
-    default_user: str = setting("guest", "name of the user that exists from the start")
+    # -- users and virtual hosts ---
+    default_user: str = setting("guest", "name of the user")
     default_pass: str = setting("guest", "that user's password")
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
-    loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only (AB-16)")
+    # AB-16
+    loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only")
     connection_max: int | None = setting(
-        None, "connections of this node that may be opened at once; None is no limit", low=0, optional=True
+        None, "connections that may be open at once; None is no limit", low=0, optional=True
     )
 
-    # Limits on messages and consumers
-    max_message_size: int = setting(134_217_728, "bytes; largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
+    # -- messages and consumers ---
+    max_message_size: int = setting(134_217_728, "bytes: largest message body", low=0, high=MAX_MESSAGE_SIZE_HARD_CAP)
     consumer_timeout: int | None = setting(
-        1_800_000, "ms a delivery may stay unacknowledged; None is for ever", low=1, optional=True
+        1_800_000, "ms that a delivery may stay unacknowledged; None is no limit", low=1, optional=True
     )
-    channel_tick_interval: int = setting(60_000, "ms between two looks at `consumer_timeout`", low=1)
-    channel_operation_timeout: int = setting(15_000, "ms a closing channel waits for its queues (AB-178)", low=1)
+    channel_tick_interval: int = setting(60_000, "ms between two checks of `consumer_timeout`", low=1)
+    # AB-178
+    channel_operation_timeout: int = setting(15_000, "ms that a closing channel waits for its queues", low=1)
     default_consumer_prefetch: tuple[bool, int] = setting(
-        (False, 0), "(global, messages): prefetch before any `basic.qos`"
+        (False, 0), "(global, messages): prefetch until the client sends `basic.qos`; 0 messages is no limit"
     )
 
-    # Flow control
+    # -- flow control ---
+    # FC-1
     credit_flow_default_credit: tuple[int, int] = setting(
-        (400, 200), "messages: (initial credit, returned after this many); (0, 0) switches crediting off (FC-1)"
+        (400, 200), "messages: (initial credit, returned after this many); (0, 0) switches credit flow off"
     )
+    # FC-35
     output_buffer_limit: int = setting(
-        8_388_608, "bytes waiting for one socket before its input is paused (FC-35)", low=1
+        8_388_608, "bytes that may wait for one socket before the broker stops reading from it", low=1
     )
-    control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel (FC-34)", low=1)
-    flow_hold_channel: int = setting(1_000, "ms the state `flow` of a channel stays visible", low=0)
-    flow_hold_queue: int = setting(1_000, "ms the state `flow` of a queue stays visible", low=0)
-    flow_hold_connection: int = setting(5_000, "ms the state `flow` of a connection stays visible", low=0)
+    # FC-34
+    control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel", low=1)
+    flow_hold_channel: int = setting(1_000, "ms that the state `flow` of a channel stays visible", low=0)
+    flow_hold_queue: int = setting(1_000, "ms that the state `flow` of a queue stays visible", low=0)
+    flow_hold_connection: int = setting(5_000, "ms that the state `flow` of a connection stays visible", low=0)
 
-    # Memory and disk
+    # -- memory and disk ---
     vm_memory_high_watermark: float | str = setting(
         0.4,
-        'memory above which publishers are blocked: a share of what there is, or a size such as `"2GB"` or `"512MiB"`',
+        "memory use above which publishers are blocked: a share of the available memory, or a size such as"
+        ' `"2GB"` or `"512MiB"`',
         read=read_watermark,
     )
     vm_memory_high_watermark_paging_ratio: float = setting(
         0.5,
-        "share of the watermark above which messages move to disk, with a `data_dir`; without one all stay in memory",
+        "share of the watermark above which messages move to disk, with a `data_dir`; without one they stay in memory",
         above=0.0,
     )
     total_memory_available_override_value: int | str | None = setting(
         None,
-        "bytes or size: memory to assume instead of what machine and control group say",
+        "available memory, in bytes or as a size, instead of what the machine and the control group report",
         read=read_size,
         optional=True,
     )
-    # RabbitMQ samples every 2.5 s; in that time a fast publisher is gigabytes past the watermark. Two a second cost 0.03 % of a core.
-    memory_monitor_interval: int = setting(500, "ms between two looks at the memory in use", low=10, high=3_600_000)
+    # RabbitMQ samples every 2.5 s; in that time a fast publisher is gigabytes past the watermark. Two samples a second
+    # cost 0.03 % of a core.
+    memory_monitor_interval: int = setting(500, "ms between two samples of the memory use", low=10, high=3_600_000)
     disk_free_limit: float | str = setting(
         50_000_000,
-        "free disk below which publishers are blocked, with a `data_dir`: bytes, a size, or a multiple of memory such as `1.5`; 0 is off",
+        "free disk space below which publishers are blocked, with a `data_dir`: bytes, a size, or a multiple of the"
+        " available memory such as `1.5`; 0 is off",
         read=read_disk_limit,
     )
 
-    # The node itself
+    # -- the node ---
     stop_timeout: int = setting(
-        1_000, "ms a stopping node waits for clients to answer its close before it hangs up", low=0
+        1_000,
+        "ms that a stopping node waits for clients to answer `connection.close` before it closes the sockets",
+        low=0,
     )
     data_dir: str | None = setting(
         None, "directory for durable data; None keeps everything in memory", path=True, optional=True
@@ -199,7 +219,8 @@ class Settings:
     def from_toml(cls, path: str | PathLike[str], **overrides: Unpack["SettingKeywords"]) -> "Settings":
         """Settings from the top-level keys of a TOML file; keywords win over the file.
 
-        Raises `SettingsError` naming the file when it is not TOML or holds a wrong key or value, `OSError` when it cannot be read.
+        Raises `SettingsError`, which names the file, if the file is not TOML or has a wrong key or value, and `OSError`
+        if it cannot be read.
         """
         with open(path, "rb") as file:
             text = file.read()
