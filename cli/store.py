@@ -42,12 +42,12 @@ def verify(data_dir: str, formatter: str) -> None:
     there, not warren's, of a newer format), 75 when a broker is using it.
     """
     # Here, not above: help texts need no broker loaded.
-    from ..actors.metadata import row_encoding as durable_rows
+    from ..actors.metadata.row_encoding import stored_rows
     from ..store.verify import verify as engine
 
     try:
         with engine.opened(data_dir) as path, _progress(engine.total_bytes(path)) as advance:
-            report = engine.verify(path, lambda tables: durable_rows.stored(tables).stale, advance)
+            report = engine.verify(path, lambda tables: stored_rows(tables).stale, advance)
     except engine.InUse as error:
         raise CommandFailure(str(error), EX_TEMPFAIL) from error
     except engine.CannotVerify as error:

@@ -43,7 +43,7 @@ from thespian.actors import (
     WatchMessage,
 )
 
-from .contract import Address, Answer, C, Message, Sender
+from .contract import Address, Answer, C, Contract, Message, Sender
 from .coroutines import Pending, ReplyHandle, Task
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .exit_reason import NORMAL, ExitKind, ExitReason
@@ -103,6 +103,9 @@ class Process(Actor):
     """
 
     __slots__ = ("_asked", "_asks", "_host", "_last_ref", "_monitor_refs", "_monitored", "_stop_reason", "_tasks")
+
+    #: The messages that the process receives; `tests/architecture` checks that its handlers fit.
+    contract: ClassVar[type[Contract]] = Contract
 
     #: Most messages that may wait in the mailbox. With more, the process is killed and its parent gets `on_overload`.
     mailbox_limit: ClassVar[int] = 1_000_000

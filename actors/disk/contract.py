@@ -1,4 +1,4 @@
-"""TODO: what the processes of this folder receive."""
+"""The messages of the processes that write the files of a virtual host: `Journal` and `MessageStore`."""
 
 from __future__ import annotations
 
@@ -17,121 +17,141 @@ if TYPE_CHECKING:
     from .journal import JournalSettings
     from .message_store import StoreSettings
 
+# A queue has a number (`data_dir.queue_number`), and each priority level of it has one: the queue's number shifted left
+# by `LEVEL_BITS`, plus the priority. `queue` below is the first, `level` the second.
+
 
 class ToJournal(Contract):
-    """What `Journal` (`actors/disk/journal.py`) receives."""
+    """What `Journal` receives. `queue` is a queue's number."""
 
     @message
     def start(self, settings: JournalSettings) -> set[int]:
-        """TODO"""
+        """From the virtual host: recover. Answered with the levels of which the journal has messages or acks.
+
+        Raises StorageError.
+        """
 
     @message
     def register(self, queue: int, address: Address[ToQueue]) -> None:
-        """TODO"""
+        """From a new queue: it will append, and receives there `durable`, `bump`, `batch_lost` and `flush_synced`."""
 
     @message
-    def open(self, queue: int, address: Address[ToQueue]) -> Replayed | None:
-        """TODO"""
+    def open(self, queue: int, address: Address[ToQueue]) -> dict[int, Replayed]:
+        """From a queue that recovers: as `register`. Answered with what the journal has of the queue, by level."""
 
     @message
     def referred(self, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
-        """TODO"""
+        """From the virtual host, for queues that are down: the bodies that the journal names, by level."""
 
     @message
     def append(self, queue: int, gathered: list[QueueRecords], position: int) -> None:
-        """TODO"""
+        """From queues: write these records.
+
+        `position` counts all records that the queue's process has appended by then.
+        """
 
     @message
     def forget(self, queue: int) -> None:
-        """TODO"""
+        """From the queue or its supervisor: the queue is deleted, and nothing that the journal has of it counts any
+        more.
+        """
 
     @message
     def detach(self, queue: int) -> None:
-        """TODO"""
+        """From a queue that ends in order: everything it had in the journal is in its segments."""
 
     @message
     def write_all(self) -> None:
-        """Answered when everything appended by now is written; no commit begins until the asker says so."""
+        """From the journal itself: answered when everything appended before is written.
+
+        No commit begins until the asker allows it.
+        """
 
     @message
     def close(self) -> bool:
-        """Answered True when the journal is closed."""
+        """From the virtual host: close the files and end.
+
+        Answered True; if every queue has detached, the journal is empty.
+        """
 
 
 class ToMessageStore(Contract):
-    """What `MessageStore` (`actors/disk/message_store.py`) receives."""
+    """What `MessageStore` receives.
+
+    `client` is a queue's number in hexadecimal. A body has a reference for each queue it is in.
+    """
 
     @message
     def start(self, settings: StoreSettings) -> bool:
-        """TODO"""
+        """From the virtual host: recover. Answered True if the store was closed cleanly by just the clients named.
+
+        Raises StorageError.
+        """
 
     @message
-    def register(self, client: str, address: Address[ToQueue]) -> None:
-        """TODO"""
+    def register(self, client: str, address: Address[ToQueue] | None) -> None:
+        """From queues: it will write, and `address` receives `stored` and `bump`; None if it needs neither."""
 
     @message
     def write(self, client: str, messages: list[tuple[bytes, bytes]]) -> None:
-        """TODO"""
+        """From queues: pairs of id and body, one credit each.
+
+        Each adds a reference and is answered once by `stored` (QS-30).
+        """
 
     @message
     def remove(self, client: str, ids: list[bytes]) -> None:
-        """TODO"""
+        """From queues: take away one reference of each."""
 
     @message
     def remove_between(self, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
-        """A portion; the rest follows in a message to itself, so that others get their turn."""
+        """From queues: take away one reference of each body with an id from `first` to `last` that is not in `keep`."""
 
     @message
     def go_on_removing(self, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
-        """TODO"""
+        """From the store itself: the next part of a `remove_between`, so that other messages are handled between two
+        parts.
+        """
 
     @message
     def empty(self, first: bytes | None, last: bytes) -> bool:
-        """TODO"""
+        """From the queue supervisor: forget the bodies with ids from `first` to `last`, which are about to be given
+        again.
+
+        Answered True.
+        """
 
     @message
     def next_turn(self) -> bool:
-        """To itself, for what goes on when others have had their turn."""
-
-    @message
-    def contains(self, message_id: bytes) -> bool:
-        """TODO"""
+        """From the store itself: answered True when the messages that waited before this one are handled."""
 
     @message
     def missing(self, spans: list[StoredSpan]) -> list[int]:
-        """TODO"""
+        """From queues: the numbers in `spans` whose bodies have no reference."""
 
     @message
     def adopt(self, spans: list[StoredSpan]) -> list[int]:
-        """TODO"""
-
-    @message
-    def read(self, message_id: bytes) -> bytes | None:
-        """TODO"""
+        """From queues: as `missing`, and every other body gets one more reference."""
 
     @message
     def read_many(self, ids: list[bytes]) -> list[bytes | None]:
-        """TODO"""
+        """From queues: the bodies, None for one that is not there."""
 
     @message
     def forget(self, client: str) -> None:
-        """TODO"""
+        """From queues: the queue is deleted and has removed what it wrote."""
 
     @message
     def doubt(self) -> None:
-        """TODO"""
+        """From the virtual host: no queue may remove some of the references, so the next start must count them anew."""
 
     @message
     def detach(self, client: str) -> bool:
-        """TODO"""
-
-    @message
-    def clients(self) -> list[str]:
-        """TODO"""
+        """From a queue that ends in order: its bodies stay. Answered True when everything it sent before is handled."""
 
     @message
     def close(self) -> bool:
-        """Answered True when the store is closed."""
+        """From the virtual host: close the files and end. Answered True."""
 
 
 to_journal = ToJournal()

@@ -1,13 +1,13 @@
-"""TODO: what the processes of this folder receive."""
+"""The messages of `Metadata`, the only writer of the routing table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...runtime.contract import Contract, message
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from ...amqp.fields import Table
     from ...routing.rows import QueueRow
@@ -17,42 +17,49 @@ if TYPE_CHECKING:
     from ..node.context import NodeContext
     from ..node.contract import ToNode
     from ..queue.contract import ToQueue
+    from .info_items import InfoItems
+    from .turns import TurnKey
 
 
 class ToMetadata(Contract):
-    """What `Metadata` (`actors/metadata/process.py`) receives."""
+    """What `Metadata` receives. It refuses with AmqpErrors, which name neither class nor method of the AMQP request."""
 
     @message
     def start(self, context: NodeContext, node: Address[ToNode]) -> None:
-        """TODO"""
+        """From the node: recover what the data directory has.
+
+        Answered when the routing table is complete. Raises StorageError.
+        """
 
     @message
     def write(self, changes: Sequence[Change]) -> None:
-        """TODO"""
+        """From Metadata itself, queues and the node: answered when these changes, and all noted before, are on the
+        disk.
+        """
 
     @message
-    def create_vhost(self, name: str) -> bool:
-        """TODO"""
+    def create_vhost(self, name: str) -> None:
+        """From the node: an existing virtual host is success (AB-169)."""
 
     @message
     def delete_vhost(self, name: str) -> bool:
-        """TODO"""
+        """From the node: answered True when nothing of the virtual host is left, False if there is none (AB-170)."""
 
     @message
     def revive_vhost(self, name: str) -> None:
-        """TODO"""
+        """From the node: try once more to start this virtual host, which could not be started before."""
 
     @message
-    def await_turn(self, key: Hashable) -> None:
-        """TODO"""
+    def await_turn(self, key: TurnKey) -> None:
+        """From Metadata itself: answered when the operations that began before with this key are done, see `turns`."""
 
     @message
     def vhost_down(self, name: str) -> None:
-        """TODO"""
+        """From the node: a process of this virtual host failed, so its queues are stopped (AB-171)."""
 
     @message
     def trace(self, vhost: str, on: bool) -> None:
-        """TODO"""
+        """From the node: trace the messages of this virtual host, or stop that; not kept on the disk (AB-81)."""
 
     @message
     def declare_exchange(
@@ -65,11 +72,11 @@ class ToMetadata(Contract):
         internal: bool,
         arguments: Table,
     ) -> None:
-        """TODO"""
+        """From channels: exchange.declare (AB-65)."""
 
     @message
     def delete_exchange(self, vhost: str, name: str, if_unused: bool) -> None:
-        """TODO"""
+        """From channels: exchange.delete (AB-66)."""
 
     @message
     def bind(
@@ -82,7 +89,10 @@ class ToMetadata(Contract):
         arguments: Table,
         connection_id: str,
     ) -> None:
-        """TODO"""
+        """From channels: queue.bind, exchange.bind (AB-73).
+
+        `kind` is that of the destination, `queue` or `exchange`.
+        """
 
     @message
     def unbind(
@@ -95,7 +105,7 @@ class ToMetadata(Contract):
         arguments: Table,
         connection_id: str,
     ) -> None:
-        """TODO"""
+        """From channels: queue.unbind, exchange.unbind. A binding that does not exist is success."""
 
     @message
     def declare_queue(
@@ -108,55 +118,72 @@ class ToMetadata(Contract):
         arguments: Table,
         connection_id: str,
     ) -> tuple[QueueRow, bool]:
-        """TODO"""
+        """From channels: queue.declare (AB-82 to AB-88). Answered with the queue's row and whether the queue is new.
+
+        An empty name is generated. `exclusive_owner` is the id of the connection that is to own the queue, or None.
+        """
 
     @message
     def delete_queue(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> int:
-        """TODO"""
+        """From channels, and from Metadata itself for exclusive queues: queue.delete.
+
+        Answered with the ready messages.
+        """
 
     @message
     def delete_exclusive(self, connection_id: str) -> None:
-        """TODO"""
+        """From connections that end: answered when the exclusive queues of this connection are gone (AB-84)."""
 
     @message
     def queue_gone(self, vhost: str, name: str, queue_id: str) -> None:
-        """TODO"""
+        """From a queue that ends by itself (auto-delete, x-expires): answered when it is out of the routing table."""
 
     @message
     def queue_killed(self, vhost: str, name: str, queue_id: str) -> None:
-        """TODO"""
+        """From queue supervisors: the queue's process ended, neither by a fault nor because the queue was deleted."""
 
     @message
     def queue_restarted(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
-        """TODO"""
+        """From queue supervisors: the queue crashed and runs again, at `address`."""
 
     @message
     def queue_recovered(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
-        """TODO"""
+        """From queue supervisors: the queue could not be recovered before, and runs now, at `address`."""
 
     @message
     def queue_crashed(self, vhost: str, name: str, queue_id: str) -> None:
-        """TODO"""
+        """From queue supervisors: the queue crashed too often and is not restarted (AB-63)."""
 
     @message
     def await_restart(self, vhost: str, name: str, address: Address[ToQueue]) -> QueueRow:
-        """TODO"""
+        """From channels that found the queue dead at `address`: answered with its row once it runs at another address.
+
+        Raises AmqpError 404 once the queue is gone or cannot be used.
+        """
 
     @message
     def connection_opened(self, connection_id: str) -> None:
-        """A connection deletes its exclusive queues when it ends; this is for one that crashes."""
+        """From connections: delete this connection's exclusive queues if it crashes.
+
+        One that ends in order asks for that itself.
+        """
 
     @message
     def register_reply(self, channel_id: str, address: Address[ToChannel]) -> None:
-        """TODO"""
+        """From channels: direct replies to `channel_id` go to `address` (AB-142).
+
+        Answered when the routing table has it.
+        """
 
     @message
     def unregister_reply(self, channel_id: str) -> None:
-        """TODO"""
+        """From channels: they receive no direct replies any more."""
 
     @message
-    def list(self, kind: str, vhost: str | None) -> list[dict[str, Any]]:
-        """TODO"""
+    def list(self, kind: str, vhost: str | None) -> list[InfoItems]:
+        """From the node: the rows of `exchanges`, `bindings`, `queues` or `vhosts`; of all virtual hosts if `vhost` is
+        None.
+        """
 
 
 to_metadata = ToMetadata()

@@ -1,13 +1,15 @@
-"""`GroupCommit`: writes the changes that `Metadata` makes to its store, many of them in one commit, and answers whoever waits for one.
+"""`GroupCommit`: writes the changes that `Metadata` makes to its store, many of them in one commit, and answers whoever
+waits for one.
 
-Changes gather while a commit runs in another thread, and all of them share the next one. A commit begins at the end of the turn that
-brought its first change, so nobody waits longer than for the commit that is running and for his own.
+Changes gather while a commit runs in another thread, and all of them share the next one. A commit begins at the end of
+the turn that brought its first change, so nobody waits longer than for the commit that is running and for his own.
 
-A commit that fails refuses everybody who waits for it. What it was to add is forgotten, because whoever asked for that is refused; but it
-might be on the disk all the same, and what the commit was to delete still is. So **every row that the failed commit named is to be
-deleted**. These deletions are owed: they go into the next commit, which runs when the next change comes and at least every
-`RETRY_SECONDS`. Deleting them all is right because no row that a running commit names is in the routing table as durable: a row is added
-to the table after its commit, and is removed from the table before it.
+A commit that fails refuses everybody who waits for it. What it was to add is forgotten, because whoever asked for that
+is refused; but it might be on the disk all the same, and what the commit was to delete still is. So **every row that
+the failed commit named is to be deleted**. These deletions are owed: they go into the next commit, which runs when the
+next change comes and at least every `RETRY_SECONDS`. Deleting them all is right because no row that a running commit
+names is in the routing table as durable: a row is added to the table after its commit, and is removed from the table
+before it.
 """
 
 from __future__ import annotations

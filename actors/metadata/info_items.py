@@ -1,4 +1,6 @@
-"""Rows of the routing table as listings show them: keyed by rabbitmqctl's info items."""
+"""What listings say of exchanges, bindings and queues: the rows of the routing table, keyed by rabbitmqctl's info
+items.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ from typing import Any
 from ...routing.exchange_types import Binding
 from ...routing.rows import ExchangeRow, QueueRow
 
+#: One row of a listing: rabbitmqctl's info items, by name.
+InfoItems = dict[str, Any]
 
-def exchange_items(row: ExchangeRow) -> dict[str, Any]:
+
+def exchange_items(row: ExchangeRow) -> InfoItems:
     return {
         "vhost": row.vhost,
         "name": row.name,
@@ -21,7 +26,7 @@ def exchange_items(row: ExchangeRow) -> dict[str, Any]:
     }
 
 
-def binding_items(vhost: str, binding: Binding) -> dict[str, Any]:
+def binding_items(vhost: str, binding: Binding) -> InfoItems:
     return {
         "vhost": vhost,
         "source_name": binding.source,
@@ -33,8 +38,8 @@ def binding_items(vhost: str, binding: Binding) -> dict[str, Any]:
     }
 
 
-def queue_items(row: QueueRow) -> dict[str, Any]:
-    """What is known of a queue without asking it: all there is to say of one that does not run."""
+def queue_items(row: QueueRow) -> InfoItems:
+    """The items that need no answer from the queue's process; all there are of a queue that does not run."""
     return {
         "vhost": row.vhost,
         "name": row.name,

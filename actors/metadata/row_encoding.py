@@ -1,4 +1,4 @@
-"""Rows of the routing table as they stand in the metadata store, and back.
+"""Encodes rows of the routing table as rows of the metadata store, and decodes them.
 
     table       key                                                               fields
     vhosts      (name,)                                                           {}
@@ -6,8 +6,9 @@
     queues      (vhost, name)                                                     queue_id, auto_delete, type, arguments
     bindings    (vhost, source, kind, destination, routing_key, arguments)        {}
 
-Arguments are an encoded field table with its length, so that every value keeps its letter (AB-47). What is not there to be seen is implied: all that is stored is
-durable, a queue's exclusive owner cannot be (AB-83), the alternate exchange is in the arguments. The exchanges that every vhost has are not stored (AB-64).
+Arguments are an encoded field table with its length, so that every value keeps its type letter (AB-47). Fields that
+follow from others are not stored: every stored row is durable, a durable queue has no exclusive owner (AB-83), and the
+alternate exchange is among the arguments. Nor are the exchanges that every virtual host has (AB-64).
 """
 
 from __future__ import annotations
@@ -58,15 +59,18 @@ def binding_change(vhost: str, binding: Binding) -> Change:
 
 
 def removal(change: Change) -> Change:
-    """What takes the row of `change` away."""
+    """The change that deletes the row of `change`."""
     return change._replace(fields=None)
 
 
 def removals(
-    routing: RoutingTable, vhost: str, gone: Removed, row: ExchangeRow | QueueRow | None = None
+    routing: RoutingTable, vhost: str, removed: Removed, row: ExchangeRow | QueueRow | None = None
 ) -> list[Change]:
-    """What is to be deleted after `row` (None: a binding) was removed from the table and took `gone` with it: of all that, the durable part."""
-    rows = [*gone.exchanges] if row is None else [row, *gone.exchanges]
+    """The changes that delete on the disk what was removed from the table: the durable part of `row` and of `removed`.
+
+    `row` is the exchange or queue that was removed, None if it was a binding, and `removed` what went with it.
+    """
+    rows = [*removed.exchanges] if row is None else [row, *removed.exchanges]
     ends = {("queue" if isinstance(item, QueueRow) else "exchange", item.name): item for item in rows}
 
     def is_durable(kind: str, name: str) -> bool:
@@ -78,27 +82,28 @@ def removals(
     ]
     changes += [
         binding_change(vhost, binding)
-        for binding in gone.bindings
+        for binding in removed.bindings
         if is_durable("exchange", binding.source) and is_durable(*binding.target)
     ]
     return [removal(change) for change in changes]
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredRows:
     """What a store holds, in the order in which it can be put into a routing table; queues have no address yet."""
 
     vhosts: list[str] = field(default_factory=list)
     exchanges: list[ExchangeRow] = field(default_factory=list)
     queues: list[QueueRow] = field(default_factory=list)
     bindings: list[tuple[str, Binding]] = field(default_factory=list)
+    #: Deletions of rows that belong to nothing any more. They are left when a crash comes between two commits: one that
+    #: deleted an exchange or queue, and one that would have deleted a binding to it that was being made.
     stale: list[Change] = field(default_factory=list)
-    """Deletes rows that belong to nothing: a crash came between the commits that took an exchange or queue away and a binding that was being made."""
 
 
-def stored(tables: Mapping[str, Iterable[Row]]) -> Stored:
-    """From the tables of `MetadataStore.load`."""
-    found = Stored(vhosts=sorted(row.key[0] for row in tables["vhosts"]))
+def stored_rows(tables: Mapping[str, Iterable[Row]]) -> StoredRows:
+    """Decode the tables that `MetadataStore.load` returns."""
+    found = StoredRows(vhosts=sorted(row.key[0] for row in tables["vhosts"]))
     vhosts = set(found.vhosts)
     ends = {(vhost, "exchange", name) for vhost in vhosts for name, _, _ in DEFAULT_EXCHANGES if name}
     for row in tables["exchanges"]:

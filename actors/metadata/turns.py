@@ -1,7 +1,9 @@
-"""Operations that must not meet: those with the same key run one after the other, in the order in which they were asked for.
+"""`Turns`: runs the operations of `Metadata` on one thing one after the other, in the order in which they were asked
+for.
 
-Keys are `(vhost,)`, `(vhost, queue)`, `("exchange", vhost, name)` and `("binding", vhost, binding)`. Operations with different keys do not wait for each other,
-so a declare that waits for its queue's supervisor, or for the disk, holds up nobody but who wants the same name.
+An operation that waits for a queue, its supervisor or the disk must not overlap with another one on the same thing: two
+channels that declare the same name at once have to get the same queue. Operations on different things do not wait for
+each other, so a slow declare delays only requests for the same name.
 """
 
 from __future__ import annotations
@@ -11,21 +13,28 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from ...amqp.errors import AmqpError
+from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
+from .contract import ToMetadata, to_metadata
 
-Operation = Callable[..., Coroutine[Any, Any, Any]]
+#: What operations take turns on: `(vhost,)`, `(vhost, queue)`, `("exchange", vhost, name)` or `("binding", vhost,
+#: binding)`.
+TurnKey = tuple[Hashable, ...]
+
+Operation = Callable[..., Coroutine[Any, Any, object]]
 
 
 class Turns:
-    """Belongs to `process`, whose askers it answers, and which passes `('await_turn', key)` on to `let_pass`. Nothing is kept of a key whose operations are done."""
+    """Belongs to `process`, which passes `await_turn` on to `let_pass`. A key without operations takes no memory."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._waiting: dict[Hashable, deque[tuple[Any, Operation, tuple[Any, ...]]]] = {}
+        #: The operations that wait, by key; an empty queue while the last one runs.
+        self._waiting: dict[TurnKey, deque[tuple[Sender, Operation, tuple[Any, ...]]]] = {}
 
-    def take(self, key: Hashable, sender: Any, operation: Operation, *arguments: Any) -> None:
-        """Run `operation` when the earlier ones with this key are done, and answer with its value or error."""
+    def take(self, key: TurnKey, sender: Sender, operation: Operation, *arguments: Any) -> None:
+        """Run `operation` when the earlier ones with this key are done, and answer `sender` with its value or error."""
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting.append((sender, operation, arguments))
@@ -33,7 +42,7 @@ class Turns:
         self._waiting[key] = deque([(sender, operation, arguments)])
         self._process.spawn(self._run(key))
 
-    async def _run(self, key: Hashable) -> None:
+    async def _run(self, key: TurnKey) -> None:
         waiting = self._waiting[key]
         while waiting:
             sender, operation, arguments = waiting.popleft()
@@ -45,23 +54,22 @@ class Turns:
                 self._process.reply(sender, answer)
         del self._waiting[key]
 
-    def let_pass(self, key: Hashable, sender: Any) -> None:
-        """Answer when the earlier ones with this key are done."""
-        self.take(key, sender, _pass)
+    def let_pass(self, key: TurnKey, sender: Sender) -> None:
+        """Answer `sender` when the earlier operations with this key are done."""
+        self.take(key, sender, _do_nothing)
 
     async def all_of(self, vhost: str) -> None:
-        """Return when whatever has begun in this virtual host is done."""
-        process = self._process
-        for turn in [
-            process.ask(process.myAddress, ("await_turn", key)) for key in self._waiting if _is_within(key, vhost)
-        ]:
-            await turn
+        """Wait until every operation that has begun in this virtual host is done."""
+        me: Address[ToMetadata] = self._process.myAddress
+        passes = [self._process.ask(me, to_metadata.await_turn(key)) for key in self._waiting if _is_within(key, vhost)]
+        for passed in passes:
+            await passed
 
 
-async def _pass() -> None:
-    """A turn in which nothing is done."""
+async def _do_nothing() -> None:
+    """The operation of someone who only waits for its turn."""
 
 
-def _is_within(key: Any, vhost: str) -> bool:
-    """Whether a turn's key is that of a queue `(vhost, name)`, or of an exchange or binding `(kind, vhost, it)`, in this virtual host."""
+def _is_within(key: TurnKey, vhost: str) -> bool:
+    """Whether `key` is that of a queue, an exchange or a binding in this virtual host."""
     return len(key) == 2 and key[0] == vhost or len(key) == 3 and key[1] == vhost

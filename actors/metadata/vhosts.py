@@ -1,76 +1,81 @@
-"""Virtual hosts: created and deleted whole (AB-169 to AB-171), and the queue supervisor of each.
+"""`VirtualHosts`: creates and deletes virtual hosts whole (AB-169 to AB-171).
 
-One that is deleted leaves the table first, in one go; what had begun in it finds it gone and takes back what it wrote. One that is down keeps its rows: its queues
-are stopped, and no new ones can be made.
+A virtual host that is deleted leaves the routing table first, in one go; an operation that had begun in it finds it
+gone and takes back what it wrote. A virtual host that is down keeps its rows: its queues are stopped, and no new ones
+can be declared.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...amqp.constants import CONNECTION_FORCED, INTERNAL_ERROR
-from ...amqp.errors import AmqpError
-from ...runtime.errors import ProcessDown
+from ...routing.table import RoutingTable
+from ...runtime.contract import Address
+from ...runtime.process import Process
+from ..node.contract import to_node
+from .queues import Queues
 from .row_encoding import removal, vhost_change
+from .supervisors import QueueSupervisors
+from .table_writer import TableWriter
+from .turns import Turns
 
 if TYPE_CHECKING:
-    from .process import Metadata
+    from ..node.contract import ToNode
 
 
 class VirtualHosts:
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-        self.supervisors: dict[str, Any] = {}  # virtual host -> address of its queue supervisor
+    """Belongs to `process`, the Metadata; `node` starts and stops the processes of a virtual host."""
+
+    def __init__(
+        self,
+        process: Process,
+        node: Address[ToNode],
+        routing: RoutingTable,
+        writer: TableWriter,
+        supervisors: QueueSupervisors,
+        queues: Queues,
+        turns: Turns,
+    ) -> None:
+        self._process = process
+        self._node = node
+        self._routing = routing
+        self._writer = writer
+        self._supervisors = supervisors
+        self._queues = queues
+        self._turns = turns
 
     async def create(self, name: str) -> None:
-        metadata = self._metadata
-        if metadata.routing.has_vhost(name):
+        if self._routing.has_vhost(name):
             return
-        await metadata.durable.write(vhost_change(name))
-        self.supervisors[name], _ = await metadata.ask(metadata.node, ("start_vhost", name, []))
-        metadata.routing.add_vhost(name)
+        await self._writer.write(vhost_change(name))
+        self._supervisors.of[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, []))
+        self._routing.add_vhost(name)
 
     async def delete(self, name: str) -> bool:
-        """True, when nothing of it is left; False if there is none."""
-        metadata = self._metadata
-        routing, durable = metadata.routing, metadata.durable
+        """Return True when nothing of the virtual host is left, False if there is none."""
+        routing, writer = self._routing, self._writer
         if not routing.has_vhost(name):
-            await durable.settled(removal(vhost_change(name)))
+            await writer.await_pending(removal(vhost_change(name)))
             return False
-        # First out of the table, in one go: nobody can open it, and nothing can be declared in it, from here on.
+        # The rows go first and in one go: from here on no client can open the virtual host or declare anything in it.
         for queue in routing.queues(name):
-            metadata.queues.remove(name, queue.name, queue.queue_id)
+            self._queues.remove(name, queue.name, queue.queue_id)
         for exchange in routing.exchanges(name):
-            if routing.exchange(name, exchange.name) is not None:  # else it was auto-delete and went with another
-                durable.note_removed(name, routing.remove_exchange(name, exchange.name), exchange)
+            # An auto-delete exchange may have gone already, with the one before it.
+            if routing.exchange(name, exchange.name) is not None:
+                writer.note_removed(routing, name, routing.remove_exchange(name, exchange.name), exchange)
         routing.remove_vhost(name)
-        self.supervisors.pop(name, None)
-        durable.note(removal(vhost_change(name)))
-        await metadata.ask(metadata.node, ("stop_vhost", name))
-        # What had begun before finds it gone and takes back what it wrote; a virtual host created under the same name must not inherit that.
-        await metadata.turns.all_of(name)
-        await durable.write()
+        self._supervisors.of.pop(name, None)
+        writer.note(removal(vhost_change(name)))
+        await self._process.ask(self._node, to_node.stop_vhost(name))
+        # Operations that had begun take back what they wrote; a virtual host created under the same name must not
+        # inherit it.
+        await self._turns.all_of(name)
+        await writer.write()
         return True
 
     def went_down(self, name: str) -> None:
-        """Its queues are stopped and no new ones can be made (AB-63, AB-171)."""
-        self.supervisors.pop(name, None)
-        self._metadata.routing.set_down(name)
-        self._metadata.queues.all_stopped(name)
-
-    def check(self, name: str) -> None:
-        """Raises AmqpError 320 if there is no such virtual host."""
-        if not self._metadata.routing.has_vhost(name):
-            # Whoever asks had opened it; this says the same as what its connection is about to be told.
-            raise AmqpError(CONNECTION_FORCED, f"vhost '{name}' is deleted")
-
-    async def ask_supervisor(self, name: str, message: tuple[Any, ...]) -> Any:
-        """The answer of this virtual host's queue supervisor. Raises AmqpError if the virtual host is down (541) or deleted (320)."""
-        supervisor = self.supervisors.get(name)
-        if supervisor is not None:
-            try:
-                return await self._metadata.ask(supervisor, message)
-            except ProcessDown:
-                pass  # the node hears of it too and calls `vhost_down`
-        self.check(name)
-        raise AmqpError(INTERNAL_ERROR, f"vhost '{name}' is down")
+        """Stop the queues of a virtual host that failed; no new ones can be declared in it (AB-63, AB-171)."""
+        self._supervisors.of.pop(name, None)
+        self._routing.set_down(name)
+        self._queues.all_stopped(name)

@@ -1,8 +1,8 @@
-"""TODO: what the processes of this folder receive."""
+"""The messages of the supervisors: `NodeSupervisor`, `VhostSupervisor` and `QueueSupervisor`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...runtime.contract import Contract, message
 from ...store.data_dir.file_limits import REAL_FILES
@@ -14,130 +14,198 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...routing.rows import QueueRow
+    from ...runtime.contract import Address
+    from ...settings import Settings
     from ...store.data_dir.file_limits import FileLimits
     from ...store.disk.disk import Disk
     from ...store.disk.progress import Progress
+    from ...store.messages.message_ids import StoredSpan
+    from ..channel.contract import ToDirectClient
+    from ..metadata.info_items import InfoItems
     from ..queue.durability import VhostStorage
+    from ..resources.contract import DiskStatus, MemoryStatus
     from .context import NodeContext
     from .extensions import Extensions
 
+    #: By queue id and by the number of the queue's level: the bodies in the persistent store that its index names.
+    WantedBodies = dict[str, dict[int, list[StoredSpan]]]
+
+#: What a queue's backing queue writes at a clean end; only its next process reads it.
+Terms = dict[str, Any]
+
+
+class NodeFacts(TypedDict):
+    """What a node answers when it has started. `down` names the virtual hosts that could not be started."""
+
+    node_name: str
+    host: str
+    port: int
+    tls_port: int | None
+    direct: Address[ToDirectClient]
+    memory: MemoryStatus
+    down: list[str]
+
 
 class ToNode(Contract):
-    """What `NodeSupervisor` (`actors/node/process.py`) receives."""
+    """What `NodeSupervisor` receives.
+
+    Refusals are NodeErrors, AmqpErrors and LimitErrors, whose texts are for people.
+    """
 
     @message
     def start(
         self,
-        settings: Any,
+        settings: Settings,
         extensions: Extensions = NO_EXTENSIONS,
         open_disk: Callable[[str], Disk] = RealDisk,
         boot_id: str | None = None,
         progress: Progress = NO_PROGRESS,
         limits: FileLimits = REAL_FILES,
-    ) -> dict[str, Any]:
-        """TODO"""
+    ) -> NodeFacts:
+        """From the program that runs the node: start everything. Raises ListenError, TlsError and StorageError.
+
+        With a data directory, that program holds its `claim` until the node has ended.
+        """
 
     @message
     def stop(self, reason: str) -> bool:
-        """TODO"""
+        """From the program: close every connection with 320, wait at most `stop_timeout`, and end (AB-31).
+
+        Answered True.
+        """
 
     @message
     def close_connections(self, reason: str) -> int:
-        """TODO"""
+        """From the program: close every connection with 320, as an operator would (AB-31).
+
+        Answered with their number.
+        """
 
     @message
     def await_end(self) -> None:
-        """See above."""
+        """From the program: never answered, so the asker gets ProcessDown when the node ends."""
 
     @message
     def create_vhost(self, name: str) -> None:
-        """TODO"""
+        """From the program: an existing virtual host is success (AB-169).
+
+        NodeError for a name that no client could open.
+        """
 
     @message
     def delete_vhost(self, name: str) -> None:
-        """TODO"""
+        """From the program: when answered, its connections are being closed with 320 and nothing else of it is left
+        (AB-170).
+        """
 
     @message
     def trace(self, vhost: str, on: bool) -> None:
-        """TODO"""
+        """From the program: send copies of all messages published and delivered to amq.rabbitmq.trace, or stop that
+        (AB-81).
+        """
 
     @message
     def set_queue_mode(self, vhost: str, name: str, mode: str) -> None:
-        """TODO"""
+        """From the program: put a queue into the mode `default` or `lazy` until its process ends, whatever its
+        declaration says.
+        """
 
     @message
-    def start_vhost(self, name: str, rows: list[QueueRow]) -> tuple[Any, list[QueueRow]]:
-        """TODO"""
+    def start_vhost(self, name: str, rows: list[QueueRow]) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
+        """From Metadata: start a virtual host with the durable queues it had.
+
+        Answered with its queue supervisor and the rows as they are now.
+        """
 
     @message
     def stop_vhost(self, name: str) -> bool:
-        """TODO"""
+        """From Metadata: end the processes, connections and files of a virtual host that is deleted. Answered True."""
 
     @message
     def set_alarm(self, source: str, on: bool) -> bool:
-        """TODO"""
+        """From the program: raise or clear the alarm `memory` or `disk` by hand, independently of the monitors.
+
+        Answered True.
+        """
 
     @message
-    def set_watermark(self, value: Any) -> dict[str, Any]:
-        """TODO"""
+    def set_watermark(self, value: object) -> MemoryStatus:
+        """From the program: see `ToMemoryMonitor.set_watermark`."""
 
     @message
-    def set_disk_free_limit(self, value: Any) -> dict[str, Any]:
-        """TODO"""
+    def set_disk_free_limit(self, value: object) -> DiskStatus:
+        """From the program: see `ToDiskMonitor.set_limit`. Raises NodeError on a node without a data directory."""
 
     @message
-    def queue_info(self, vhost: str, name: str) -> dict[str, Any]:
-        """From the embedding program: the info items of one queue, without counts unless the queue answers."""
+    def list(self, kind: str, vhost: str | None) -> list[InfoItems]:
+        """From the program: one row for each thing of this kind (`LIST_KINDS`), in one virtual host or, with None, in
+        all.
+        """
 
     @message
-    def list(self, kind: str, vhost: str | None) -> list[dict[str, Any]]:
-        """TODO"""
-
-
-class ToQueueSupervisor(Contract):
-    """What `QueueSupervisor` (`actors/node/queue_supervisor.py`) receives."""
-
-    @message
-    def start(self, context: NodeContext, storage: VhostStorage | None) -> None:
-        """TODO"""
-
-    @message
-    def recover(self, rows: list[QueueRow], terms: dict[int, dict[str, Any]]) -> dict[str, Any]:
-        """TODO"""
-
-    @message
-    def open(self, wanted: dict[str, Any]) -> tuple[list[QueueRow], int]:
-        """TODO"""
-
-    @message
-    def start_queue(self, row: QueueRow) -> QueueRow:
-        """TODO"""
-
-    @message
-    def forget_queue(self, queue_id: str) -> bool | None:
-        """TODO"""
-
-    @message
-    def terminate(self) -> dict[int, dict[str, Any]]:
-        """TODO"""
+    def queue_info(self, vhost: str, name: str) -> InfoItems:
+        """From the program: the row of one queue. Raises AmqpError 404."""
 
 
 class ToVhost(Contract):
-    """What `VhostSupervisor` (`actors/node/vhost_supervisor.py`) receives."""
+    """What `VhostSupervisor` receives."""
 
     @message
-    def start(self, context: NodeContext, name: str, rows: list[QueueRow]) -> tuple[Any, list[QueueRow]]:
-        """TODO"""
+    def start(
+        self, context: NodeContext, name: str, rows: list[QueueRow]
+    ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
+        """From the node: start, and recover the queues of `rows`. Raises StorageError, and then the process ends.
+
+        Answered with its queue supervisor and the rows as they are now.
+        """
 
     @message
     def terminate(self) -> None:
-        """TODO"""
+        """From the node, which stops: write everything that the next start needs. The process goes on."""
 
     @message
     def await_end(self) -> None:
-        """See above."""
+        """From the node: never answered, so the asker gets ProcessDown when the process ends."""
+
+
+class ToQueueSupervisor(Contract):
+    """What `QueueSupervisor` receives."""
+
+    @message
+    def start(self, context: NodeContext, storage: VhostStorage | None) -> None:
+        """From the virtual host: `storage` is where its queues keep messages, None if in memory alone."""
+
+    @message
+    def recover(self, rows: list[QueueRow], terms: dict[int, Terms]) -> WantedBodies:
+        """From the virtual host: start the queues that there were. Answered with the bodies that their indexes name.
+
+        `terms` has, by the queue's number, what each queue wrote at its clean end; a queue without terms reads through
+        its index.
+        """
+
+    @message
+    def open(self, wanted: WantedBodies) -> tuple[list[QueueRow], int]:
+        """From the virtual host, when its message stores run: finish the recovery.
+
+        Answered with all rows, those of queues that cannot be recovered `stopped`, and with the number of messages.
+        """
+
+    @message
+    def start_queue(self, row: QueueRow) -> QueueRow:
+        """From Metadata: start a new queue. Answered with the row, which has the queue's address now."""
+
+    @message
+    def forget_queue(self, queue_id: str) -> bool:
+        """From Metadata: end this queue if it runs, do not restart it, and remove its files. Answered True."""
+
+    @message
+    def terminate(self) -> dict[int, Terms]:
+        """From the virtual host, which stops: end every queue in order.
+
+        Answered with the terms by the queue's number.
+        """
 
 
 to_node = ToNode()
-to_queue_supervisor = ToQueueSupervisor()
 to_vhost = ToVhost()
+to_queue_supervisor = ToQueueSupervisor()

@@ -41,8 +41,8 @@ from ..connection.listener import Listener, ListenError
 from ..connection.tls_context import TlsError
 from ..disk.disk_retry import Backoff
 from ..disk.errors import StorageError
-from ..metadata import Metadata
 from ..metadata.info_items import queue_items
+from ..metadata.process import Metadata
 from ..resources.alarms import Alarms
 from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor

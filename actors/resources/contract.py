@@ -1,8 +1,8 @@
-"""TODO: what the processes of this folder receive."""
+"""The messages of the processes that watch memory and disk: `Alarms`, `DiskMonitor` and `MemoryMonitor`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ...runtime.contract import Contract, message
 
@@ -11,71 +11,99 @@ if TYPE_CHECKING:
     from ..node.context import NodeContext
 
 
+class MemoryStatus(TypedDict):
+    """What `MemoryMonitor` last measured, in bytes; `used` is None where it cannot be measured."""
+
+    total: int
+    limit: int
+    used: int | None
+    alarmed: bool
+
+
+class DiskStatus(TypedDict):
+    """What `DiskMonitor` last measured, in bytes; `free` is None while the file system does not answer."""
+
+    limit: int
+    free: int | None
+    alarmed: bool
+
+
 class ToAlarmListener(Contract):
     """What a process receives that has registered with `Alarms`."""
 
     @message
     def alarms(self, sources: tuple[str, ...]) -> None:
-        """The resource alarms now active in the node: `memory`, `disk`, both or none (AB-33, AB-34)."""
+        """From `Alarms`, when they change: all that are active now, `memory`, `disk`, both or none (AB-33, AB-34)."""
+
+
+class ToMemoryUser(Contract):
+    """What a process receives that reports to `MemoryMonitor` how much it keeps in memory."""
+
+    @message
+    def ram_duration_target(self, seconds: float) -> None:
+        """From the memory monitor: keep at most `seconds` of the queue's traffic in memory (queue-and-store section
+        8.3).
+        """
 
 
 class ToAlarms(Contract):
-    """What `Alarms` (`actors/resources/alarms.py`) receives."""
+    """What `Alarms` receives."""
 
     @message
-    def set(self, source: str, on: bool, origin: str = "operator", address: Any = None) -> bool:
-        """TODO"""
+    def set(self, source: str, on: bool, origin: str = "operator", address: Address[Contract] | None = None) -> bool:
+        """From monitors, from the node for an operator, and from processes that write: `origin` raises or clears
+        `source`.
+
+        `source` is `memory` or `disk`. An alarm with an `address` is cleared when the process there ends. Answered
+        True.
+        """
 
     @message
     def register(self, address: Address[ToAlarmListener]) -> None:
-        """TODO"""
-
-    @message
-    def unregister(self, address: Address[ToAlarmListener]) -> None:
-        """TODO"""
-
-    @message
-    def active(self) -> tuple[str, ...]:
-        """TODO"""
+        """From connections and the memory monitor: send `alarms` there, now if any is active, then at each change."""
 
 
 class ToDiskMonitor(Contract):
-    """What `DiskMonitor` (`actors/resources/disk_monitor.py`) receives."""
+    """What `DiskMonitor` receives."""
 
     @message
-    def start(self, context: NodeContext, total_memory: int) -> dict[str, Any]:
-        """TODO"""
+    def start(self, context: NodeContext, total_memory: int) -> DiskStatus:
+        """From the node: begin, measure, and answer with the status.
+
+        `total_memory` in bytes is what a relative limit refers to.
+        """
 
     @message
-    def set_limit(self, value: Any) -> dict[str, Any]:
-        """TODO"""
+    def set_limit(self, value: object) -> DiskStatus:
+        """From the node: use this limit until the node ends, and measure.
 
-    @message
-    def status(self) -> dict[str, Any]:
-        """TODO"""
+        Raises LimitError for a value that is no limit.
+        """
 
 
 class ToMemoryMonitor(ToAlarmListener):
-    """What `MemoryMonitor` (`actors/resources/memory_monitor.py`) receives."""
+    """What `MemoryMonitor` receives."""
 
     @message
-    def start(self, context: NodeContext) -> dict[str, Any]:
-        """TODO"""
+    def start(self, context: NodeContext) -> MemoryStatus:
+        """From the node: begin, measure, and answer with the status."""
 
     @message
-    def set_watermark(self, value: Any) -> dict[str, Any]:
-        """TODO"""
+    def set_watermark(self, value: object) -> MemoryStatus:
+        """From the node: use this watermark until the node ends, and measure; the machine's memory is read again.
 
-    @message
-    def status(self) -> dict[str, Any]:
-        """TODO"""
+        Raises LimitError for a value that is no watermark.
+        """
 
     @message
     def duration(self, queue: str, seconds: float) -> None:
-        """TODO"""
+        """From queues: what `queue` has in memory would last `seconds` at its present rates (queue-and-store section
+        8.3).
+        """
 
 
 to_alarm_listener = ToAlarmListener()
+to_memory_user = ToMemoryUser()
 to_alarms = ToAlarms()
 to_disk_monitor = ToDiskMonitor()
 to_memory_monitor = ToMemoryMonitor()

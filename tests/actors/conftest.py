@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 
-from warren.actors.metadata import Metadata
+from warren.actors.metadata.process import Metadata
 from warren.actors.node.context import NodeContext
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.actors.resources.alarms import Alarms

@@ -7,7 +7,7 @@ from typing import Any
 
 from thespian.actors import ActorSystem
 
-from warren.actors.metadata import Metadata
+from warren.actors.metadata.process import Metadata
 from warren.actors.node.process import NodeSupervisor
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.loop.outside import OutsideClient

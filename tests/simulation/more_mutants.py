@@ -8,7 +8,7 @@ from unittest import mock
 
 from warren.actors.channel.publishing import Publisher
 from warren.actors.connection.heartbeats import HeartbeatMonitor
-from warren.actors.metadata import Metadata
+from warren.actors.metadata.queues import Queues
 from warren.actors.queue.consumers import Consumers
 from warren.actors.queue.dead_letterer import DeadLetterer
 from warren.actors.queue.expiry import MessageExpiry
@@ -103,13 +103,10 @@ def silent_peer_kept() -> Iterator[None]:
 def exclusive_queue_left_behind() -> Iterator[None]:
     """The exclusive queues of a connection outlive it."""
 
-    async def on_delete_exclusive(self: Metadata, sender: Any, connection_id: str) -> None:
+    async def delete_exclusive(self: Queues, connection_id: str) -> None:
         pass
 
-    with (
-        mock.patch.object(Metadata, "on_delete_exclusive", on_delete_exclusive),
-        mock.patch.dict(Metadata._handlers, {"delete_exclusive": on_delete_exclusive}),
-    ):
+    with mock.patch.object(Queues, "delete_exclusive", delete_exclusive):
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.metadata import Metadata
+from warren.actors.metadata.process import Metadata
 from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.amqp.fields import table_from
@@ -75,7 +75,7 @@ class Held:
 
     def waiting(self):
         """How many wait for it at Metadata."""
-        return len(self.metadata().restarts._waiting.get(("/", self.name), ()))
+        return len(self.metadata().queues.restart_waiters._waiting.get(("/", self.name), ()))
 
     def metadata(self):
         return self.anatomy.processes(Metadata)[0]
@@ -234,7 +234,7 @@ def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, con
         def rival_first():
             """As if the rival's question had reached Metadata first."""
             metadata = held.metadata()
-            metadata.restarts._waiting["/", queue].reverse()
+            metadata.queues.restart_waiters._waiting["/", queue].reverse()
 
         rival.send_method(1, BasicConsume(queue=queue, consumer_tag="r", exclusive=True))
         anatomy.eventually(lambda: held.waiting() == 2)

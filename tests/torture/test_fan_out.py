@@ -7,7 +7,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from warren.actors.metadata import row_encoding as durable_rows
+from warren.actors.metadata.row_encoding import stored_rows
 from warren.store.verify import verify as engine
 from warren.tests.behaviour.wire import Client
 from warren.tests.torture.broker import AS_IT_IS, SMALL, TorturedBroker
@@ -44,7 +44,7 @@ def wait_for_one_file(tmp_path):
 
 def verified(tmp_path):
     with engine.opened(str(tmp_path / "data")) as path:
-        return engine.verify(path, lambda tables: durable_rows.stored(tables).stale)
+        return engine.verify(path, lambda tables: stored_rows(tables).stale)
 
 
 def body(number):

@@ -224,7 +224,7 @@ class TestOrder:
         node.meta.bind("q", "x")
         disk.hold()
         self.first = Background(node.meta.exchange, "first", durable=True)
-        eventually(lambda: node.metadata.durable.commits._in_flight is not None)
+        eventually(lambda: node.metadata.table_writer.commits._in_flight is not None)
         yield node
         disk.release()
         self.first.result()
@@ -277,7 +277,7 @@ class TestOrder:
         calls = [Background(held.meta.queue, f"q{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.exchange, f"x{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.bind, "q", "x", key=f"{number}") for number in range(20)]
-        while len(held.metadata.durable.commits._waiting) < 60:
+        while len(held.metadata.table_writer.commits._waiting) < 60:
             self.seen(held)
         disk.release()
         for call in calls:
@@ -317,7 +317,7 @@ class TestOrder:
     @pytest.mark.parametrize("gone", ["q", "x"])
     def test_a_binding_whose_end_goes_before_its_commit_is_refused(self, held, disk, data_dir, tmp_path, gone):
         binding = Background(held.meta.bind, "q", "x", key="other")
-        while not held.metadata.durable.commits._waiting:
+        while not held.metadata.table_writer.commits._waiting:
             self.seen(held)
         going = Background(held.meta.delete, "q") if gone == "q" else Background(held.meta.delete_exchange, "x")
         while held.routing.queue(V, "q") and held.routing.exchange(V, "x"):
@@ -327,11 +327,11 @@ class TestOrder:
             binding.result()
         going.result()
         held.meta.ask("write", ())
-        assert held.metadata.durable.store.load()["bindings"] == []
+        assert held.metadata.table_writer.store.load()["bindings"] == []
 
     def test_a_binding_whose_queue_became_transient_meanwhile(self, held, disk):
         binding = Background(held.meta.bind, "q", "x", key="other")
-        while not held.metadata.durable.commits._waiting:
+        while not held.metadata.table_writer.commits._waiting:
             self.seen(held)
         going = Background(held.meta.delete, "q")
         while held.routing.queue(V, "q"):
@@ -344,7 +344,7 @@ class TestOrder:
         except AmqpError:
             held.meta.bind("q", "x", key="other")
         held.meta.ask("write", ())
-        assert held.routing.route(V, "x", ("other",)) and held.metadata.durable.store.load()["bindings"] == []
+        assert held.routing.route(V, "x", ("other",)) and held.metadata.table_writer.store.load()["bindings"] == []
 
 
 class TestDiskErrors:
@@ -386,7 +386,7 @@ class TestDiskErrors:
         assert full.routing.queue(V, "q") is None and full.routing.exchange(V, "x") is None
         disk.is_full = False
         full.meta.ask("write", ())
-        assert full.metadata.durable.store.load() == {
+        assert full.metadata.table_writer.store.load() == {
             "vhosts": [((V,), {})],
             "exchanges": [],
             "queues": [],
@@ -398,23 +398,23 @@ class TestDiskErrors:
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.durable.commits._written)
+        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.table_writer.commits._written)
         declaration = Background(full.meta.exchange, "x", durable=True)
         absent = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.metadata.durable.commits._changes)
+        eventually(lambda: full.metadata.table_writer.commits._changes)
         assert not absent.is_done()
         disk.faults = ["lost"]
         disk.release()
         refused(removal.result)
         declaration.result()
-        assert [row.key for row in full.metadata.durable.store.load()["exchanges"]] == [(V, "x")]
+        assert [row.key for row in full.metadata.table_writer.store.load()["exchanges"]] == [(V, "x")]
         assert full.routing.exchange(V, "x") is not None
 
     def test_removals_of_what_is_being_removed_wait_for_it(self, full, disk, eventually):
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.metadata.durable.commits._written)
+        eventually(lambda: full.metadata.table_writer.commits._written)
         again = Background(full.meta.delete_exchange, "x"), Background(full.meta.unbind, "q", "x")
         full.meta.exchange("t")
         assert not any(call.is_done() for call in again)
@@ -425,7 +425,7 @@ class TestDiskErrors:
     def test_a_full_disk_is_not_hammered(self, full, disk, eventually):
         before = len(disk.commits)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
-        eventually(lambda: full.metadata.durable.commits.is_failing)
+        eventually(lambda: full.metadata.table_writer.commits.is_failing)
         time.sleep(0.1)
         assert len(disk.commits) == before + 1
 
@@ -434,7 +434,7 @@ class TestDiskErrors:
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
         disk.is_full = False
-        eventually(lambda: not full.metadata.durable.store.load()["queues"])
+        eventually(lambda: not full.metadata.table_writer.store.load()["queues"])
 
     def test_what_is_transient_goes_on(self, full):
         refused(full.meta.exchange, "y", durable=True)
@@ -450,13 +450,13 @@ class TestDiskErrors:
     def test_a_commit_that_failed_and_is_on_the_disk_is_taken_back(self, node, disk):
         disk.faults = ["landed"]
         refused(node.meta.queue, "q", durable=True)
-        assert node.metadata.durable.store.load()["queues"]
+        assert node.metadata.table_writer.store.load()["queues"]
         node.meta.exchange("x", durable=True)
-        assert node.metadata.durable.store.load()["queues"] == []
+        assert node.metadata.table_writer.store.load()["queues"] == []
         disk.faults = ["lost"]
         refused(node.meta.queue, "q", durable=True)
         row, created = node.meta.queue("q", durable=True)
-        assert created and node.metadata.durable.store.load()["queues"][0].fields["queue_id"] == row.queue_id
+        assert created and node.metadata.table_writer.store.load()["queues"][0].fields["queue_id"] == row.queue_id
 
 
 NAMES = ("a", "b", "c")
@@ -517,7 +517,7 @@ class TestRecovery:
             node.meta.queue("q", durable=True)
             node.meta.bind("q", "amq.direct")
             before = node.durable()
-            row = node.metadata.durable.store.load()["queues"][0]
+            row = node.metadata.table_writer.store.load()["queues"][0]
             arguments = row.fields["arguments"]
             stale = [
                 Change("bindings", (V, "amq.direct", "queue", "gone", "k", arguments), {}),
@@ -529,11 +529,11 @@ class TestRecovery:
                     {"type": "fanout", "auto_delete": False, "internal": False, "arguments": arguments},
                 ),
             ]
-            node.metadata.durable.store.apply(stale)
+            node.metadata.table_writer.store.apply(stale)
         with DurableNode(data_dir) as node:
             assert node.durable() == before
             node.meta.ask("write", ())
-            assert {name: len(rows) for name, rows in node.metadata.durable.store.load().items()} == {
+            assert {name: len(rows) for name, rows in node.metadata.table_writer.store.load().items()} == {
                 "vhosts": 1,
                 "exchanges": 0,
                 "queues": 1,

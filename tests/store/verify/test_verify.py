@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from warren.actors.metadata import row_encoding as durable_rows
+from warren.actors.metadata.row_encoding import stored_rows
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.bodies.store_recovery import State, write_state
 from warren.store.data_dir.data_dir import FORMAT, claim
@@ -216,7 +216,7 @@ class Directory:
     def verify(self, boot_id: str = "boot") -> VerifyReport:
         before = tree(self.path)
         with engine.opened(str(self.path)) as path:
-            report = engine.verify(path, lambda tables: durable_rows.stored(tables).stale, boot_id=boot_id)
+            report = engine.verify(path, lambda tables: stored_rows(tables).stale, boot_id=boot_id)
         assert tree(self.path) == before, "verify has changed something"
         assert report.as_dict()["path"] == str(self.path)
         return report
