@@ -326,5 +326,5 @@ class Journal(Process):
 def _fold_into_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> None:
     for number, found in replayed.items():
         index = QueueIndex(disk, queue_directory(number), number, LogWriter(), segment_entries)
-        index.recover(found, None)
+        index.scan(found, None)
         index.flush(True)

@@ -1,58 +1,61 @@
-"""A queue's index: which messages are in it, in which order, which are acknowledged; and the small ones themselves.
+"""A queue's index: which messages are in it, in which order, which are acknowledged; and the small messages themselves.
 
 How it works
 ------------
-What is published is said to the journal and remembered here as **unflushed**. An ack of an unflushed entry forgets it: a message
-consumed early never reaches a file of the index. `flush` folds what is left into **segments**, files `<n>.idx` for the numbers `n
-* E .. (n + 1) * E - 1`; only then may the journal give up its old files. A segment whose entries are all acked is deleted.
+`publish` records a message in the journal and keeps its entry here as **unflushed**. An ack of an unflushed entry
+forgets it: a message consumed early never reaches a file of the index. `flush` writes the remaining entries into
+**segments**, files `<n>.idx` for the numbers `n * E .. (n + 1) * E - 1`; only then may the journal retire its old
+files. A segment whose entries are all acked is deleted.
 
-Nothing here waits for a disk but what says so. What does is a **job**, taken by the owner, run in another thread, and handed back:
+No method waits for the disk unless its docstring says so. What waits is a **job**: the owner takes it, runs it in
+another thread and hands it back:
 
-    flush = index.take_flush();              flush.run();   index.flushed(flush)      one at a time; publishes and acks go on meanwhile
-    read = index.take_read(start, stop);     read.run();    index.loaded(read)        then `read(start, stop)` finds everything in memory
+    flush = index.take_flush()            flush.run()    index.flushed(flush)
+    read = index.take_read(start, stop)   read.run()     index.loaded(read)
 
-A flush that is synced makes durable all that was flushed so far; the journal may retire a file only after one that was taken after the file was closed (QS-21).
-A job may be run again after an OSError, and must be run before the next one is taken.
+One flush is under way at a time; publishes and acks go on meanwhile. After `loaded`, `read(start, stop)` finds
+everything in memory. A job may be run again after an OSError, and must be run before the next one is taken.
 
-A segment's file is a sequence of blocks of entries and of acks (see `segment_file`). The state of a number is the union of what
-segments and journal say: published in either, acked in either (QS-25). Records of one number may therefore be repeated, after a
-crash between a flush and the journal's retirement, without harm (C-12).
+A synced flush makes durable everything flushed so far. The journal may retire a file only after a synced flush that was
+taken after the file was closed (QS-21).
 
-In memory a segment costs two integers; the two used last also a table of their blocks and 16 KiB of acked flags, so that a
-backlog costs disk, not memory.
+The state of a number is the union of segments and journal: published in either, acked in either (QS-25). A crash
+between a flush and the journal's retirement therefore repeats records of a number without harm (C-12). `segment_file`
+describes the layout of a segment.
 
-Damage (`segment_salvage`): what is in whole frames is kept and read, the file is written anew without the rest before anything is appended to it. Messages that
-were in damaged blocks are not there any more for whoever reads (D-19).
+A segment costs two integers in memory (`segment`), and the segments used last a table each (`segment_cache`), so a
+backlog costs disk and not memory.
 
-Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them (section 4.10).
+When a segment is damaged (`segment_salvage`), the entries in whole frames are kept and read, and the file is written
+anew without the damaged frames before anything is appended to it. Entries in damaged frames are gone (D-19).
+
+Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them
+(queue-and-store section 4.10).
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.journal_engine import Replayed
-from ..messages.message_ids import StoredSpan
 from ..messages.run import PendingRuns, Run, spans
-from .segment_file import SUFFIX, BlockTable, Entries, cut, mark, marked, segment_number, segment_path
-from .segment_jobs import FlushJob, ReleaseJob, Segment, SegmentAppend, SegmentReadJob
-from .segment_salvage import NEW_SUFFIX, Salvaged, log_salvaged
-from .segment_scan import scan_segment
+from .segment import Segment
+from .segment_cache import SegmentCache
+from .segment_file import BlockTable, Entries, cut, mark, segment_path
+from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, SegmentReadJob
+from .segment_salvage import Salvaged, log_salvaged
+from .segment_scan import Scan, scan_segments, segment_sizes
 
+#: Entries in a segment, unless the vhost's configuration has another number (D-2).
 SEGMENT_ENTRIES = 16384
-MAPS_KEPT = 2
-_LIVE = re.compile(b"\0+")
 
 
 class Log(Protocol):
-    """The part of `journal.Journal` that an index writes to; positions only grow."""
+    """The part of `LogWriter` that an index uses. The positions it returns only grow."""
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int: ...
 
@@ -65,30 +68,12 @@ class Log(Protocol):
     def delete(self, queue: int) -> int: ...
 
 
-class RecoveredIndex(NamedTuple):
-    """Un-acked messages found, their body bytes, and the number after the highest ever seen."""
-
-    messages: int
-    body_bytes: int
-    next_number: int
-
-
-class Scan(NamedTuple):
-    """`RecoveredIndex`, before anybody has asked for the bodies of those in `stored`: un-acked, persistent, and in the message store. `end` is behind the highest number seen."""
-
-    messages: int
-    body_bytes: int
-    next_number: int
-    end: int
-    stored: list[StoredSpan]
-    may_expire: bool
-
-
 class QueueIndex:
-    """See the module. `queue` is the number that the journal knows the queue by. `recover` is called once before anything else."""
+    """The index of one queue. `queue` is its number in the journal. A queue that existed before calls `scan` first."""
 
     __slots__ = (
         "_are_names_unsynced",
+        "_cache",
         "_directory",
         "_disk",
         "_embedded",
@@ -96,9 +81,7 @@ class QueueIndex:
         "_entries",
         "_flush",
         "_flushing",
-        "_loaded",
         "_log",
-        "_maps",
         "_queue",
         "_segments",
         "_stored",
@@ -115,139 +98,88 @@ class QueueIndex:
         self._queue = queue
         self._log = log
         self._entries = segment_entries
+        #: Unflushed entries that have their contents here, and those whose bodies are in the message store.
         self._embedded = PendingRuns()
         self._stored = PendingRuns()
-        self._flushing: tuple[PendingRuns, PendingRuns] = (
-            PendingRuns(),
-            PendingRuns(),
-        )  # embedded and stored, in the flush under way
+        #: Embedded and stored entries that the flush under way writes.
+        self._flushing = PendingRuns(), PendingRuns()
         self._flush: FlushJob | None = None
         self._segments: dict[int, Segment] = {}
-        self._maps: OrderedDict[int, BlockTable] = OrderedDict()
-        self._loaded: dict[
-            tuple[int, int], list[Entries]
-        ] = {}  # segment and offset: blocks that the last `SegmentReadJob` brought
-        self._emptied: set[int] = set()  # segments with a file that became worthless since the last flush
-        self._unsynced: set[int] = set()  # segments written and not synced
+        self._cache = SegmentCache(segment_entries)
+        #: Segments whose file has had no un-acked entry left since the last flush.
+        self._emptied: set[int] = set()
+        #: Segments written and not synced.
+        self._unsynced: set[int] = set()
         self._are_names_unsynced = False
+        #: Damage has cost entries or acks: the references that this queue has to shared bodies are not known exactly.
         self.has_lost_entries = False
+        #: Messages that came back because their acks were damaged, and that the owner has not yet added to its count.
+        #: The owner adds them and sets this to 0.
         self.uncounted = 0
-        """Messages there are more than was counted, since acknowledgements of them were damaged; whoever counts them begins anew with 0."""
 
-    # -- recovery
-
-    def recover(
-        self,
-        replayed: Replayed | None,
-        clean: dict[int, int] | None,
-        contains: Callable[[bytes], bool] = lambda message_id: True,
-    ) -> RecoveredIndex | None:
-        """Find what is there; waits for the disk. `clean` is what `terminate` returned, if nothing happened since; then None is returned and nothing
-        is read. Otherwise every segment is read, its torn tail cut, and united with what the journal replayed; `contains(message id)` tells whether the
-        message store has a body. What is transient, or has no body, is acked away. The caller flushes and syncs (section 5.5).
-        """
-        found = self.scan(replayed, clean)
-        if found is None:
-            return None
-        missing = [
-            number
-            for span in found.stored
-            for number, message_id in zip(span.numbers, span.ids())
-            if not contains(message_id)
-        ]
-        return self.drop_missing(found, missing)
+    # -- recovery ---
 
     def scan(
         self, replayed: Replayed | None, clean: dict[int, int] | None, progress: Progress = NO_PROGRESS
     ) -> Scan | None:
-        """The first half of `recover`, for whoever must ask somebody else which bodies there are: `stored` tells whose are wanted."""
-        if clean is not None and (replayed is None or replayed.is_empty):
-            sizes = {number: self._file_size(number) for number in clean}
-            if all(sizes.values()):
-                for number, unacked in clean.items():
-                    segment = self._segments[number] = Segment()
-                    segment.unacked, segment.size = unacked, sizes[number]
-                return None
-            # Somebody removed files: what is there counts (D-7).
-        replayed = replayed or Replayed()
-        count = body_bytes = 0
-        may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
-        end = replayed.end
-        stored: list[StoredSpan] = []
-        on_disk = self._on_disk()
-        for number in on_disk:
-            found = scan_segment(self._disk, self._path(number), number * self._entries, self._entries, replayed)
-            progress.advance(found.size)
-            end = max(end, found.next_number)
-            if not found.size:
-                self._disk.delete(self._path(number))  # a crash came before its first block was there
-                continue
-            segment = self._segments[number] = Segment()
-            segment.size, segment.unacked, segment.acks = found.size, found.unacked, found.acks
-            count += found.unacked
-            body_bytes += found.body_bytes
-            stored += found.stored
-            may_expire = may_expire or found.may_expire
-        if on_disk:
-            self._disk.sync_dir(self._directory)
-        self._embedded, self._stored = replayed.embedded, replayed.stored
-        stored += replayed.stored_spans()
-        return Scan(
-            count + self._embedded.count + self._stored.count,
-            body_bytes + self._embedded.body_bytes + self._stored.body_bytes,
-            max(end, replayed.next_number),
-            end,
-            stored,
-            may_expire,
-        )
+        """Find what an earlier process of the queue left. Waits for the disk.
 
-    def drop_missing(self, found: Scan, missing: Sequence[int]) -> RecoveredIndex:
-        """The second half of `recover`: those whose bodies are missing are acked away (C-3)."""
-        count, body_bytes = found.messages, found.body_bytes
+        `clean` is what `terminate` returned, if the queue stopped cleanly. If that still fits the files, nothing is
+        read and the result is None. Otherwise every segment is read, its torn tail is cut, and its entries are united
+        with what the journal replayed. The caller then finds out which bodies in `Scan.stored` the message store has,
+        calls `drop_missing` with the rest, and flushes synced (queue-and-store section 5.5).
+        """
+        if clean is not None and (replayed is None or replayed.is_empty):
+            sizes = segment_sizes(self._disk, self._directory, clean)
+            if all(sizes.values()):
+                self._segments = {number: Segment(sizes[number], unacked) for number, unacked in clean.items()}
+                return None
+            # Somebody removed files, so the counts of the clean stop are wrong and the files decide (D-7).
+        replayed = replayed or Replayed()
+        self._segments, found = scan_segments(self._disk, self._directory, self._entries, replayed, progress)
+        self._embedded, self._stored = replayed.embedded, replayed.stored
+        return found
+
+    def drop_missing(self, found: Scan, missing: Sequence[int]) -> Scan:
+        """Ack the messages of a scan whose bodies are missing from the store (C-3); returns the scan without them.
+
+        Waits for the disk.
+        """
+        messages, body_bytes = found.messages, found.body_bytes
         for number in missing:
             for run, _ in self.read(number, number + 1):
-                count -= 1
+                messages -= 1
                 body_bytes -= run.body_bytes
                 self.ack(range(number, number + 1))
-        return RecoveredIndex(count, body_bytes, found.next_number)
+        return found._replace(messages=messages, body_bytes=body_bytes)
 
-    def _on_disk(self) -> list[int]:
-        names = self._disk.list(self._directory)
-        for name in names:
-            if name.endswith(NEW_SUFFIX):
-                self._disk.delete(f"{self._directory}/{name}")  # a crash came before it was renamed
-        log_foreign(
-            self._disk,
-            self._directory,
-            (name for name in names if name.endswith(SUFFIX) and segment_number(name) is None),
-            "a segment",
-        )
-        return sorted(number for name in names if (number := segment_number(name)) is not None)
-
-    # -- the hot path
+    # -- the hot path ---
 
     def publish(self, run: Run, is_stored: bool = False) -> int:
-        """Take in a run without holes and tell the journal; returns the position at which it is durable."""
-        self._take_in(run, is_stored)
+        """Add a run without holes and record it in the journal; returns the position at which it is durable."""
+        self._add(run, is_stored)
         return self._log.publish(self._queue, run, is_stored)
 
     def page(self, run: Run, is_stored: bool) -> None:
-        """Take in a run of which the journal does not hear: it need not survive, or is safe with the next synced flush."""
+        """Add a run without a record in the journal: it is transient, or the next synced flush makes it durable."""
         if run.origin.persistent:
             self._log.skip_to(self._queue, run.end)
-        self._take_in(run, is_stored)
+        self._add(run, is_stored)
 
     def reserve(self, number: int) -> int:
-        """After an unclean end the numbering goes on from there at the least, when the position that is returned is durable."""
+        """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
         return self._log.reserve(self._queue, number)
 
-    def _take_in(self, run: Run, is_stored: bool) -> None:
+    def _add(self, run: Run, is_stored: bool) -> None:
         (self._stored if is_stored else self._embedded).add(
             Run(run.first, run.contents[:], run.origin, run.expiry, run.redelivered, run.body_bytes, run.sizes)
         )
 
     def ack(self, tags: Sequence[int], journaled: bool = True) -> int:
-        """Entries left the queue; each tag is known and acked once. Returns the journal's position, 0 if it was not told."""
+        """Remove entries; each tag is in the index and acked once.
+
+        Returns the journal's position, or 0 if the journal gets no record.
+        """
         gone = spans(tags)
         for span in gone:
             self._ack(span)
@@ -255,50 +187,41 @@ class QueueIndex:
 
     def _ack(self, span: range) -> None:
         for unflushed in (self._embedded, self._stored):
-            known = unflushed.count_in(span) if unflushed.count else 0
-            if known:
-                missing = unflushed.missing(span) if known < len(span) else []
+            count = unflushed.count_in(span) if unflushed.count else 0
+            if count:
+                missing = unflushed.missing(span) if count < len(span) else []
                 unflushed.discard(span)
                 for part in missing:
                     self._ack(part)
                 return
         for flushing in self._flushing:
             if flushing.count:
-                flushing.discard(span)  # the segment is about to have them, so it must have the acks too
+                flushing.discard(span)  # the flush under way writes these entries, so a later flush writes their acks
         for number in range(span[0] // self._entries, span[-1] // self._entries + 1):
             part = cut(span, number * self._entries, (number + 1) * self._entries)
             if not part:
                 continue
             segment = self._segments.get(number)
             if segment is None:
-                continue  # all it had left was damaged, and it is gone; this had been read before
-            segment.unacked -= (
-                len(part) if segment.present is None else marked(segment.present, part, number * self._entries)
-            )
-            assert segment.unacked >= 0, "an entry was acked twice"
+                continue  # the entry was read before damage cost the segment all that it had left
+            segment.ack(part, number * self._entries)
             if not segment.unacked and segment.size:
                 self._emptied.add(number)
-            last = segment.acks[-1] if segment.acks else None
-            if last is not None and last.step == part.step == 1 and last.stop == part.start:
-                segment.acks[-1] = range(last.start, part.stop)
-            else:
-                segment.acks.append(part)
-            if number in self._maps:
-                mark(self._maps[number].acked, [part], number * self._entries)
+            self._cache.ack(number, part)
 
     def ack_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
-        """Ack every entry in `[start, stop)` but `keep`: a purge of messages that only the disk knows. Segments wholly inside are not read."""
+        """Ack every entry in `[start, stop)` except `keep`: a purge of messages that only the disk has.
+
+        Segments that lie wholly inside, without a message to keep, are not read. Waits for the disk to read others.
+        """
         kept = sorted(keep)
         for number in range(start // self._entries, -(-stop // self._entries)):
             base = number * self._entries
             low, high = max(start, base), min(stop, base + self._entries)
             span = range(low, high)
             segment = self._segments.get(number)
-            if (
-                (segment is None or not segment.unacked)
-                and not self._embedded.count_in(span)
-                and not self._stored.count_in(span)
-            ):
+            has_unacked = segment is not None and segment.unacked
+            if not (has_unacked or self._embedded.count_in(span) or self._stored.count_in(span)):
                 continue
             if len(span) == self._entries and bisect_left(kept, high) == bisect_left(kept, low):
                 for unflushed in (self._embedded, self._stored, *self._flushing):
@@ -308,7 +231,7 @@ class QueueIndex:
                         self._emptied.add(number)
                     segment.unacked = 0
                     segment.acks = []
-                    self._maps.pop(number, None)
+                    self._cache.drop_table(number)
                 self._log.ack(self._queue, [span])
                 continue
             for run, _ in self.read(low, high):
@@ -317,8 +240,11 @@ class QueueIndex:
                 )
 
     def shared_between(self, start: int, stop: int, keep: Iterable[int]) -> tuple[list[Run], list[ReleaseJob]]:
-        """Before `ack_between` or `forget` of the same numbers: those of which the body is in a store, as far as that is known here, and the jobs that find the shared ones among
-        the others. The jobs must be run, and handed to `released`, before the next flush or removal is taken, and before `delete_files`.
+        """Find the shared bodies of entries in `[start, stop)` except `keep`: before `ack_between` or `forget` of them.
+
+        Returns the entries in memory whose bodies are in a store, and the jobs that find shared bodies in segments.
+        Each job must be run and handed to `released` before the next flush or removal is taken and before
+        `delete_files`, for the job reads the segment's file as it is now.
         """
         kept = set(keep)
         known = []
@@ -329,13 +255,8 @@ class QueueIndex:
         jobs = []
         for number, segment in self._segments.items():
             base = number * self._entries
-            if (
-                segment.unacked
-                and segment.size
-                and not segment.is_damaged
-                and base < stop
-                and base + self._entries > start
-            ):
+            is_inside = base < stop and base + self._entries > start
+            if is_inside and segment.unacked and segment.size and not segment.is_damaged:
                 jobs.append(
                     ReleaseJob(
                         self._disk,
@@ -350,17 +271,17 @@ class QueueIndex:
         return known, jobs
 
     def released(self, release: ReleaseJob) -> None:
-        """The job was run."""
+        """Note the result of a release job that was run."""
         self.has_lost_entries = self.has_lost_entries or release.is_damaged
 
-    # -- reading
+    # -- reading ---
 
     def boundary_after(self, number: int) -> int:
         """The first number of the next segment."""
         return (number // self._entries + 1) * self._entries
 
     def bounds(self) -> tuple[int, int]:
-        """Numbers that may be in the index, `[low, high)`, aligned to segments; (0, 0) if there are none."""
+        """Numbers that may be in the index, `[low, high)`, aligned to segments; (0, 0) for an empty index."""
         numbers = [number for number, segment in self._segments.items() if segment.unacked]
         for unflushed in (self._embedded, self._stored):
             if unflushed.runs:
@@ -368,7 +289,10 @@ class QueueIndex:
         return (min(numbers) * self._entries, (max(numbers) + 1) * self._entries) if numbers else (0, 0)
 
     def read(self, start: int, stop: int) -> list[Entries]:
-        """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; within one segment. Those that are damaged are not there."""
+        """Un-acked entries with `start <= number < stop`, ascending, as runs without holes; within one segment.
+
+        Damaged entries are left out. Waits for the disk unless a read job of the range was handed to `loaded`.
+        """
         number = start // self._entries
         assert start < stop <= (number + 1) * self._entries, "a read within one segment"
         found = [
@@ -379,112 +303,80 @@ class QueueIndex:
         ]
         segment = self._segments.get(number)
         if segment is not None and segment.unacked and segment.size:
-            found += self._read_segment(number, start, stop)
+            blocks = None
+            if not self._cache.has_blocks(number, start, stop):
+                job = self._read_job(number, start, stop, segment)
+                job.run()
+                blocks = self._take_in(job)
+            found += self._cache.read(number, start, stop, blocks)
         found.sort(key=lambda entries: entries.run.first)
         return found
 
     def take_read(self, start: int, stop: int) -> SegmentReadJob | None:
-        """The job that brings into memory what `read` of the same range wants; None if it needs no disk."""
+        """The job that brings into memory what `read` of the same range needs; None if `read` needs no disk."""
         number = start // self._entries
         segment = self._segments.get(number)
-        if segment is None or not segment.unacked or not segment.size:
+        if segment is None or not segment.unacked or not segment.size or self._cache.has_blocks(number, start, stop):
             return None
-        table = self._maps.get(number)
-        if table is not None and all(
-            (number, block.offset) in self._loaded
-            for block in table.blocks
-            if block.first < stop and block.last >= start
-        ):
-            return None
+        return self._read_job(number, start, stop, segment)
+
+    def _read_job(self, number: int, start: int, stop: int, segment: Segment) -> SegmentReadJob:
+        table = self._cache.table(number)
         return SegmentReadJob(self._disk, self._path(number), start, stop, segment, number, self._entries, table)
 
     def loaded(self, job: SegmentReadJob) -> None:
-        """The job was run. What it brought is kept until the next one is handed in."""
-        self._loaded = {}
+        """Keep the blocks that a read job brought, until the next one is handed in."""
+        self._cache.keep_blocks(job.number, self._take_in(job))
+
+    def _take_in(self, job: SegmentReadJob) -> dict[int, list[Entries]]:
+        """Keep the table of a read job; returns its blocks, or none if the segment has changed since it was taken."""
         if self._segments.get(job.number) is not job.segment or not job.segment.unacked:
-            return
+            return {}
         if job.table is None:
-            # Nobody but a flush removes a segment, and that one is empty by then.
+            # Only a flush removes a segment's file, and only when it has no un-acked entry: somebody else removed it.
             job.salvaged = Salvaged(BlockTable(self._entries), bytearray(self._entries), [], 0)
-        if job.salvaged is not None or job.number not in self._maps:
+        if job.salvaged is not None or self._cache.table(job.number) is None:
             if job.segment.size != job.size:
-                return  # a flush came between: the table knows nothing of what it added
+                return {}  # a flush appended blocks meanwhile, and the job's table lacks them
             if job.salvaged is not None:
-                self._reckon(job.number, job.segment, job.salvaged)
+                self._note_damage(job.number, job.segment, job.salvaged)
             else:
                 assert job.table is not None
-                self._keep_table(job.number, job.table)
-        self._loaded = {(job.number, offset): entries for offset, entries in job.blocks.items()}
+                self._cache.keep_table(job.number, job.table, job.segment)
+        return job.blocks
 
-    def _reckon(self, number: int, segment: Segment, salvaged: Salvaged) -> None:
-        """Damage was found in a segment: from now on only what is whole counts."""
+    def _note_damage(self, number: int, segment: Segment, salvaged: Salvaged) -> None:
+        """From now on only the entries in whole frames of a damaged segment count."""
         base = number * self._entries
         present = salvaged.present
         for flushing in self._flushing:
             mark(present, (range(run.first, run.end) for run in flushing.between(base, base + self._entries)), base)
-        self._keep_table(number, salvaged.table)
-        before, segment.unacked = (
-            segment.unacked,
-            sum(here > gone for here, gone in zip(present, salvaged.table.acked, strict=True)),
-        )
+        self._cache.keep_table(number, salvaged.table, segment)
+        before = segment.unacked
+        segment.unacked = sum(here > gone for here, gone in zip(present, salvaged.table.acked, strict=True))
         if not segment.is_damaged:
-            log_salvaged(
-                self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, max(0, before - segment.unacked)
-            )
+            lost = max(0, before - segment.unacked)
+            log_salvaged(self._disk, self._path(number), salvaged.parts, salvaged.frames_behind, lost)
         self.uncounted += max(0, segment.unacked - before)
         segment.present = present
         segment.is_damaged = self.has_lost_entries = True
         if not segment.unacked:
             self._emptied.add(number)
 
-    def _read_segment(self, number: int, start: int, stop: int) -> Iterator[Entries]:
-        table, blocks = self._maps.get(number), self._loaded
-        if table is None or not all(
-            (number, block.offset) in blocks for block in table.blocks if block.first < stop and block.last >= start
-        ):
-            job = SegmentReadJob(
-                self._disk, self._path(number), start, stop, self._segments[number], number, self._entries, table
-            )
-            job.run()
-            self.loaded(job)
-            table, blocks, self._loaded = self._maps[number], self._loaded, blocks
-        self._maps.move_to_end(number)
-        base = number * self._entries
-        unread = bytearray(table.acked)  # a number may stand in two blocks after a crash: take it once
-        for block in table.blocks:
-            if block.first >= stop or block.last < start:
-                continue
-            for run, is_stored in blocks[number, block.offset]:
-                low, high = max(start, run.first) - base, min(stop, run.end) - base
-                if low < high:
-                    for live in _LIVE.finditer(unread, low, high):
-                        yield Entries(
-                            run.part(live.start() + base - run.first, live.end() + base - run.first), is_stored
-                        )
-                    unread[low:high] = b"\1" * (high - low)
-
-    def _keep_table(self, number: int, table: BlockTable) -> None:
-        segment = self._segments[number]
-        mark(table.acked, segment.acks_in_flight, number * self._entries)
-        mark(table.acked, segment.acks, number * self._entries)
-        self._maps[number] = table
-        if len(self._maps) > MAPS_KEPT:
-            self._maps.popitem(last=False)
-
-    # -- flushing
+    # -- flushing ---
 
     @property
     def unflushed_bytes(self) -> int:
-        """Body bytes of entries that no segment has."""
+        """Body bytes of unflushed entries that hold their contents in memory."""
         return self._embedded.body_bytes
 
     @property
     def has_emptied(self) -> bool:
-        """Whether there is a file of which nothing is wanted."""
+        """Whether the file of a segment may be removed."""
         return bool(self._emptied)
 
     def take_removal(self) -> FlushJob | None:
-        """A flush that removes emptied files and writes nothing."""
+        """A flush that removes the files of emptied segments and writes nothing; None if there are none."""
         assert self._flush is None, "one flush at a time"
         emptied = [
             number
@@ -494,19 +386,12 @@ class QueueIndex:
         self._emptied = set()
         if not emptied:
             return None
-        self._flush = FlushJob(
-            self._disk,
-            self._directory,
-            [],
-            {number: self._segments[number].is_damaged for number in emptied},
-            set(),
-            False,
-            False,
-        )
+        removed = {number: self._segments[number].is_damaged for number in emptied}
+        self._flush = FlushJob(self._disk, self._directory, [], removed, set(), False, False)
         return self._flush
 
     def take_flush(self, is_synced: bool = False) -> FlushJob | None:
-        """Fold everything into segments; None if there is nothing to do. The one before must have been `flushed`."""
+        """A flush of all unflushed entries and acks; None if there are none. The flush before has been `flushed`."""
         assert self._flush is None, "one flush at a time"
         self._emptied = set()
         pieces: dict[int, list[Entries]] = {}
@@ -515,21 +400,17 @@ class QueueIndex:
                 for piece in run.without_holes():
                     for part in self._at_boundaries(piece):
                         pieces.setdefault(part.first // self._entries, []).append(Entries(part, is_stored))
+        changed = {n for n, segment in self._segments.items() if segment.acks or segment.is_damaged}
+        empty = {n for n, segment in self._segments.items() if not segment.unacked}
         parts, emptied = [], []
-        for number in sorted(
-            pieces.keys()
-            | {n for n, segment in self._segments.items() if segment.acks or segment.is_damaged or not segment.unacked}
-        ):
+        for number in sorted(pieces.keys() | changed | empty):
             segment = self._segments.setdefault(number, Segment())
             if number in pieces or segment.unacked:
                 mine = pieces.get(number, [])
                 segment.unacked += sum(len(piece.run.contents) for piece in mine)
                 if segment.present is not None:
-                    mark(
-                        segment.present,
-                        (range(piece.run.first, piece.run.end) for piece in mine),
-                        number * self._entries,
-                    )
+                    added = (range(piece.run.first, piece.run.end) for piece in mine)
+                    mark(segment.present, added, number * self._entries)
                 parts.append(SegmentAppend(number, mine, segment.acks, segment.size, segment.is_damaged))
                 segment.acks_in_flight, segment.acks = segment.acks, []
             else:
@@ -548,7 +429,7 @@ class QueueIndex:
         return self._flush
 
     def flushed(self, flush: FlushJob) -> None:
-        """The flush was run."""
+        """Note the results of a flush that was run."""
         assert flush is self._flush
         self._flush = None
         self._flushing = PendingRuns(), PendingRuns()
@@ -557,35 +438,33 @@ class QueueIndex:
             if segment is None:
                 continue  # the queue was deleted meanwhile
             if part.is_damaged:
-                segment = self._written_anew(part.number, segment)
+                segment = self._replace_segment(part.number, segment)
             segment.size = size
             segment.acks_in_flight = []
-            if part.number in self._maps:
-                self._maps[part.number].blocks += added
+            self._cache.add_blocks(part.number, added)
             self._unsynced.add(part.number)
             self._are_names_unsynced = self._are_names_unsynced or not part.offset
         for number in flush.emptied:
             self._segments.pop(number, None)
-            self._maps.pop(number, None)
-            self._loaded = {
-                place: entries for place, entries in self._loaded.items() if place[0] != number
-            }  # the next file of this number has other blocks there
+            self._cache.drop(number)
             self._unsynced.discard(number)
             self._are_names_unsynced = True
         if flush.is_synced:
             self._unsynced = set()
             self._are_names_unsynced = False
 
-    def _written_anew(self, number: int, segment: Segment) -> Segment:
-        """Its blocks are in other places now; another object, so that a read that is under way does not count."""
-        self._maps.pop(number, None)
-        self._loaded = {}
-        anew = self._segments[number] = Segment()
-        anew.unacked, anew.acks, anew.present = segment.unacked, segment.acks, segment.present
+    def _replace_segment(self, number: int, segment: Segment) -> Segment:
+        """A damaged file was written anew and its blocks have other offsets.
+
+        The segment is another object from now on, so that `loaded` drops the blocks of a read under way.
+        """
+        self._cache.drop(number)
+        anew = self._segments[number] = Segment(0, segment.unacked, segment.acks)
+        anew.present = segment.present
         return anew
 
     def flush(self, is_synced: bool = False) -> None:
-        """A flush, here and now. After an OSError the next call goes on with it."""
+        """Flush here and now. Waits for the disk. After an OSError the next call continues the same flush."""
         flush = self._flush or self.take_flush(is_synced)
         if flush is not None:
             flush.run()
@@ -594,24 +473,27 @@ class QueueIndex:
                 self.flush(True)
 
     def _at_boundaries(self, run: Run) -> Iterator[Run]:
+        """The parts of a run, cut where segments begin."""
         start = 0
         while start < len(run.contents):
             stop = min(len(run.contents), self.boundary_after(run.first + start) - run.first)
             yield run.part(start, stop)
             start = stop
 
-    # -- the end
+    # -- the end ---
 
     def terminate(self) -> dict[int, int]:
-        """Flush and sync, waiting for the disk; returns un-acked entries per segment, for the next start's `clean`."""
+        """Flush synced; returns the un-acked entries of each segment, `clean` of the next start. Waits for the disk."""
         self.flush(True)
         return {number: segment.unacked for number, segment in self._segments.items()}
 
     def forget(self) -> int:
-        """The queue is deleted: tell the journal, and know nothing any more. The files are left to `delete_files`."""
+        """Forget everything and record in the journal that the queue was deleted; returns the journal's position.
+
+        The files remain until `delete_files`.
+        """
         self._segments.clear()
-        self._maps.clear()
-        self._loaded.clear()
+        self._cache.clear()
         self._embedded.clear()
         self._stored.clear()
         self._emptied.clear()
@@ -620,18 +502,8 @@ class QueueIndex:
         return self._log.delete(self._queue)
 
     def delete_files(self) -> None:
-        """Remove the queue's directory, all or nothing (QS-23); waits for the disk. No flush may be under way."""
+        """Remove the queue's directory, all or nothing (QS-23). Waits for the disk. No flush is under way."""
         self._disk.delete_tree(self._directory)
 
     def _path(self, number: int) -> str:
         return segment_path(self._directory, number)
-
-    def _file_size(self, number: int) -> int:
-        try:
-            file = self._disk.open(self._path(number))
-        except FileNotFoundError:
-            return 0
-        try:
-            return file.size()
-        finally:
-            file.close()

@@ -1,9 +1,13 @@
-"""An index segment's file: how its frames are laid out, grouped and found again.
+"""The file of an index segment: its layout, and how blocks are encoded, grouped and found again.
 
-    ENTRIES   u64 first number | u64 last number | u32 entries | runs       a **block**: at most 512 messages and about 256 KiB
+The file is a sequence of frames of two kinds, in any order; `records` describes frames, runs and spans. The version is
+that of the frames.
+
+    ENTRIES   u64 first number | u64 last number | u32 entries | runs       a **block**
     ACKS      spans
 
-See `records` for frames, runs and spans, and `queue_index` for what a segment is.
+A block has at most 512 messages and about 256 KiB. A segment of an index with `E` entries a segment has only numbers of
+`n * E .. (n + 1) * E - 1`, where `n` is the file's name. See `queue_index` for how segments are used.
 """
 
 from __future__ import annotations
@@ -29,33 +33,41 @@ from ..messages.run import Run
 
 SUFFIX = ".idx"
 
+#: A block is closed before it would exceed one of these.
 BLOCK_MESSAGES = 512
 BLOCK_BYTES = 256 << 10
+#: The head of a block.
 BLOCK = Struct(">QQI")
 _NUMBER = re.compile(r"0|[1-9]\d*", re.ASCII)
 
 
 class Entries(NamedTuple):
-    """A run read back, and whether its contents are stubs."""
+    """A run of entries, and whether its contents are stubs of bodies in the message store."""
 
     run: Run
     is_stored: bool
 
 
 class Block(NamedTuple):
+    """The numbers `first` to `last` may be in the block at `offset`."""
+
     first: int
     last: int
     offset: int
 
 
 class BlockTable:
-    """Where the entries of a segment stand in its file, and which are acked (a byte each)."""
+    """Where the blocks of a segment stand in its file, and which entries are acked: one byte each, 1 if acked."""
 
     __slots__ = ("blocks", "acked")
 
     def __init__(self, entries: int) -> None:
         self.blocks: list[Block] = []
         self.acked = bytearray(entries)
+
+    def blocks_between(self, start: int, stop: int) -> list[Block]:
+        """The blocks that may have entries from `start` to before `stop`."""
+        return [block for block in self.blocks if block.first < stop and block.last >= start]
 
 
 def segment_number(name: str) -> int | None:
@@ -65,11 +77,15 @@ def segment_number(name: str) -> int | None:
 
 
 def segment_path(directory: str, number: int) -> str:
+    """The path of a segment's file."""
     return f"{directory}/{number}{SUFFIX}"
 
 
 def read_table(file: File, size: int, base: int, entries: int) -> BlockTable:
-    """The table of the first `size` bytes of a segment's file, whose lowest number is `base`; the blocks themselves are not read. Raises Damaged."""
+    """Read the table of the first `size` bytes of a segment's file, whose lowest number is `base`.
+
+    Reads the heads of blocks and all acks. Raises Damaged. Waits for the disk.
+    """
     table = BlockTable(entries)
     offset = 0
     while offset < size:
@@ -82,18 +98,18 @@ def read_table(file: File, size: int, base: int, entries: int) -> BlockTable:
         if kind == Kind.ENTRIES:
             first, last, _ = BLOCK.unpack_from(head, FRAME.size)
             if not base <= first <= last < base + entries:
-                raise Damaged(f"the block at {offset} is none of this segment")
+                raise Damaged(f"the block at {offset} has numbers of another segment")
             table.blocks.append(Block(first, last, offset))
         elif kind == Kind.ACKS:
             mark(table.acked, decode_spans(read_frame(file, offset)[1]), base)
         else:
-            raise Damaged(f"a frame of kind {kind} at {offset}")
+            raise Damaged(f"the frame at {offset} has the unknown kind {kind}")
         offset += FRAME.size + length
     return table
 
 
 def read_block(file: File, offset: int) -> list[Entries]:
-    """The entries of the block at `offset`, acked or not. Raises Damaged."""
+    """The entries of the block at `offset`, acked or not. Raises Damaged. Waits for the disk."""
     _, payload, _ = read_frame(file, offset)
     return [Entries(run, is_stored) for run, is_stored in decode_runs(payload[BLOCK.size :])]
 
@@ -105,20 +121,21 @@ def cut(span: range, start: int, stop: int) -> range:
     return range(low, min(span.stop, stop), span.step)
 
 
-def mark(acked: bytearray, gone: Iterable[range], base: int) -> None:
-    for span in gone:
-        part = cut(span, base, base + len(acked))
+def mark(flags: bytearray, spans: Iterable[range], base: int) -> None:
+    """Set the flags of the numbers in `spans` to 1. `flags` has one byte a number from `base`; others are ignored."""
+    for span in spans:
+        part = cut(span, base, base + len(flags))
         if part:
-            acked[part.start - base : part[-1] + 1 - base : part.step] = b"\1" * len(part)
+            flags[part.start - base : part[-1] + 1 - base : part.step] = b"\1" * len(part)
 
 
-def marked(present: bytearray, span: range, base: int) -> int:
-    """How many of an ascending range within the segment are marked."""
-    return present[span.start - base : span[-1] + 1 - base : span.step].count(1)
+def count_marked(flags: bytearray, span: range, base: int) -> int:
+    """How many flags of an ascending range are 1; all its numbers have a flag."""
+    return flags[span.start - base : span[-1] + 1 - base : span.step].count(1)
 
 
 def grouped(pieces: list[Entries]) -> Iterator[list[Entries]]:
-    """Pieces, cut and grouped to blocks within the limits."""
+    """Cut and group pieces into blocks within the limits."""
     block: list[Entries] = []
     messages = size = 0
     for run, is_stored in pieces:
@@ -138,7 +155,7 @@ def grouped(pieces: list[Entries]) -> Iterator[list[Entries]]:
 
 
 def encode(pieces: list[Entries], acks: list[range], offset: int) -> tuple[list[bytes], list[Block], int]:
-    """(buffers to append at `offset`, the blocks among them, offset behind them)."""
+    """Encode entries and acks: (buffers to append at `offset`, the blocks among them, the offset behind them)."""
     buffers: list[bytes] = []
     added = []
     for block in grouped(pieces):

@@ -1,4 +1,8 @@
-"""The jobs of a queue index that wait for the disk, run in another thread: writing to its segments, reading from one, and finding out what one refers to."""
+"""The jobs of a queue index, which wait for the disk in another thread.
+
+`FlushJob` writes and removes segments, `SegmentReadJob` reads from one, and `ReleaseJob` finds the shared bodies that
+one refers to.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,17 @@ from ..disk.disk import Disk, File
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, as_bytes
 from ..messages.records import Damaged, Kind, decode_spans, skim_runs
+from .segment import Segment
 from .segment_file import BLOCK, Block, BlockTable, Entries, encode, mark, read_block, read_table, segment_path
 from .segment_salvage import Salvaged, look_through, put_aside, salvage
 
 _LIVE = re.compile(b"\0+")
+#: A segment that is written and synced piece by piece gets its disk blocks in chunks of this size (`File.reserve`).
 RESERVED_CHUNK = 1 << 20
-"""A backlog that is written and synced piece by piece gets its blocks in such chunks (see `disk.File.reserve`)."""
-
-
-class Segment:
-    """`unacked` counts the entries that are not acked, in the file or on their way there; `size` is that of the file, 0 = none.
-
-    `is_damaged`: the file must be written anew. `present` has, once damage was found, a byte for each number, 1 if its entry is still there: no other counts as `unacked`.
-    """
-
-    __slots__ = ("unacked", "size", "acks", "acks_in_flight", "is_damaged", "present")
-
-    def __init__(self) -> None:
-        self.unacked = 0
-        self.size = 0
-        self.acks: list[range] = []  # not yet in the file, nor on their way
-        self.acks_in_flight: list[range] = []
-        self.is_damaged = False
-        self.present: bytearray | None = None
 
 
 class SegmentAppend(NamedTuple):
-    """What a flush appends to the file of one segment, which is `offset` bytes long by then, or less if it is damaged."""
+    """What a flush appends to a segment of `offset` bytes; a damaged one has fewer after it was written anew."""
 
     number: int
     pieces: list[Entries]
@@ -45,7 +33,15 @@ class SegmentAppend(NamedTuple):
 
 
 class FlushJob:
-    """What goes to the segments, in another thread. After an OSError it may be run again: what the first attempt wrote is cut off."""
+    """Write entries and acks to segments, and remove segments that have no un-acked entry left.
+
+    After an OSError the job may be run again: it cuts off what the first attempt wrote.
+
+    parts       what is appended, by segment
+    emptied     segments to remove, and whether each is damaged
+    is_synced   sync these segments, and those that earlier flushes left unsynced
+    results     after `run`: for each part its new blocks and the size of its file
+    """
 
     def __init__(
         self,
@@ -59,19 +55,19 @@ class FlushJob:
     ) -> None:
         self.parts = parts
         self.emptied = emptied
-        """Segments of which nothing is wanted, and whether they are damaged."""
         self.is_synced = is_synced
         self.results: list[tuple[list[Block], int]] = []
-        """For each part, the blocks it made and the size of its file."""
         self._disk = disk
         self._directory = directory
         self._unsynced = unsynced
         self._are_names_unsynced = (
             are_names_unsynced or bool(emptied) or any(not part.offset or part.is_damaged for part in parts)
         )
-        self._salvaged: dict[int, int] = {}  # the sizes of files that were written anew
+        #: Sizes of damaged files after they were written anew; a second attempt does not do it again.
+        self._salvaged: dict[int, int] = {}
 
     def run(self) -> None:
+        """Waits for the disk."""
         self.results = []
         if any(not part.offset for part in self.parts):
             self._disk.make_dir(self._directory)
@@ -115,7 +111,12 @@ class FlushJob:
 
 
 class SegmentReadJob:
-    """Blocks of a segment, read and decoded in another thread. `table` is None if the segment had gone by then; `salvaged` is not if it is damaged."""
+    """Read and decode the blocks of a segment that may have entries from `start` to before `stop`.
+
+    table      of the segment; None after `run` if its file is missing
+    blocks     after `run`: entries by the offset of their block
+    salvaged   after `run`: None unless the segment is damaged
+    """
 
     def __init__(
         self,
@@ -133,7 +134,6 @@ class SegmentReadJob:
         self.size = segment.size
         self.table = table
         self.blocks: dict[int, list[Entries]] = {}
-        """By offset."""
         self.salvaged: Salvaged | None = None
         self._disk = disk
         self._path = path
@@ -141,6 +141,7 @@ class SegmentReadJob:
         self._entries = entries
 
     def run(self) -> None:
+        """Waits for the disk."""
         try:
             file = self._disk.open(self._path)
         except FileNotFoundError:
@@ -161,16 +162,20 @@ class SegmentReadJob:
 
     def _read_blocks(self, file: File, table: BlockTable) -> None:
         start, stop = self._bounds
-        for block in list(table.blocks):
-            if block.first < stop and block.last >= start:
-                self.blocks[block.offset] = read_block(file, block.offset)
+        for block in table.blocks_between(start, stop):
+            self.blocks[block.offset] = read_block(file, block.offset)
 
 
 class ReleaseJob:
-    """Which shared bodies the entries of a segment refer to that have just been purged or deleted, when nobody but its file knows.
+    """Find the shared bodies of a segment's entries that were just purged or deleted; only the file has their ids.
 
-    Looked at are the first `size` bytes, as of that moment: acks that come behind them may be the purge's own. `gone` are those acked by then that the file does not know of,
-    and those that are to be left alone. Nothing is released of a segment that is damaged, for what had been acked would be released twice: `is_damaged`.
+    The job reads the first `size` bytes, the file's size before the purge: acks behind them may be the purge's own.
+    It skips the numbers in `gone`: those that were acked before and whose acks the file lacks, and those that the purge
+    keeps. In a damaged segment it finds nothing, because a lost ack would release a body twice.
+
+    persistent   after `run`: ids of shared bodies in the persistent store
+    transient    after `run`: ids of shared bodies in the transient store
+    is_damaged   after `run`: the segment is damaged or missing
     """
 
     def __init__(
@@ -188,6 +193,7 @@ class ReleaseJob:
         self._gone = gone
 
     def run(self) -> None:
+        """Waits for the disk."""
         gone = bytearray(self._entries)
         mark(gone, self._gone, self._base)
         shared = self._walk(gone)
@@ -205,7 +211,7 @@ class ReleaseJob:
                 gone[low:high] = b"\1" * (high - low)
 
     def _walk(self, gone: bytearray) -> list[tuple[bool, StoredSpan]] | None:
-        """The shared bodies, and whether they are persistent; what is acked is marked."""
+        """Shared bodies as (is persistent, span); None if the file is damaged. Marks acked numbers in `gone`."""
         shared = []
         try:
             file = self._disk.open(self._path)

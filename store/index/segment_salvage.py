@@ -1,8 +1,10 @@
-"""What to do about a damaged index segment: read it all the same, and put a file in its place that has the whole frames alone.
+"""Salvaging a damaged index segment: its whole frames are read, and written to a new file in its place.
 
-A segment is appended to, and its table is read by going from head to head, so damage must not stay in it. `salvage` writes the whole frames to `<n>.idx.new`, syncs that and
-renames it over the segment. Before that a copy is kept as `<n>.idx.damaged`, for an operator: warren never looks at it again, and a later damage of the same segment
-replaces it. There is none if the damaged bytes are zeros, as a power cut leaves them: they have nothing to tell.
+Damage must not stay in a segment, because flushes append to it and its table is read from frame head to frame head.
+`salvage` writes the whole frames to `<n>.idx.new`, syncs that file and renames it over the segment. Before that it
+copies the damaged file to `<n>.idx.damaged` for an operator; warren never reads the copy, and later damage of the same
+segment replaces it. It makes no copy if the damaged bytes are zeros or a torn tail, as a power cut leaves them:
+such bytes hold no data.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ _COPY_BLOCK = 1 << 20
 
 
 class Salvaged(NamedTuple):
-    """What a damaged segment still has: the table of its whole blocks, and a byte for each number, 1 if it is in one of them.
+    """What a damaged segment still has.
 
-    parts           the damaged ones
-    frames_behind   whole frames behind the first of them
+    table           of the whole blocks
+    present         one byte a number: 1 if its entry is in a whole block
+    parts           the damaged parts of the file
+    frames_behind   how many whole frames follow the first damaged part
     """
 
     table: BlockTable
@@ -36,7 +40,7 @@ class Salvaged(NamedTuple):
 
 
 def look_through(file: File, size: int, base: int, entries: int) -> Salvaged:
-    """The first `size` bytes of a segment's file, whose lowest number is `base`; every frame is read."""
+    """Read the frames in the first `size` bytes of a segment whose lowest number is `base`. Waits for the disk."""
     table, present = BlockTable(entries), bytearray(entries)
     parts: list[DamagedPart] = []
     frames_behind = 0
@@ -59,29 +63,34 @@ def look_through(file: File, size: int, base: int, entries: int) -> Salvaged:
 
 
 def log_salvaged(disk: Disk, path: str, parts: list[DamagedPart], frames_behind: int, lost: int | None = None) -> None:
-    """`lost`: messages that were in the damaged bytes, as far as that is known."""
+    """Log the damage of a segment. `lost` is the number of messages that were in the damaged bytes, if it is known."""
     behind = f"{frames_behind:,} whole frames, which are kept" if frames_behind else "nothing whole"
     is_zero = all(part.is_zero for part in parts)
     if lost is None:
         meaning = (
-            "A power cut leaves zeros where nothing had been synced, and then nothing confirmed is missing; else messages"
+            "After a power cut these zeros were never synced, and no confirmed message is missing; otherwise messages"
             if is_zero
             else "Messages"
         )
-        meaning += " that stood there are lost unless the journal still has them, and messages acknowledged there may come back"
+        meaning += (
+            " in these bytes are lost unless the journal still has them, and messages acknowledged there may come back"
+        )
     else:
-        meaning = f"{lost:,} messages that stood there are lost, and messages acknowledged there may come back"
+        meaning = f"{lost:,} messages in these bytes are lost, and messages acknowledged there may come back"
     if not is_zero:
         meaning += f"; the damaged file is kept as {os.path.basename(path)[: -len(SUFFIX)]}{KEPT_SUFFIX}"
     log_damaged(disk, path, parts, behind, meaning, logging.WARNING if is_zero else logging.ERROR)
 
 
 def salvage(disk: Disk, path: str) -> int:
-    """Put a file with the whole frames alone in the place of the segment at `path`, durably; returns its size. A crash leaves the one or the other. Waits for the disk."""
+    """Replace the segment at `path` durably by a file with only its whole frames; returns that file's size.
+
+    A crash leaves the old file or the new one. Waits for the disk.
+    """
     stem, directory = path[: -len(SUFFIX)], os.path.dirname(path)
     new = stem + NEW_SUFFIX
     size = 0
-    is_telling = False
+    has_data = False
     source, target = disk.open(path), disk.open(new, create=True)
     try:
         target.truncate(0)
@@ -90,9 +99,9 @@ def salvage(disk: Disk, path: str) -> int:
                 target.append([frame(part.kind, part.payload), part.payload])
                 size += FRAME.size + len(part.payload)
             else:
-                is_telling = is_telling or not (part.is_zero or part.is_torn_tail)
+                has_data = has_data or not (part.is_zero or part.is_torn_tail)
         target.sync()
-        if is_telling:
+        if has_data:
             _copy(disk, source, stem + KEPT_SUFFIX)
     finally:
         source.close()
@@ -115,5 +124,5 @@ def _copy(disk: Disk, source: File, path: str) -> None:
 
 
 def put_aside(disk: Disk, path: str) -> None:
-    """A damaged segment of which nothing is wanted any more."""
+    """Keep the file of a damaged segment that has no un-acked entry left, under the name of a copy for the operator."""
     disk.rename(path, path[: -len(SUFFIX)] + KEPT_SUFFIX)

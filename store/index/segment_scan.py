@@ -1,31 +1,58 @@
-"""Looking through an index segment after an unclean end: what is in it, united with what the journal replayed (section 5.5).
+"""Scanning the segments of an index after an unclean end (queue-and-store section 5.5).
 
-The contents are checked (CRC) but not taken apart, so a backlog of a million messages is looked through in about a second.
+Recovery unites the entries of the segments with what the journal replayed. The contents are checked (CRC) but not
+decoded, so that a backlog of a million messages is scanned in about a second.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
+from ..disk.progress import Progress
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..journal.journal_engine import Replayed
 from ..messages.message_ids import StoredSpan
 from ..messages.records import Kind, RunHead, decode_spans, skim_runs
-from .segment_file import BLOCK, mark
-from .segment_salvage import log_salvaged, salvage
+from .segment import Segment
+from .segment_file import BLOCK, SUFFIX, mark, segment_number, segment_path
+from .segment_salvage import NEW_SUFFIX, log_salvaged, salvage
 
 _MARKED = re.compile(b"\1+")
 
 
+class Scan(NamedTuple):
+    """What a scan of the whole index found.
+
+    messages      un-acked messages, in segments or replayed from the journal
+    body_bytes    of these messages
+    next_number   where the numbering continues
+    end           the number after the highest one seen; the numbers from there to `next_number` are nobody's
+    stored        un-acked messages whose bodies are in the message store
+    may_expire    a message has an expiry
+    """
+
+    messages: int
+    body_bytes: int
+    next_number: int
+    end: int
+    stored: list[StoredSpan]
+    may_expire: bool
+
+
 class ScannedSegment(NamedTuple):
-    """size       of the file without its torn tail, which was cut off, and without what was damaged
-    unacked    entries that are not acked, neither here nor in the journal, and persistent
-    body_bytes of these
-    acks       of entries here that the file does not know of yet
-    stored     unacked entries whose bodies are in the message store, ascending
-    next_number after the highest number seen, or that may have been in what is damaged
+    """What a scan of one segment found.
+
+    size          of the file, without its torn tail, which was cut off, and without damaged frames
+    unacked       entries that are persistent and acked neither in the segment nor in the journal
+    body_bytes    of these entries
+    acks          of entries in the segment that the segment's file lacks
+    stored        un-acked entries whose bodies are in the message store, ascending
+    next_number   the number after the highest one seen, or after the highest one that damaged frames may have had
+    may_expire    an entry has an expiry
     """
 
     size: int
@@ -37,8 +64,72 @@ class ScannedSegment(NamedTuple):
     may_expire: bool
 
 
+def scan_segments(
+    disk: Disk, directory: str, entries: int, replayed: Replayed, progress: Progress
+) -> tuple[dict[int, Segment], Scan]:
+    """Scan all segments of an index, each of `entries` numbers; their entries leave `replayed`. Waits for the disk."""
+    segments: dict[int, Segment] = {}
+    messages = body_bytes = 0
+    may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
+    end = replayed.end
+    stored: list[StoredSpan] = []
+    numbers = _segments_in(disk, directory)
+    for number in numbers:
+        found = scan_segment(disk, segment_path(directory, number), number * entries, entries, replayed)
+        progress.advance(found.size)
+        end = max(end, found.next_number)
+        if not found.size:
+            disk.delete(segment_path(directory, number))  # a crash came before the file's first block was written
+            continue
+        segments[number] = Segment(found.size, found.unacked, found.acks)
+        messages += found.unacked
+        body_bytes += found.body_bytes
+        stored += found.stored
+        may_expire = may_expire or found.may_expire
+    if numbers:
+        disk.sync_dir(directory)
+    stored += replayed.stored_spans()
+    return segments, Scan(
+        messages + replayed.embedded.count + replayed.stored.count,
+        body_bytes + replayed.embedded.body_bytes + replayed.stored.body_bytes,
+        max(end, replayed.next_number),
+        end,
+        stored,
+        may_expire,
+    )
+
+
+def _segments_in(disk: Disk, directory: str) -> list[int]:
+    names = disk.list(directory)
+    for name in names:
+        if name.endswith(NEW_SUFFIX):
+            disk.delete(f"{directory}/{name}")  # a crash came before the salvaged file was renamed
+    foreign = (name for name in names if name.endswith(SUFFIX) and segment_number(name) is None)
+    log_foreign(disk, directory, foreign, "a segment")
+    return sorted(number for name in names if (number := segment_number(name)) is not None)
+
+
+def segment_sizes(disk: Disk, directory: str, numbers: Iterable[int]) -> dict[int, int]:
+    """The sizes of these segments' files, 0 for a file that does not exist. Waits for the disk."""
+    sizes = {}
+    for number in numbers:
+        try:
+            file = disk.open(segment_path(directory, number))
+        except FileNotFoundError:
+            sizes[number] = 0
+            continue
+        try:
+            sizes[number] = file.size()
+        finally:
+            file.close()
+    return sizes
+
+
 def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Replayed) -> ScannedSegment:
-    """The segment whose lowest number is `base`. What it has is taken out of `replayed`: it need not be folded again. Waits for the disk."""
+    """Scan the segment whose lowest number is `base`. Waits for the disk.
+
+    Entries that the segment has are removed from `replayed`, so that the next flush does not write them again.
+    """
     acked = bytearray(entries)
     heads: list[RunHead] = []
     parts: list[DamagedPart] = []
@@ -58,16 +149,17 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
                 heads += skim_runs(part.payload[BLOCK.size :])
             else:
                 mark(acked, decode_spans(part.payload), base)
-        # A killed process leaves bytes and names that nobody synced; the journal that still has them may be retired after this.
+        # A killed process leaves bytes and names that are not synced. The journal still has these entries, but it may
+        # be retired after this scan.
         file.sync()
     finally:
         file.close()
     if parts:
         log_salvaged(disk, path, parts, frames_behind)
         size = salvage(disk, path)
-        # An acknowledgement of a message that is lost may be left: its number must not be given again.
+        # An ack may have survived a message that was lost, so its number must not be given to another message.
         next_number = base + entries
-    acked_before = acked[:]
+    acked_in_file = acked[:]
     mark(acked, replayed.acked, base)
     seen = bytearray(entries)
     stored = bytearray(entries)
@@ -92,24 +184,25 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         seen[low:high] = b"\1" * head.count
         replayed.embedded.discard(range(head.first, head.first + head.count))
         replayed.stored.discard(range(head.first, head.first + head.count))
-    newly = (
-        bytes(now and is_here and not before for now, is_here, before in zip(acked, seen, acked_before, strict=True))
-        if acked != acked_before
-        else b""
-    )
+    acks_to_write = b""
+    if acked != acked_in_file:
+        acks_to_write = bytes(
+            is_acked and is_here and not is_written
+            for is_acked, is_here, is_written in zip(acked, seen, acked_in_file, strict=True)
+        )
     return ScannedSegment(
         size,
         unacked,
         body_bytes,
-        [range(base + gone.start(), base + gone.end()) for gone in _MARKED.finditer(newly)],
-        _marked_of(heads, stored, base),
+        [range(base + gone.start(), base + gone.end()) for gone in _MARKED.finditer(acks_to_write)],
+        _marked_spans(heads, stored, base),
         next_number,
         any(head.expires for head in heads),
     )
 
 
-def _marked_of(heads: list[RunHead], stored: bytearray, base: int) -> list[StoredSpan]:
-    """The parts of what is stored that are marked, each once; the marks are used up."""
+def _marked_spans(heads: list[RunHead], stored: bytearray, base: int) -> list[StoredSpan]:
+    """The marked parts of the stored spans of `heads`, each number once: its mark is cleared when it is found."""
     found = []
     for numbers, id_base in (span for head in heads for span in head.stored):
         low, high = numbers.start - base, numbers.stop - base

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..disk.progress import Progress
-from ..index.queue_index import QueueIndex, Scan
+from ..index.queue_index import QueueIndex
+from ..index.segment_scan import Scan
 from ..journal.journal_engine import Replayed
 from ..messages.message_ids import StoredSpan
 from .backing_queue import Recover

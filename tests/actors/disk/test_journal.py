@@ -372,7 +372,7 @@ def test_a_queue_that_dies_while_it_folds_keeps_the_files(disk, monkeypatch):
 def segments_of(disk: HeldDisk, number: int) -> list[int]:
     """The numbers of un-acked entries in the segments."""
     index = QueueIndex(disk, queue_directory(number), number, LogWriter(), SEGMENT)
-    index.recover(None, None)
+    index.scan(None, None)
     return [number for run, _ in index.read(0, SEGMENT) for number in range(run.first, run.end)]
 
 
