@@ -46,8 +46,7 @@ from .amqp.methods import (
 from .amqp.properties import Properties
 from .routing.decorators import ExchangeDecorator, QueueDecorator
 from .routing.destinations import Destination
-from .routing.exchange_types import Binding
-from .routing.rows import ExchangeRow, QueueRow
+from .routing.rows import Binding, ExchangeRow, QueueRow
 
 __all__ = [
     "AccessRequest",

@@ -1,28 +1,30 @@
-"""Arguments of queues, exchanges and consumers: what they mean, which are refused, and when two declarations are the same.
+"""Arguments of queues, exchanges and consumers: their meaning, and the checks that refuse them.
 
-A declaration is checked in the order of RabbitMQ, because only the first fault is reported: the queue type, then each
-known argument in the order of `_CHECKS`, then arguments that belong to other queue types (AB-89, AB-90).
+Only the first fault is reported to the client, so a queue declaration is checked in RabbitMQ's order: the queue type,
+then each known argument in the order of `QUEUE_CHECKS`, then arguments of other queue types (AB-89, AB-90).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Literal
 
 from ..amqp.constants import INTERNAL_ERROR, PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from .phrases import exchange_phrase, queue_phrase, value_text
-from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, read_arguments
+from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
 
-MAX_EXPIRY = 315_360_000_000  # ms; ten years
+#: The longest message TTL and queue expiry, in ms: ten years.
+MAX_EXPIRY = 315_360_000_000
 MAX_PRIORITY = 255
 
-_INTEGERS = frozenset("bBsuIilL")
+#: The letters of integer types.
+INTEGER_LETTERS = frozenset("bBsuIilL")
 
-#: Arguments that mean something, but not to a classic queue (AB-90; the strategy is one of them in RabbitMQ 3.10).
+#: Arguments of other queue types, which a classic queue refuses (AB-90). In RabbitMQ 3.10 the dead-letter strategy is
+#: one.
 FOREIGN_ARGUMENTS = frozenset(
     {
         "x-max-age",
@@ -44,19 +46,20 @@ _QUEUE_TYPE_MODULES = {
 }
 
 
-# --- what the arguments of a queue mean -------------------------------------------------------------------------------
+# -- the meaning of queue arguments ---
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The arguments of a classic queue, decoded. None: not given. Times in ms, lengths in messages or octets."""
+    """The decoded arguments of a classic queue. None means not given. Times are in ms."""
 
     message_ttl: int | None = None
     expires: int | None = None
     max_length: int | None = None
     max_length_bytes: int | None = None
     overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] = "drop-head"
-    dead_letter_exchange: str | None = None  # '' is the default exchange
+    #: '' is the default exchange.
+    dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     max_priority: int | None = None
     single_active_consumer: bool = False
@@ -64,19 +67,19 @@ class QueueSettings:
 
     @property
     def rejects_publish(self) -> bool:
-        """Whether an overflow refuses the newest message (AB-101)."""
+        """Whether a full queue refuses the newest message (AB-101)."""
         return self.overflow != "drop-head"
 
     @property
     def drops_head(self) -> bool:
-        """Whether there is a limit and an overflow drops the oldest message (AB-100)."""
+        """Whether the queue has a limit and drops its oldest message when it is full (AB-100)."""
         return self.overflow == "drop-head" and (self.max_length is not None or self.max_length_bytes is not None)
 
 
 def queue_settings(arguments: Table) -> QueueSettings:
-    """The meaning of arguments that `check_queue_arguments` has accepted."""
+    """Decode arguments that `check_queue_arguments` has accepted."""
     given: dict[str, Any] = {}
-    for name, letter, value in reversed(arguments):  # the first of repeated names wins
+    for name, letter, value in reversed(arguments):  # reversed, so that the first of repeated names counts
         field = _SETTINGS.get(name)
         if field is not None:
             given[field] = value.decode("utf-8", "surrogateescape") if letter == "S" else value
@@ -98,28 +101,28 @@ _SETTINGS = {
 
 
 def queue_type(arguments: Table) -> str:
-    """`classic`, `quorum` or `stream`."""
+    """The queue type that a declaration asks for: `classic`, `quorum` or `stream`."""
     found = arguments.get("x-queue-type")
     return value_text(found[1]) if found is not None else "classic"
 
 
-# --- which arguments of a queue are refused ---------------------------------------------------------------------------
+# -- checks of queue arguments ---
 
 
 def check_server_named(arguments: Table) -> None:
-    """C406 if a queue of this type cannot be given a name by the server (AB-82)."""
+    """Raise AmqpError 406 if the server cannot name queues of the declared type (AB-82)."""
     module = _QUEUE_TYPE_MODULES.get(queue_type(arguments), "")
     if module and module != _QUEUE_TYPE_MODULES["classic"]:
         raise AmqpError(PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {module}")
 
 
 def check_queue_arguments(vhost: str, name: str, arguments: Table, node: str) -> None:
-    """Whether a new queue may have these arguments, else C406, or X541 for a type this node cannot host (AB-89 to AB-91)."""
+    """Raise AmqpError 406 if a new queue may not have these arguments, 541 for another queue type (AB-89 to AB-91)."""
     phrase = queue_phrase(vhost, name)
     dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
         raise _wrong_type(dead_letter_exchange[0], "x-dead-letter-exchange", phrase)
-    for key, check in _CHECKS:
+    for key, check in QUEUE_CHECKS:
         found = arguments.get(key)
         if found is not None:
             reason = check(found[0], found[1], arguments)
@@ -129,18 +132,22 @@ def check_queue_arguments(vhost: str, name: str, arguments: Table, node: str) ->
     if module != _QUEUE_TYPE_MODULES["classic"]:
         raise AmqpError(
             INTERNAL_ERROR,
-            f"Cannot declare a queue '{phrase}' of type '{module}' on node '{node}': the corresponding feature flag is disabled",
+            f"Cannot declare a queue '{phrase}' of type '{module}' on node '{node}': "
+            "the corresponding feature flag is disabled",
         )
     for key, _, _ in arguments:
         if key in FOREIGN_ARGUMENTS:
             raise _foreign(key, phrase)
 
 
-Reason = str  # empty: nothing wrong
+#: Why an argument is refused, in RabbitMQ's words; empty if it is accepted.
+Reason = str
+#: Checks one argument, given its letter, its value and all arguments.
+Check = Callable[[str, Any, Table], Reason]
 
 
 def _integer(letter: str, value: Any) -> Reason:
-    return "" if letter in _INTEGERS else f'"expected integer, got {TYPE_NAMES[letter]}"'
+    return "" if letter in INTEGER_LETTERS else f'"expected integer, got {TYPE_NAMES[letter]}"'
 
 
 def _unacceptable(letter: str) -> Reason:
@@ -209,13 +216,13 @@ def _check_consumer_priority(letter: str, value: Any, arguments: Table) -> Reaso
 def _check_read_from(letter: str, value: Any, arguments: Table) -> Reason:
     return (
         ""
-        if letter in _INTEGERS or value in (b"first", b"next")
+        if letter in INTEGER_LETTERS or value in (b"first", b"next")
         else f"\"expected a number, 'first' or 'next', got {_shown(letter, value)}\""
     )
 
 
 def _check_read_to(letter: str, value: Any, arguments: Table) -> Reason:
-    if letter in _INTEGERS:
+    if letter in INTEGER_LETTERS:
         return _check_not_negative(letter, value, arguments)
     return "" if value == b"last" else f"\"expected a number or 'last', got {_shown(letter, value)}\""
 
@@ -228,13 +235,12 @@ def _accept(letter: str, value: Any, arguments: Table) -> Reason:
     return ""
 
 
-Check = Callable[[str, Any, Table], Reason]
-
-_CHECKS: tuple[tuple[str, Check], ...] = (
+#: The arguments of a classic queue in RabbitMQ's order of checking.
+QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-queue-type", _check_queue_type),
     ("x-expires", _check_expires),
     ("x-message-ttl", _check_message_ttl),
-    ("x-dead-letter-exchange", _accept),  # its type is checked before everything else, with a text of its own
+    ("x-dead-letter-exchange", _accept),  # check_queue_arguments checks its type first, with another text
     ("x-dead-letter-routing-key", _check_dead_letter_routing_key),
     ("x-max-length", _check_not_negative),
     ("x-max-length-bytes", _check_not_negative),
@@ -247,7 +253,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-# --- consumers --------------------------------------------------------------------------------------------------------
+# -- consumers ---
 
 _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-priority", _check_consumer_priority),
@@ -260,7 +266,7 @@ _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 def check_consumer_arguments(vhost: str, queue: str, arguments: Table) -> None:
-    """Whether a classic queue accepts a consumer with these arguments, else C406 (AB-118)."""
+    """Raise AmqpError 406 if a classic queue does not accept a consumer with these arguments (AB-118)."""
     phrase = queue_phrase(vhost, queue)
     for key, check in _CONSUMER_CHECKS:
         found = arguments.get(key)
@@ -279,89 +285,30 @@ def consumer_priority(arguments: Table) -> int:
 
 
 def cancels_on_failover(arguments: Table) -> bool:
-    """Whether a consumer with these accepted arguments wants to be told of a failure of its queue (AB-126), or must be: one that reads would begin anew."""
-    return arguments.get("x-cancel-on-ha-failover") == ("t", True) or read_arguments(arguments) is not None
+    """Whether a consumer with these arguments is cancelled, instead of continued, when its queue restarts (AB-126).
+
+    A consumer that reads a range is always cancelled, because it would start its range again.
+    """
+    return arguments.get("x-cancel-on-ha-failover") == ("t", True) or range_read_arguments(arguments) is not None
 
 
-# --- exchanges --------------------------------------------------------------------------------------------------------
+# -- exchanges ---
 
 
 def check_exchange_arguments(vhost: str, name: str, arguments: Table) -> None:
-    """Whether a new exchange may have these arguments, else C406 (section 7, exchange.declare)."""
+    """Raise AmqpError 406 if a new exchange may not have these arguments (amqp-broker section 7, exchange.declare)."""
     found = arguments.get("alternate-exchange")
     if found is not None and found[0] != "S":
         raise _wrong_type(found[0], "alternate-exchange", exchange_phrase(vhost, name))
 
 
 def alternate_exchange(arguments: Table) -> str | None:
-    """The alternate exchange of accepted arguments."""
+    """The name of the alternate exchange in accepted arguments, or None."""
     found = arguments.get("alternate-exchange")
     return None if found is None else value_text(found[1])
 
 
-# --- equivalence ------------------------------------------------------------------------------------------------------
-
-
-def check_queue_equivalence(
-    vhost: str, name: str, old: tuple[bool, bool, Table], new: tuple[bool, bool, Table]
-) -> None:
-    """C406 unless an existing and a new declaration `(durable, auto_delete, arguments)` agree (AB-87, AB-88)."""
-    phrase = queue_phrase(vhost, name)
-    _check_equal("durable", phrase, old[0], new[0])
-    _check_equal("auto_delete", phrase, old[1], new[1])
-    # The type comes last here and first in a new declaration, as in RabbitMQ.
-    for key in [key for key, _ in _CHECKS[1:]] + ["x-queue-type"]:
-        _check_argument_equal(key, phrase, old[2], new[2])
-
-
-def check_exchange_equivalence(
-    vhost: str,
-    name: str,
-    old: tuple[str, bool, bool, bool, Table],
-    new: tuple[str, bool, bool, bool, Table],
-) -> None:
-    """C406 unless two declarations `(type, durable, auto_delete, internal, arguments)` agree (AB-66)."""
-    phrase = exchange_phrase(vhost, name)
-    _check_equal("type", phrase, old[0], new[0])
-    _check_equal("durable", phrase, old[1], new[1])
-    _check_equal("auto_delete", phrase, old[2], new[2])
-    _check_equal("internal", phrase, old[3], new[3])
-    _check_argument_equal("alternate-exchange", phrase, old[4], new[4])
-
-
-def _check_equal(key: str, phrase: str, old: Any, new: Any) -> None:
-    if old != new:
-        raise _inequivalent(key, phrase, f"'{value_text(new)}'", f"'{value_text(old)}'")
-
-
-def _check_argument_equal(key: str, phrase: str, old_arguments: Table, new_arguments: Table) -> None:
-    old, new = old_arguments.get(key), new_arguments.get(key)
-    if old == new:
-        return
-    if key == "x-queue-type" and queue_type(old_arguments) == queue_type(new_arguments) == "classic":
-        return
-    if old is None or new is None:
-        raise _inequivalent(key, phrase, _typed(new), _typed(old))
-    if _comparable(*old) != _comparable(*new):
-        raise _inequivalent(key, phrase, f"'{value_text(new[1])}'", f"'{value_text(old[1])}'")
-
-
-def _comparable(letter: str, value: Any) -> tuple[str, Any]:
-    """Equal for values that count as equal: integers of any width, decimals and integers, both float widths."""
-    if letter in _INTEGERS:
-        return "integer", value
-    if letter == "D":
-        return "integer", Decimal(value[1]).scaleb(-value[0])
-    if letter in "fd":
-        return "float", value
-    return letter, value
-
-
-def _typed(found: tuple[str, Any] | None) -> str:
-    return "none" if found is None else f"the value '{value_text(found[1])}' of type '{TYPE_NAMES[found[0]]}'"
-
-
-# --- the texts --------------------------------------------------------------------------------------------------------
+# -- reply texts ---
 
 
 def _invalid(key: str, phrase: str, reason: Reason) -> AmqpError:
@@ -374,7 +321,3 @@ def _foreign(key: str, phrase: str) -> AmqpError:
 
 def _wrong_type(letter: str, key: str, phrase: str) -> AmqpError:
     return AmqpError(PRECONDITION_FAILED, f"invalid type '{TYPE_NAMES[letter]}' for arg '{key}' in {phrase}")
-
-
-def _inequivalent(key: str, phrase: str, new: str, old: str) -> AmqpError:
-    return AmqpError(PRECONDITION_FAILED, f"inequivalent arg '{key}' for {phrase}: received {new} but current is {old}")

@@ -1,6 +1,7 @@
-"""Decorators of exchanges and queues: the extension points that an embedding program overrides to add routes and to follow changes (AB-80).
+"""Decorators of exchanges and queues (AB-80).
 
-The routing table calls exchange decorators and each queue process calls queue decorators. Both calls happen on the broker's thread.
+An embedding program overrides their methods to add routes and to observe changes. The routing table calls the exchange
+decorators, and each queue process calls the queue decorators, all on the broker's thread.
 """
 
 from __future__ import annotations
@@ -11,52 +12,60 @@ from typing import Any
 from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
 from .destinations import Destination
-from .exchange_types import Binding
-from .rows import ExchangeRow, QueueRow
+from .rows import Binding, ExchangeRow, QueueRow
 
 
 class ExchangeDecorator:
-    """Adds destinations to exchanges, and hears of them."""
+    """Adds destinations to exchanges, and is notified of changes to exchanges and bindings."""
 
     def route(
         self, exchange: ExchangeRow, routing_keys: tuple[str, ...], headers: Table | None
     ) -> Iterable[Destination]:
-        """Where a message shall go besides, each `('queue', name)` or `('exchange', name)`; what does not exist is passed over.
+        """More destinations for a message, each `('queue', name)` or `('exchange', name)`. Missing ones are ignored.
 
-        Asked for every exchange that a message reaches but the default one. They do not count as the exchange's own: where there are no others its alternate exchange gets
-        the message too (AB-76). The answer must follow from the arguments: it is remembered for messages that equal in them until an exchange, queue or binding changes.
+        The table calls this for every exchange that a message reaches, except the default exchange. The result does not
+        count as destinations of the exchange itself: if it has no others, its alternate exchange gets the message too
+        (AB-76). The result must depend on the arguments only, because it is cached for messages with equal arguments
+        until an exchange, queue or binding changes.
         """
         return ()
 
     def created(self, exchange: ExchangeRow) -> None:
-        """There is a new exchange: declared, predefined, or found in the data directory."""
+        """An exchange was added: it was declared, is predefined, or was found in the data directory."""
 
     def deleted(self, exchange: ExchangeRow) -> None:
-        """An exchange is gone; its bindings have gone before."""
+        """An exchange was removed. Its bindings were removed before."""
 
     def bound(self, vhost: str, binding: Binding) -> None:
-        """There is a new binding."""
+        """A binding was added."""
 
     def unbound(self, vhost: str, binding: Binding) -> None:
-        """A binding is gone, by itself or with its source or destination."""
+        """A binding was removed, alone or together with its source or destination."""
 
 
 class QueueDecorator:
-    """Hears of queues."""
+    """Is notified of changes to queues."""
 
     def started(self, queue: QueueRow) -> None:
-        """The process of a queue runs: it was declared, found in the data directory, or is restarted after a crash."""
+        """The process of a queue runs: the queue was declared, found in the data directory, or restarted."""
 
     def stopped(self, queue: QueueRow) -> None:
-        """The process of a queue ends, for whatever reason; an error here is only logged."""
+        """The process of a queue ends, for whatever reason. An exception raised here is only logged."""
 
     def consumers_changed(self, queue: QueueRow, consumers: list[dict[str, Any]]) -> None:
-        """Consumers came or went. `consumers` are those there are, with `rabbitmqctl list_consumers`' names: consumer_tag, ack_required, active, user …"""
+        """Consumers were added or removed.
+
+        `consumers` are the present ones, with the names of `rabbitmqctl list_consumers`: consumer_tag, ack_required,
+        active, user …
+        """
 
 
-def notify(hear: Callable[..., None], *news: Any) -> None:
-    """Call a method that hears. RuntimeError if it raises AmqpError, which would be answered to a client although the change is in force."""
+def notify(method: Callable[..., None], *arguments: Any) -> None:
+    """Call a decorator's method. RuntimeError if it raises AmqpError.
+
+    An AmqpError would be reported to the client as a refusal, although the change is already in force.
+    """
     try:
-        hear(*news)
+        method(*arguments)
     except AmqpError as error:
-        raise RuntimeError(f"{hear!r} can refuse nothing") from error
+        raise RuntimeError(f"{method!r} raised {error!r}, but a notification cannot refuse a change") from error

@@ -1,19 +1,18 @@
-"""The exchange types: which of an exchange's own bindings a message follows (AB-69 to AB-72).
+"""The exchange types: which bindings of one exchange match a message (AB-69 to AB-72).
 
-A router holds the bindings of one exchange in the shape its type wants:
+A router holds the bindings of one exchange in the data structure that its type needs:
 
-    type      shape                                     route
-    direct    routing key -> destinations               a dictionary lookup a key
+    type      data structure                            route
+    direct    routing key -> destinations               one dictionary look-up for each key
     fanout    destinations                              all of them
-    topic     trie of words                             `topic_trie`
-    headers   binding -> its arguments, taken apart     every binding in turn
+    topic     trie of words                             see `topic_trie`
+    headers   binding -> its arguments, prepared        tests every binding
 
-Walking on to other exchanges is `routing`'s. `Binding`s are values: equal means the same binding (AB-73).
+A router returns destinations of its own exchange only; `table` continues through exchanges among them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..amqp.constants import PRECONDITION_FAILED
@@ -21,46 +20,24 @@ from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from .destinations import Destination, DestinationSet
 from .phrases import exchange_phrase, value_text
+from .rows import Binding
 from .topic_trie import TopicTrie
-
-NO_ARGUMENTS = Table()
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """One binding. `arguments` are sorted by name, so that equal bindings are equal values: make it with `Binding.of`."""
-
-    source: str
-    kind: str  # of the destination: 'queue' or 'exchange'
-    destination: str
-    routing_key: str
-    arguments: Table
-
-    @classmethod
-    def of(cls, source: str, kind: str, destination: str, routing_key: str, arguments: Table) -> Binding:
-        return cls(source, kind, destination, routing_key, Table(sorted(arguments, key=_name)))
-
-    @property
-    def target(self) -> Destination:
-        return self.kind, self.destination
-
-
-def _name(entry: tuple[str, str, Any]) -> str:
-    return entry[0]
 
 
 class Router(Protocol):
-    """The bindings of one exchange. `add` and `remove` are told of each binding once."""
+    """The bindings of one exchange. The caller adds each binding only once, and removes only bindings that it added."""
 
     def add(self, binding: Binding) -> None: ...
 
     def remove(self, binding: Binding) -> None: ...
 
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
-        """Destinations, each once."""
+        """The destinations of the bindings that match a message, each once."""
 
 
 class DirectRouter:
+    """Follows the bindings whose key equals a routing key (AB-69)."""
+
     __slots__ = ("_by_key",)
 
     def __init__(self) -> None:
@@ -81,16 +58,18 @@ class DirectRouter:
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
         if len(routing_keys) == 1:
             destinations = self._by_key.get(routing_keys[0])
-            return () if destinations is None else destinations.cell
+            return () if destinations is None else destinations.as_tuple
         found: dict[Destination, None] = {}
         for key in routing_keys:
             destinations = self._by_key.get(key)
             if destinations is not None:
-                found.update(dict.fromkeys(destinations.cell))
+                found.update(dict.fromkeys(destinations.as_tuple))
         return tuple(found)
 
 
 class FanoutRouter:
+    """Follows all bindings (AB-69)."""
+
     __slots__ = ("_destinations",)
 
     def __init__(self) -> None:
@@ -103,10 +82,12 @@ class FanoutRouter:
         self._destinations.remove(binding.target)
 
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
-        return self._destinations.cell
+        return self._destinations.as_tuple
 
 
 class TopicRouter:
+    """Follows the bindings whose key is a pattern that matches a routing key (AB-70)."""
+
     __slots__ = ("_trie",)
 
     def __init__(self) -> None:
@@ -123,18 +104,21 @@ class TopicRouter:
 
 
 class HeadersRouter:
+    """Follows the bindings whose arguments match the headers (AB-71)."""
+
     __slots__ = ("_patterns",)
 
     def __init__(self) -> None:
+        # Binding -> whether one matching argument suffices, and the arguments to compare with headers.
         self._patterns: dict[Binding, tuple[bool, tuple[tuple[str, str, Any], ...]]] = {}
 
     def add(self, binding: Binding) -> None:
         mode = _match_mode(binding.arguments)
         skip_x = mode in (b"all", b"any")
-        wanted = tuple(
+        required = tuple(
             entry for entry in binding.arguments if entry[0] != "x-match" and not (skip_x and entry[0].startswith("x-"))
         )
-        self._patterns[binding] = mode in (b"any", b"any-with-x"), wanted
+        self._patterns[binding] = mode in (b"any", b"any-with-x"), required
 
     def remove(self, binding: Binding) -> None:
         del self._patterns[binding]
@@ -144,8 +128,8 @@ class HeadersRouter:
         for name, _, value in headers or ():
             values.setdefault(name, value)
         found: dict[Destination, None] = {}
-        for binding, (any_suffices, wanted) in self._patterns.items():
-            matches = (_matches(values, entry) for entry in wanted)
+        for binding, (any_suffices, required) in self._patterns.items():
+            matches = (_matches(values, entry) for entry in required)
             if any(matches) if any_suffices else all(matches):
                 found[binding.target] = None
         return tuple(found)
@@ -155,24 +139,25 @@ _MATCH_MODES = (b"all", b"any", b"all-with-x", b"any-with-x")
 
 
 def _match_mode(arguments: Table) -> bytes:
-    # Stored data may hold what a declaration no longer accepts; it then means the default (AB-71).
+    # A binding in the data directory may have a value that `check_binding` no longer accepts. It means the default
+    # (AB-71).
     found = arguments.get("x-match")
     return found[1] if found is not None and found[1] in _MATCH_MODES else b"all"
 
 
 def _matches(values: dict[str, Any], entry: tuple[str, str, Any]) -> bool:
-    name, letter, wanted = entry
+    name, letter, required = entry
     if name not in values:
         return False
     if letter == "V":
         return True
     value = values[name]
-    # Types are not compared and numbers go by value, but to Python True is also the number 1, and to AMQP it is not.
-    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+    # Letters are not compared, so numbers match by value. But True equals 1 only in Python, not in AMQP.
+    return bool(value == required) and isinstance(value, bool) == isinstance(required, bool)
 
 
 class UnavailableRouter:
-    """An exchange whose type this node does not have: it keeps its bindings and refuses messages (AB-78)."""
+    """Refuses all messages for an exchange whose type this node does not have (AB-78)."""
 
     __slots__ = ("_vhost", "_name", "_type")
 
@@ -190,7 +175,8 @@ class UnavailableRouter:
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
         raise AmqpError(
             PRECONDITION_FAILED,
-            f"Cannot route message through {exchange_phrase(self._vhost, self._name)}: exchange type {self._type} not found",
+            f"Cannot route message through {exchange_phrase(self._vhost, self._name)}: "
+            f"exchange type {self._type} not found",
         )
 
 
@@ -203,7 +189,7 @@ EXCHANGE_TYPES: dict[str, type[DirectRouter] | type[FanoutRouter] | type[TopicRo
 
 
 def check_binding(exchange_type: str, arguments: Table) -> None:
-    """Whether an exchange of this type accepts a binding with these arguments, else C406 (AB-72)."""
+    """Raise AmqpError 406 if an exchange of this type does not accept a binding with these arguments (AB-72)."""
     if exchange_type != "headers":
         return
     found = arguments.get("x-match")

@@ -1,7 +1,7 @@
-"""What is said about queues and exchanges in replies: the fixed resource phrases, and the errors that consist of little else.
+"""Reply texts about queues and exchanges: the phrases that name them, and errors with a fixed text.
 
-Clients match these texts, so they are written once. Every function that returns an `AmqpError` leaves class and method ids
-at 0; the channel fills in the method that failed (AB-51).
+Clients match these texts, so each is defined once. The errors have the class and method ids 0; the channel fills in
+those of the method that failed (AB-51).
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ def no_exchange(vhost: str, name: str) -> AmqpError:
 
 
 def queue_locked(vhost: str, name: str) -> AmqpError:
-    """AB-84."""
+    """The error for a queue that is exclusive to another connection (AB-84)."""
     return AmqpError(
         RESOURCE_LOCKED,
-        f"cannot obtain exclusive access to locked {queue_phrase(vhost, name)}. It could be originally declared on another "
-        "connection or the exclusive property value does not match that of the original declaration.",
+        f"cannot obtain exclusive access to locked {queue_phrase(vhost, name)}. "
+        "It could be originally declared on another connection or "
+        "the exclusive property value does not match that of the original declaration.",
     )
 
 
 def queue_unavailable(vhost: str, name: str, state: str, node: str) -> AmqpError:
-    """The error for a queue that exists and cannot be used; `state` is that of its `QueueRow` (AB-63)."""
+    """The error for a queue that exists but cannot be used; `state` is that of its `QueueRow` (AB-63)."""
     phrase = queue_phrase(vhost, name)
     texts = {
         "down": f"home node '{node}' of durable {phrase} is down or inaccessible",
@@ -53,29 +54,29 @@ def queue_unavailable(vhost: str, name: str, state: str, node: str) -> AmqpError
 
 
 def check_not_default_exchange(*names: str) -> None:
-    """C403 if one of the exchange names is that of the default exchange (AB-68)."""
+    """Raise AmqpError 403 if one of the exchange names is that of the default exchange (AB-68)."""
     if "" in names:
         raise AmqpError(ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
 def check_not_reserved(kind: str, name: str) -> None:
-    """C403 for a name clients may not create; `kind` is `queue` or `exchange` (AB-65)."""
+    """Raise AmqpError 403 for a name that clients may not declare; `kind` is `queue` or `exchange` (AB-65)."""
     if name.startswith("amq."):
         raise AmqpError(ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def without_cr_lf(name: str) -> str:
-    """A queue or exchange name as declare, delete, bind and unbind read it (AB-59)."""
+    """The name without CR and LF, as declare, delete, bind and unbind read names of queues and exchanges (AB-59)."""
     return name.translate(_CR_LF)
 
 
 def generated_name(prefix: str, unpredictable: bytes) -> str:
-    """`prefix`, a hyphen, and 16 unpredictable octets in 22 URL-safe base64 characters: `amq.gen-…`, `amq.ctag-…` (AB-82)."""
+    """`prefix`, a hyphen, and 16 unpredictable bytes as 22 URL-safe base64 characters: `amq.gen-…` (AB-82)."""
     return f"{prefix}-{base64.urlsafe_b64encode(unpredictable).rstrip(b'=').decode()}"
 
 
 def value_text(value: Any) -> str:
-    """A field value as it stands in reply texts: octets as text, `true`, `undefined`, `[{longstr,a}]`, `{2,314}`."""
+    """A field value as RabbitMQ prints it in reply texts: `text`, `true`, `undefined`, `[{longstr,a}]`, `{2,314}`."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, bool):

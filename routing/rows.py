@@ -1,4 +1,4 @@
-"""Rows of the routing table: one immutable value for each exchange and each queue, replaced whole when something of it changes."""
+"""Rows of the routing table: immutable values for exchanges, queues and bindings. A change replaces the row."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..amqp.fields import Table
-from .exchange_types import NO_ARGUMENTS
+from .destinations import Destination
+
+NO_ARGUMENTS = Table()
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRow:
-    """One exchange. `alternate` is the name of its alternate exchange or None."""
+    """One exchange. `alternate` is the name of its alternate exchange, or None."""
 
     vhost: str
     name: str
@@ -25,16 +27,46 @@ class ExchangeRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue. `state` other than `running` means that it exists and cannot be used (AB-63)."""
+    """One queue. A `state` other than `running` means that the queue exists but cannot be used (AB-63)."""
 
     vhost: str
     name: str
+    #: The address of the queue's process; routing never looks at it.
     address: Any
-    queue_id: str  # unique for ever: a queue declared anew under the same name gets another
+    #: Unique for ever: a queue that is declared again under the same name gets another id.
+    queue_id: str
     durable: bool = False
     auto_delete: bool = False
-    exclusive_owner: str | None = None  # connection id
+    #: The id of the connection that owns an exclusive queue.
+    exclusive_owner: str | None = None
     arguments: Table = NO_ARGUMENTS
     type: str = "classic"
     state: Literal["running", "crashed", "stopped", "down"] = "running"
-    extra_queue: str | None = None  # gets a copy of whatever is routed here (AB-79)
+    #: The name of a queue that gets a copy of each message routed to this one (AB-79).
+    extra_queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One binding. Equal values are the same binding (AB-73), so `Binding.of` sorts the arguments by name."""
+
+    source: str
+    #: The kind of the destination: `queue` or `exchange`.
+    kind: str
+    destination: str
+    routing_key: str
+    arguments: Table
+
+    @classmethod
+    def of(cls, source: str, kind: str, destination: str, routing_key: str, arguments: Table) -> Binding:
+        """A binding with its arguments sorted by name."""
+        return cls(source, kind, destination, routing_key, Table(sorted(arguments, key=_name)))
+
+    @property
+    def target(self) -> Destination:
+        """Kind and name of the destination."""
+        return self.kind, self.destination
+
+
+def _name(entry: tuple[str, str, Any]) -> str:
+    return entry[0]

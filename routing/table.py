@@ -1,27 +1,30 @@
-"""The routing table: which queues a message goes to (AB-64, AB-68 to AB-79).
+"""The routing table: finds the queues of a message (AB-64, AB-68 to AB-79).
 
-`Metadata` alone writes it; every channel and queue of the node reads it without a message, as RabbitMQ's processes read ETS
-tables. Rows and bindings are immutable and replaced whole, so a reader may keep one; `version` moves with every change, so a
-reader may keep what it computed until then. Single changes cost the same with ten bindings and with a hundred thousand.
+Only the `Metadata` process writes the table. Every channel and queue of the node reads it directly, without sending a
+message, as RabbitMQ's processes read ETS tables. Rows are immutable, so a reader may keep one. `version` is incremented
+by every change, so a reader may cache results until the version differs. One change costs the same with ten bindings
+and with a hundred thousand.
 
-A message walks from its exchange along bindings whose destination is an exchange; each exchange is visited once and each
-queue found once (AB-74). An exchange that has no destination of its own for the message sends the walk on to its
+Routing starts at the exchange of the publish and follows bindings between exchanges; it visits each exchange once and
+finds each queue once (AB-74). From an exchange that has no destination of its own for the message, it continues at the
 alternate exchange (AB-76).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..amqp.fields import Table
 from .decorators import ExchangeDecorator, notify
 from .destinations import Destination, DestinationSet
-from .exchange_types import EXCHANGE_TYPES, NO_ARGUMENTS, Binding, Router, UnavailableRouter
-from .rows import ExchangeRow, QueueRow
+from .exchange_types import EXCHANGE_TYPES, Router, UnavailableRouter
+from .rows import NO_ARGUMENTS, Binding, ExchangeRow, QueueRow
 
+Key = TypeVar("Key")
+
+#: Name, type and whether internal, of the exchanges that every virtual host has (AB-64).
 DEFAULT_EXCHANGES = (
-    # name, type, internal (AB-64)
     ("", "direct", False),
     ("amq.direct", "direct", False),
     ("amq.fanout", "fanout", False),
@@ -33,14 +36,14 @@ DEFAULT_EXCHANGES = (
 
 
 class Removed(NamedTuple):
-    """What went with something that was removed: auto-delete exchanges that lost their last binding (AB-77), and all bindings of everything that went."""
+    """What was removed with a row: its bindings, auto-delete exchanges left without any (AB-77), and theirs."""
 
     exchanges: list[ExchangeRow]
     bindings: list[Binding]
 
 
 class _Vhost:
-    """Everything of one virtual host."""
+    """The rows and routers of one virtual host."""
 
     __slots__ = ("exchanges", "routers", "queues", "by_source", "by_destination", "onward")
 
@@ -50,14 +53,14 @@ class _Vhost:
         self.queues: dict[str, QueueRow] = {}
         self.by_source: dict[str, dict[Binding, None]] = {}
         self.by_destination: dict[Destination, dict[Binding, None]] = {}
-        # source -> the exchanges it is bound to: says in one look-up whether a walk can end at the first exchange
+        # Source -> exchanges among its destinations. An exchange without an entry needs no walk.
         self.onward: dict[str, DestinationSet] = {}
 
 
 class RoutingTable:
     """Exchanges, queues and bindings of all virtual hosts, and the addresses of direct reply-to consumers.
 
-    `decorators` are asked and told as `extensions` says.
+    It calls the exchange decorators when it routes and when rows change.
     """
 
     __slots__ = (
@@ -68,24 +71,21 @@ class RoutingTable:
         "_decorators",
         "_vhosts",
         "_reply_channels",
-        "_header_answers",
     )
 
     def __init__(self, decorators: tuple[ExchangeDecorator, ...] = ()) -> None:
         self._decorators = decorators
         self.version = 0
-        self.traced: frozenset[str] = (
-            frozenset()
-        )  # virtual hosts whose messages are traced (AB-81); empty says so in one look
-        self.down: frozenset[str] = (
-            frozenset()
-        )  # virtual hosts that have failed: they exist and cannot be opened (AB-171)
-        self.recovering: set[str] = set()  # virtual hosts of which not all is in the table yet that was there before
+        #: Virtual hosts whose messages are traced (AB-81).
+        self.traced: frozenset[str] = frozenset()
+        #: Virtual hosts that have failed: they exist but cannot be opened (AB-171).
+        self.down: frozenset[str] = frozenset()
+        #: Virtual hosts of which recovery has not yet added all rows.
+        self.recovering: set[str] = set()
         self._vhosts: dict[str, _Vhost] = {}
         self._reply_channels: dict[str, Any] = {}
-        self._header_answers: tuple[int, dict[tuple[str, str], bool]] = (0, {})
 
-    # --- what readers ask ---------------------------------------------------------------------------------------------
+    # -- reading ---
 
     def exchange(self, vhost: str, name: str) -> ExchangeRow | None:
         found = self._vhosts.get(vhost)
@@ -100,8 +100,8 @@ class RoutingTable:
     ) -> tuple[QueueRow, ...]:
         """The queues that get the message, each once; none if the exchange does not exist.
 
-        `routing_keys` is the publish key, then the CC and BCC keys (AB-75). Raises AmqpError 406 when the walk reaches an
-        exchange of an unavailable type (AB-78).
+        `routing_keys` are the publish key, then the CC and BCC keys (AB-75). Raises AmqpError 406 if the message
+        reaches an exchange of an unavailable type (AB-78).
         """
         host = self._vhosts.get(vhost)
         if host is None or exchange not in host.exchanges:
@@ -114,24 +114,6 @@ class RoutingTable:
         else:
             names = _walk(host, exchange, keys, headers, self._decorators)
         return _rows(host.queues, names)
-
-    def depends_on_headers(self, vhost: str, exchange: str) -> bool:
-        """Whether a message published to this exchange may meet a headers exchange on its way."""
-        host = self._vhosts.get(vhost)
-        if host is None:
-            return False
-        if exchange not in host.onward:
-            row = host.exchanges.get(exchange)
-            if row is None or row.alternate is None:
-                return row is not None and row.type == "headers"
-        version, answers = self._header_answers
-        if version != self.version:
-            answers = {}
-            self._header_answers = self.version, answers
-        answer = answers.get((vhost, exchange))
-        if answer is None:
-            answer = answers[vhost, exchange] = any(row.type == "headers" for row in _reachable(host, exchange))
-        return answer
 
     def reply_channel(self, channel_id: str) -> Any:
         """The address of the channel that consumes direct replies under this id, or None (AB-142)."""
@@ -152,27 +134,27 @@ class RoutingTable:
         return () if found is None else tuple(found.queues.values())
 
     def bindings(self, vhost: str) -> Iterator[Binding]:
-        """All bindings, each queue's implicit one to the default exchange first (AB-68)."""
+        """All bindings. Those of the queues to the default exchange, which are implicit, come first (AB-68)."""
         host = self._vhosts.get(vhost)
         if host is not None:
             for name in host.queues:
                 yield Binding("", "queue", name, name, NO_ARGUMENTS)
-            for cell in host.by_source.values():
-                yield from cell
+            for bindings in host.by_source.values():
+                yield from bindings
 
     def has_binding(self, vhost: str, binding: Binding) -> bool:
         host = self._vhosts.get(vhost)
         return host is not None and binding in host.by_source.get(binding.source, ())
 
     def is_source(self, vhost: str, exchange: str) -> bool:
-        """Whether any binding leads away from the exchange."""
+        """Whether the exchange is the source of any binding."""
         host = self._vhosts.get(vhost)
         return host is not None and exchange in host.by_source
 
-    # --- what Metadata writes -----------------------------------------------------------------------------------------
+    # -- writing, by Metadata only ---
 
     def add_vhost(self, vhost: str) -> bool:
-        """A virtual host with the exchanges every one has (AB-64); False if it exists already (AB-169)."""
+        """Add a virtual host with its default exchanges (AB-64). False if it exists already (AB-169)."""
         if vhost in self._vhosts:
             return False
         self._vhosts[vhost] = _Vhost()
@@ -182,7 +164,7 @@ class RoutingTable:
         return True
 
     def remove_vhost(self, vhost: str) -> None:
-        """Forget a virtual host and whatever is left in it."""
+        """Remove a virtual host and everything that is still in it."""
         del self._vhosts[vhost]
         self.traced -= {vhost}
         self.down -= {vhost}
@@ -190,7 +172,7 @@ class RoutingTable:
         self.version += 1
 
     def put_exchange(self, row: ExchangeRow) -> None:
-        """Add an exchange, or replace its row; its type cannot change."""
+        """Add an exchange, or replace its row. The type of an exchange cannot change."""
         host = self._vhosts[row.vhost]
         is_new = row.name not in host.routers
         host.exchanges[row.name] = row
@@ -205,7 +187,7 @@ class RoutingTable:
                 notify(decorator.created, row)
 
     def remove_exchange(self, vhost: str, name: str) -> Removed:
-        """Remove an exchange and its bindings; returns what went with it (AB-77)."""
+        """Remove an exchange and its bindings; return what was removed with it (AB-77)."""
         host = self._vhosts[vhost]
         row = host.exchanges[name]
         gone = _drop_exchange(host, name)
@@ -214,12 +196,12 @@ class RoutingTable:
         return gone
 
     def put_queue(self, row: QueueRow) -> None:
-        """Add a queue, or replace its row; bindings stay."""
+        """Add a queue, or replace its row and keep its bindings."""
         self._vhosts[row.vhost].queues[row.name] = row
         self.version += 1
 
     def remove_queue(self, vhost: str, name: str) -> Removed:
-        """Remove a queue and its bindings; returns what went with it (AB-77, AB-86)."""
+        """Remove a queue and its bindings; return what was removed with it (AB-77, AB-86)."""
         host = self._vhosts[vhost]
         del host.queues[name]
         gone = Removed([], [])
@@ -229,12 +211,12 @@ class RoutingTable:
         return gone
 
     def add_binding(self, vhost: str, binding: Binding) -> bool:
-        """False if exactly that binding exists (AB-73). Source and destination must exist."""
+        """Add a binding, whose source and destination must exist. False if an equal one exists (AB-73)."""
         host = self._vhosts[vhost]
-        cell = host.by_source.setdefault(binding.source, {})
-        if binding in cell:
+        bindings = host.by_source.setdefault(binding.source, {})
+        if binding in bindings:
             return False
-        cell[binding] = None
+        bindings[binding] = None
         host.by_destination.setdefault(binding.target, {})[binding] = None
         host.routers[binding.source].add(binding)
         if binding.kind == "exchange":
@@ -245,7 +227,7 @@ class RoutingTable:
         return True
 
     def remove_binding(self, vhost: str, binding: Binding) -> Removed:
-        """Remove a binding that exists; returns it and what went with it (AB-77)."""
+        """Remove a binding, which must exist; return it and what was removed with it (AB-77)."""
         host = self._vhosts[vhost]
         gone = Removed([], [])
         _unlink(host, binding, gone)
@@ -278,20 +260,20 @@ class RoutingTable:
             self.version += 1
 
 
-# --- the walk ---------------------------------------------------------------------------------------------------------
+# -- following bindings between exchanges ---
 
 
 def _walk(
     host: _Vhost, exchange: str, keys: tuple[str, ...], headers: Table | None, decorators: tuple[ExchangeDecorator, ...]
 ) -> Iterable[str]:
-    """The names of the queues found from `exchange`, each once."""
+    """The names of the queues that the message reaches from `exchange`, each once."""
     found: dict[str, None] = {}
     seen = {exchange}
     waiting = [exchange]
     while waiting:
         name = waiting.pop()
         if name == "":
-            # Its bindings are implicit: it gets here only as somebody's alternate exchange.
+            # The default exchange is reached only as an alternate exchange. Its bindings are implicit.
             found.update(dict.fromkeys(key for key in keys if key in host.queues))
             continue
         destinations = host.routers[name].route(keys, headers)
@@ -310,7 +292,7 @@ def _walk(
 
 
 def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, ...]:
-    """The rows of those names that exist, and of their extra queues (AB-79), each once."""
+    """The rows of the named queues that exist, and of their extra queues (AB-79), each once."""
     rows: dict[str, QueueRow] = {}
     extras = []
     for name in names:
@@ -326,30 +308,11 @@ def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, 
     return tuple(rows.values())
 
 
-def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:
-    """Every exchange that some message published to this one could visit."""
-    seen = {exchange}
-    waiting = [exchange]
-    while waiting:
-        name = waiting.pop()
-        row = host.exchanges.get(name)
-        if row is None:
-            continue
-        yield row
-        following = [] if row.alternate is None else [row.alternate]
-        if name in host.onward:
-            following += [destination for _, destination in host.onward[name].cell]
-        for destination in following:
-            if destination not in seen:
-                seen.add(destination)
-                waiting.append(destination)
-
-
-# --- removal ----------------------------------------------------------------------------------------------------------
+# -- removal ---
 
 
 def _unlink(host: _Vhost, binding: Binding, gone: Removed) -> None:
-    """Take a binding out of every place that knows it."""
+    """Remove a binding from all indexes of the virtual host."""
     _discard(host.by_source, binding.source, binding)
     _discard(host.by_destination, binding.target, binding)
     host.routers[binding.source].remove(binding)
@@ -361,11 +324,11 @@ def _unlink(host: _Vhost, binding: Binding, gone: Removed) -> None:
     gone.bindings.append(binding)
 
 
-def _discard(cells: dict[Any, dict[Binding, None]], key: Any, binding: Binding) -> None:
-    cell = cells[key]
-    del cell[binding]
-    if not cell:
-        del cells[key]
+def _discard(index: dict[Key, dict[Binding, None]], key: Key, binding: Binding) -> None:
+    bindings = index[key]
+    del bindings[binding]
+    if not bindings:
+        del index[key]
 
 
 def _drop_bindings_to(host: _Vhost, destination: Destination, gone: Removed) -> None:
@@ -386,9 +349,10 @@ def _drop_exchange(host: _Vhost, name: str) -> Removed:
 
 
 def _drop_if_unbound(host: _Vhost, sources: list[str], gone: Removed) -> None:
-    """AB-77: of exchanges that have just lost a binding, drop the auto-delete ones that have none left, and so on upward.
+    """Remove the auto-delete exchanges among `sources` that have no bindings left, then those bound to them (AB-77).
 
-    A list of work and not recursion: a chain of exchanges may be longer than the stack.
+    `sources` have just lost a binding. This is a work list instead of a recursion, because a chain of exchanges may be
+    longer than the stack.
     """
     waiting = sources
     while waiting:

@@ -1,17 +1,16 @@
 """Topic patterns in a trie of words (AB-70).
 
-A binding key is cut at every `.` into words, and each word is an edge of the trie; the empty key is the root itself. Two
-words are special: `*` stands for any one word, `#` for any number of words, none included.
+A binding key is split at every `.` into words. Each word is an edge of the trie; the empty key is the root. Two words
+are wildcards: `*` matches any one word, `#` matches any number of words, including none.
 
-Matching walks the trie with all possibilities at once. The *frontier* is the set of nodes that can be reached after the
-words read so far:
+Matching follows all alternatives at once. The *frontier* is the set of nodes that the words read so far can lead to:
 
     start   {root}, closed under '#' edges
     word w  each node's edge `w` and edge `*`, and the node itself if a '#' edge led to it; closed under '#' edges
-    end     whatever is bound at the nodes of the last frontier
+    end     the destinations bound at the nodes of the last frontier
 
-A node is in a frontier once, however many ways lead to it, so that `#.#.#.#` costs words x nodes and never more: there is
-no choice to be undone, hence nothing exponential. A key has at most 128 words (255 octets).
+A node is in a frontier once, however many paths lead to it. So matching never backtracks, and `#.#.#.#` costs at most
+words x nodes. A routing key has at most 256 words, since it has at most 255 bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class TopicTrie:
         node.bound.add(destination)
 
     def remove(self, pattern: str, destination: Destination) -> None:
-        """Undo one `insert`; branches that lead nowhere any more are cut off. Raises KeyError if there was none."""
+        """Undo one `insert` and remove branches without destinations. Raises KeyError if there was no such insert."""
         words = _words(pattern)
         path = [self._root]
         for word in words:
@@ -68,16 +67,17 @@ class TopicTrie:
 
     def match(self, routing_keys: Iterable[str]) -> tuple[Destination, ...]:
         """The destinations whose pattern matches at least one of the keys, each once."""
-        cells = []
+        groups = []
         for key in routing_keys:
             for node in self._reached(_words(key)):
                 if node.bound is not None:
-                    cells.append(node.bound.cell)
-        if len(cells) == 1:
-            return cells[0]
-        return tuple(dict.fromkeys(destination for cell in cells for destination in cell))
+                    groups.append(node.bound.as_tuple)
+        if len(groups) == 1:
+            return groups[0]
+        return tuple(dict.fromkeys(destination for group in groups for destination in group))
 
     def _reached(self, words: list[str]) -> Iterable[_Node]:
+        """The last frontier, which is empty if no pattern matches."""
         frontier = _closed([self._root])
         for word in words:
             reached = []
@@ -96,7 +96,10 @@ class TopicTrie:
 
 
 def _closed(nodes: list[_Node]) -> dict[_Node, None]:
-    """The nodes and whatever `#` edges lead to without reading a word. Ordered, so that one seed decides everything."""
+    """The nodes, and those that `#` edges lead to without reading a word.
+
+    The result is ordered, so that a simulation repeats exactly.
+    """
     closed: dict[_Node, None] = {}
     for node in nodes:
         following: _Node | None = node

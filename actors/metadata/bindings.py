@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...routing.exchange_types import Binding, check_binding
+from ...routing.exchange_types import check_binding
 from ...routing.phrases import check_not_default_exchange, no_exchange, no_queue
+from ...routing.rows import Binding
 from ...routing.table import RoutingTable
 from .queues import check_owner
 from .row_encoding import binding_change, removal

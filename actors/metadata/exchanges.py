@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ...amqp.constants import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
-from ...routing.arguments import alternate_exchange, check_exchange_arguments, check_exchange_equivalence
+from ...routing.arguments import alternate_exchange, check_exchange_arguments
+from ...routing.equivalence import check_exchange_equivalence
 from ...routing.exchange_types import EXCHANGE_TYPES
 from ...routing.phrases import check_not_default_exchange, check_not_reserved, exchange_phrase
 from ...routing.rows import ExchangeRow

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...routing.exchange_types import Binding
-from ...routing.rows import ExchangeRow, QueueRow
+from ...routing.rows import Binding, ExchangeRow, QueueRow
 
 #: One row of a listing: rabbitmqctl's info items, by name.
 InfoItems = dict[str, Any]

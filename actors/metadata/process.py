@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...routing.arguments import queue_type
-from ...routing.exchange_types import Binding
 from ...routing.phrases import generated_name
-from ...routing.rows import ExchangeRow, QueueRow
+from ...routing.rows import Binding, ExchangeRow, QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle

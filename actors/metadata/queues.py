@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
-from ...routing.arguments import check_queue_arguments, check_queue_equivalence, check_server_named
+from ...routing.arguments import check_queue_arguments, check_server_named
+from ...routing.equivalence import check_queue_equivalence
 from ...routing.phrases import check_not_reserved, queue_locked, queue_phrase, queue_unavailable
 from ...routing.rows import QueueRow
 from ...routing.table import Removed, RoutingTable

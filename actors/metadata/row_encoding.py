@@ -20,8 +20,7 @@ from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
 from ...routing.arguments import alternate_exchange
-from ...routing.exchange_types import Binding
-from ...routing.rows import ExchangeRow, QueueRow
+from ...routing.rows import Binding, ExchangeRow, QueueRow
 from ...routing.table import DEFAULT_EXCHANGES, Removed, RoutingTable
 from ...store.data_dir.metadata_store import Change, Row
 

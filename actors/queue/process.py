@@ -20,7 +20,7 @@ from ...amqp.errors import AmqpError
 from ...routing.arguments import QueueSettings, queue_settings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
-from ...routing.range_read_arguments import read_arguments
+from ...routing.range_read_arguments import range_read_arguments
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitKind, ExitReason
@@ -359,7 +359,7 @@ class Queue(Process):
         """Registers a consumer; the answer reaches the channel before the first delivery (AB-119)."""
         self._check_alive()
         row = self.row
-        reading = read_arguments(arguments) if arguments else None
+        reading = range_read_arguments(arguments) if arguments else None
         if reading is not None:
             record = self.channel(channel_id, address)
             record.is_limited = is_limited

@@ -29,11 +29,11 @@ from ...routing.range_read_arguments import (
     NEXT_HEADER,
     NUMBER_HEADER,
     NumberRange,
-    ReadArguments,
-    across,
+    RangeReadArguments,
     check_ack_to,
-    gone,
-    resolve,
+    range_gone,
+    resolve_range,
+    skip_gap,
 )
 from ...store.index.segment_jobs import SegmentReadJob
 from ...store.messages.message import Origin, QueuedMessage
@@ -73,7 +73,7 @@ class RangeReaders:
 
     # -- beginning ----------------------------------------------------------------------------------------------------------------------------
 
-    async def begin(self, consumer: Consumer, wanted: ReadArguments) -> bool:
+    async def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> bool:
         """Acknowledges what is to be, and takes the reader in; its answer is that to the consume."""
         queue = self.queue
         phrase = queue_phrase(queue.row.vhost, queue.row.name)
@@ -93,10 +93,10 @@ class RangeReaders:
                 await queue.durability.synced()
             self._check_is_there()
         numbers = backing.kept_numbers()
-        wanted_range = resolve(across(wanted, numbers, backing.gap), numbers, phrase)
+        wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, phrase)
         record = consumer.channel
         if queue.channels.get(record.channel_id) is record:  # else it went meanwhile
-            self._add(consumer, wanted_range, self._bounds(numbers) if wanted.wants_bounds else None)
+            self._add(consumer, wanted_range, self._bounds(numbers) if wanted.includes_bounds else None)
         return True
 
     def _backing(self, phrase: str) -> SupportsRangeRead:
@@ -211,7 +211,8 @@ class RangeReaders:
         if reader.position < numbers.start:
             if reader.is_exact:
                 self._end(
-                    reader, gone(reader.position, reader.last, numbers, queue_phrase(queue.row.vhost, queue.row.name))
+                    reader,
+                    range_gone(reader.position, reader.last, numbers, queue_phrase(queue.row.vhost, queue.row.name)),
                 )
                 return
             reader.position = numbers.start

@@ -1,4 +1,4 @@
-"""What the four exchange types do with a message (AB-69 to AB-72)."""
+"""Which bindings of an exchange of each type match a message (AB-69 to AB-72, AB-78)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 from warren.routing.exchange_types import (
-    Binding,
     DirectRouter,
     FanoutRouter,
     HeadersRouter,
@@ -15,6 +14,7 @@ from warren.routing.exchange_types import (
     UnavailableRouter,
     check_binding,
 )
+from warren.routing.rows import Binding
 
 NONE = Table()
 
@@ -30,7 +30,7 @@ def routed(router, *keys: str, headers=None) -> set[str]:
 
 
 class TestBinding:
-    def test_arguments_are_compared_sorted_by_name(self):
+    def test_the_order_of_arguments_does_not_matter(self):
         one = binding("q", "k", Table((("b", "I", 1), ("a", "I", 2))))
         assert one == binding("q", "k", Table((("a", "I", 2), ("b", "I", 1))))
         assert one != binding("q", "k", Table((("a", "I", 2), ("b", "I", 2))))
@@ -38,7 +38,7 @@ class TestBinding:
 
 
 class TestDirect:
-    def test_follows_equal_keys_only(self):
+    def test_only_equal_keys_match(self):
         router = DirectRouter()
         for queue, key in (("q1", "a"), ("q2", "a"), ("q3", "b"), ("q4", "")):
             router.add(binding(queue, key))
@@ -47,7 +47,7 @@ class TestDirect:
         assert routed(router, "") == {"q4"}
         assert routed(router, "A") == set()
 
-    def test_a_binding_under_other_arguments_keeps_the_way_open(self):
+    def test_a_second_binding_with_other_arguments_keeps_the_destination(self):
         router = DirectRouter()
         with_arguments = binding("q", "a", table_from({"x": 1}))
         router.add(binding("q", "a"))
@@ -59,7 +59,7 @@ class TestDirect:
 
 
 class TestFanout:
-    def test_goes_everywhere_whatever_the_key(self):
+    def test_every_binding_matches_any_key(self):
         router = FanoutRouter()
         router.add(binding("q1", "a"))
         router.add(binding("q2", "b"))
@@ -72,7 +72,7 @@ class TestFanout:
 
 
 class TestTopic:
-    def test_arguments_do_not_matter(self):
+    def test_bindings_that_differ_in_arguments_are_counted(self):
         router = TopicRouter()
         router.add(binding("q", "a.*"))
         router.add(binding("q", "a.*", table_from({"x": 1})))
@@ -81,7 +81,7 @@ class TestTopic:
 
 
 HEADERS = [
-    # binding arguments, message headers, match
+    # binding arguments, message headers, whether they match
     ({}, {}, True),
     ({}, {"a": 1}, True),
     ({"x-match": "all"}, {}, True),
@@ -95,7 +95,7 @@ HEADERS = [
     ({"a": 1, "b": 2}, {"b": 2, "a": 1, "c": 3}, True),
     ({"x-match": "any", "a": 1, "b": 2}, {"b": 2}, True),
     ({"x-match": "any", "a": 1, "b": 2}, {"b": 3}, False),
-    # numbers by value, other types not at all
+    # numbers match by value; values of different types do not match
     ({"a": 1}, {"a": 1.0}, True),
     ({"a": 1}, {"a": "1"}, False),
     ({"a": 1}, {"a": True}, False),
@@ -104,11 +104,11 @@ HEADERS = [
     ({"a": "v"}, {"a": b"v"}, True),
     ({"a": [1, "b"]}, {"a": [1, "b"]}, True),
     ({"a": {"b": 1}}, {"a": {"b": 1}}, True),
-    # void asks only whether the header is there
+    # void requires only that the header is present
     ({"a": None}, {"a": "anything"}, True),
     ({"a": None}, {"a": None}, True),
     ({"a": None}, {}, False),
-    # names in x- count in the two -with-x forms alone
+    # names that begin with x- count only in the two -with-x modes
     ({"x-a": 1}, {}, True),
     ({"x-match": "any", "x-a": 1}, {"x-a": 1}, False),
     ({"x-match": "all-with-x", "x-a": 1}, {}, False),
@@ -116,7 +116,7 @@ HEADERS = [
     ({"x-match": "any-with-x", "x-a": 1, "b": 2}, {"x-a": 1}, True),
     ({"x-match": "any-with-x"}, {"x-match": "any-with-x"}, False),
     ({"x-match": "all-with-x"}, {}, True),
-    # what stored data may hold
+    # values that check_binding refuses, but that older data may hold
     ({"x-match": "some", "a": 1, "b": 2}, {"a": 1}, False),
     ({"x-match": 7, "a": 1}, {"a": 1}, True),
 ]
@@ -124,7 +124,7 @@ HEADERS = [
 
 class TestHeaders:
     @pytest.mark.parametrize(("arguments", "headers", "matches"), HEADERS)
-    def test_table(self, arguments, headers, matches):
+    def test_arguments_match_headers(self, arguments, headers, matches):
         router = HeadersRouter()
         router.add(binding("q", "ignored", table_from(arguments)))
         found = routed(router, "key", headers=None if headers is None else table_from(headers))
@@ -136,7 +136,7 @@ class TestHeaders:
         assert routed(router, headers=Table((("a", "I", 1), ("a", "I", 2)))) == {"q"}
         assert routed(router, headers=Table((("a", "I", 2), ("a", "I", 1)))) == set()
 
-    def test_two_bindings_of_one_queue_find_it_once(self):
+    def test_two_matching_bindings_of_one_queue_find_it_once(self):
         router = HeadersRouter()
         one, two = binding("q", "", table_from({"a": 1})), binding("q", "", table_from({"b": 1}))
         router.add(one)
@@ -164,18 +164,18 @@ class TestCheckBinding:
             ([1], "Invalid x-match field type array (value [{signedint,1}]); expected longstr"),
         ],
     )
-    def test_others_are_refused(self, value, text):
-        """AB-72."""
+    def test_other_values_are_refused(self, value, text):
+        """AB-72: with 406, before the binding is added."""
         with pytest.raises(AmqpError) as caught:
             check_binding("headers", table_from({"x-match": value}))
         assert (caught.value.code, caught.value.text) == (406, text)
 
-    def test_other_types_do_not_look(self):
+    def test_other_exchange_types_ignore_x_match(self):
         check_binding("topic", table_from({"x-match": 1}))
 
 
 def test_an_unavailable_type_refuses_to_route():
-    """AB-78."""
+    """AB-78: with 406."""
     router = UnavailableRouter("/", "x", "x-random")
     router.add(binding("q"))
     with pytest.raises(AmqpError) as caught:

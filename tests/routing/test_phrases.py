@@ -1,4 +1,4 @@
-"""The fixed texts and names (AB-59, AB-63, AB-65, AB-82, AB-84)."""
+"""Reply texts about queues and exchanges, and their names (AB-59, AB-63, AB-65, AB-82, AB-84)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
-from warren.routing import phrases as resources
+from warren.routing import phrases
 
 TEXTS = [
-    (resources.no_queue("/", "q"), 404, "no queue 'q' in vhost '/'"),
-    (resources.no_exchange("v", "x"), 404, "no exchange 'x' in vhost 'v'"),
+    (phrases.no_queue("/", "q"), 404, "no queue 'q' in vhost '/'"),
+    (phrases.no_exchange("v", "x"), 404, "no exchange 'x' in vhost 'v'"),
     (
-        resources.queue_locked("/", "q"),
+        phrases.queue_locked("/", "q"),
         405,
         (
-            "cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally declared on another connection "
-            "or the exclusive property value does not match that of the original declaration."
+            "cannot obtain exclusive access to locked queue 'q' in vhost '/'. "
+            "It could be originally declared on another connection or "
+            "the exclusive property value does not match that of the original declaration."
         ),
     ),
     (
-        resources.queue_unavailable("/", "q", "down", "warren@a"),
+        phrases.queue_unavailable("/", "q", "down", "warren@a"),
         404,
         "home node 'warren@a' of durable queue 'q' in vhost '/' is down or inaccessible",
     ),
     (
-        resources.queue_unavailable("/", "q", "crashed", "n"),
+        phrases.queue_unavailable("/", "q", "crashed", "n"),
         404,
         "queue 'q' in vhost '/' has crashed and failed to restart",
     ),
     (
-        resources.queue_unavailable("/", "q", "stopped", "n"),
+        phrases.queue_unavailable("/", "q", "stopped", "n"),
         404,
         "queue 'q' in vhost '/' process is stopped by supervisor",
     ),
     (
-        resources.queue_unavailable("/", "q", "timeout", "n"),
+        phrases.queue_unavailable("/", "q", "timeout", "n"),
         404,
         "failed to perform operation on queue 'q' in vhost '/' due to timeout",
     ),
@@ -45,35 +46,35 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("error", "code", "text"), TEXTS)
-def test_texts(error, code, text):
+def test_the_error_has_the_code_and_text_of_rabbitmq(error, code, text):
     assert (error.code, error.text) == (code, text)
 
 
 def test_reserved_names_are_refused():
-    """AB-65."""
+    """AB-65: names that begin with `amq.` are reserved."""
     for kind in ("queue", "exchange"):
         with pytest.raises(AmqpError) as caught:
-            resources.check_not_reserved(kind, "amq.x")
+            phrases.check_not_reserved(kind, "amq.x")
         assert (caught.value.code, caught.value.text) == (403, f"{kind} name 'amq.x' contains reserved prefix 'amq.*'")
-        resources.check_not_reserved(kind, "amqx")
+        phrases.check_not_reserved(kind, "amqx")
 
 
-def test_default_exchange_is_refused():
+def test_the_default_exchange_is_refused():
     with pytest.raises(AmqpError) as caught:
-        resources.check_not_default_exchange("x", "")
+        phrases.check_not_default_exchange("x", "")
     assert (caught.value.code, caught.value.text) == (403, "operation not permitted on the default exchange")
-    resources.check_not_default_exchange("x")
+    phrases.check_not_default_exchange("x")
 
 
 def test_cr_and_lf_are_removed():
-    """AB-59."""
-    assert resources.without_cr_lf("\r\na\rb\nc\r\n") == "abc"
+    """AB-59: from names of queues and exchanges."""
+    assert phrases.without_cr_lf("\r\na\rb\nc\r\n") == "abc"
 
 
 def test_generated_names_are_22_url_safe_characters():
-    """AB-82."""
-    assert resources.generated_name("amq.gen", bytes(16)) == "amq.gen-" + "A" * 22
-    assert resources.generated_name("amq.ctag", b"\xff" * 16) == "amq.ctag-" + "_" * 21 + "w"
+    """AB-82: after the prefix and a hyphen."""
+    assert phrases.generated_name("amq.gen", bytes(16)) == "amq.gen-" + "A" * 22
+    assert phrases.generated_name("amq.ctag", b"\xff" * 16) == "amq.ctag-" + "_" * 21 + "w"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,6 @@ def test_generated_names_are_22_url_safe_characters():
         (Decimal("3.14"), "{2,314}"),
     ],
 )
-def test_values_in_texts(value, text):
+def test_values_are_printed_as_rabbitmq_prints_them(value, text):
     [(_, _, encoded)] = table_from({"x": value})
-    assert resources.value_text(encoded) == text
+    assert phrases.value_text(encoded) == text

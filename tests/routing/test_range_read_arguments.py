@@ -1,18 +1,25 @@
-"""What a consumer asks for that reads by number: the arguments, and the range that follows from them and a queue's numbers."""
+"""Arguments of range readers, and the range of numbers that they request (design section 5)."""
 
 import pytest
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
 from warren.routing.arguments import cancels_on_failover, check_consumer_arguments
-from warren.routing.range_read_arguments import NumberRange, ReadArguments, check_ack_to, gone, read_arguments, resolve
+from warren.routing.range_read_arguments import (
+    NumberRange,
+    RangeReadArguments,
+    check_ack_to,
+    range_gone,
+    range_read_arguments,
+    resolve_range,
+)
 
 HELD = range(10, 20)
 EMPTY = range(20, 20)
 
 
 def resolved(read_from, read_to, numbers=HELD):
-    return resolve(ReadArguments(read_from, read_to, None, False), numbers, "queue 'q' in vhost '/'")
+    return resolve_range(RangeReadArguments(read_from, read_to, None, False), numbers, "queue 'q' in vhost '/'")
 
 
 @pytest.mark.parametrize(
@@ -35,12 +42,12 @@ def resolved(read_from, read_to, numbers=HELD):
         (None, None, NumberRange(20, 19, False)),
     ],
 )
-def test_a_range_in_numbers(read_from, read_to, expected):
+def test_the_requested_range_in_numbers(read_from, read_to, expected):
     assert resolved(read_from, read_to) == expected
 
 
 @pytest.mark.parametrize("read_from", [None, b"first", b"next", -5, 20])
-def test_of_an_empty_queue_there_is_nothing_but_what_will_come(read_from):
+def test_in_an_empty_queue_a_range_begins_with_the_next_number(read_from):
     assert resolved(read_from, b"last", EMPTY) == NumberRange(20, 19, False)
     assert resolved(read_from, 25, EMPTY) == NumberRange(20, 25, read_from == 20)
 
@@ -52,53 +59,61 @@ def test_of_an_empty_queue_there_is_nothing_but_what_will_come(read_from):
             9,
             12,
             HELD,
-            "numbers 9 to 12 of queue 'q' in vhost '/' cannot be read: those below 10 are gone, it has 10 to 19",
+            "numbers 9 to 12 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 10 to 19",
         ),
         (
             0,
             None,
             HELD,
-            "numbers 0 and above of queue 'q' in vhost '/' cannot be read: those below 10 are gone, it has 10 to 19",
+            "numbers 0 and above of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 10 to 19",
         ),
-        (5, 5, HELD, "number 5 of queue 'q' in vhost '/' cannot be read: those below 10 are gone, it has 10 to 19"),
+        (
+            5,
+            5,
+            HELD,
+            "number 5 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 10 to 19",
+        ),
         (
             9,
             b"last",
             HELD,
-            "numbers 9 to 19 of queue 'q' in vhost '/' cannot be read: those below 10 are gone, it has 10 to 19",
+            "numbers 9 to 19 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 10 to 19",
         ),
         (
             b"first",
             9,
             HELD,
-            "number 9 of queue 'q' in vhost '/' cannot be read: those below 10 are gone, it has 10 to 19",
+            "number 9 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 10 to 19",
         ),
         (
             3,
             4,
             EMPTY,
-            "numbers 3 to 4 of queue 'q' in vhost '/' cannot be read: it is empty, and its next number is 20",
+            "numbers 3 to 4 of queue 'q' in vhost '/' cannot be read: the queue is empty, and its next number is 20",
         ),
         (
             7,
             5,
             HELD,
-            "numbers 7 to 5 of queue 'q' in vhost '/': a range may not end before it begins; of one number both ends are the same",
+            (
+                "numbers 7 to 5 of queue 'q' in vhost '/': the range ends before it begins; "
+                "to read one number, set both ends to it"
+            ),
         ),
     ],
 )
-def test_a_range_that_is_gone_or_begins_so_is_refused(read_from, read_to, numbers, text):
+def test_a_range_that_begins_with_a_lost_number_is_refused(read_from, read_to, numbers, text):
     with pytest.raises(AmqpError) as caught:
         resolved(read_from, read_to, numbers)
     assert (caught.value.code, caught.value.reply_text) == (406, f"PRECONDITION_FAILED - {text}")
 
 
-def test_the_error_of_a_range_that_goes_while_it_is_read_belongs_to_the_consume():
-    error = gone(5, 9, HELD, "queue 'q' in vhost '/'")
+def test_the_error_of_a_lost_range_has_the_ids_of_basic_consume():
+    error = range_gone(5, 9, HELD, "queue 'q' in vhost '/'")
     assert (error.class_id, error.method_id) == (60, 20)
 
 
-def test_only_numbers_that_were_given_are_acknowledged():
+def test_only_numbers_of_past_messages_can_be_acknowledged():
     check_ack_to(0, HELD, "queue 'q'")
     check_ack_to(19, HELD, "queue 'q'")
     with pytest.raises(
@@ -107,16 +122,16 @@ def test_only_numbers_that_were_given_are_acknowledged():
         check_ack_to(20, HELD, "queue 'q'")
 
 
-def test_consumers_without_these_arguments_are_ordinary():
+def test_a_consumer_without_these_arguments_is_not_a_range_reader():
     for arguments in ({}, {"x-priority": 3}, {"x-warren-bounds": False}):
-        assert read_arguments(table_from(arguments)) is None
+        assert range_read_arguments(table_from(arguments)) is None
         assert not cancels_on_failover(table_from(arguments))
-    assert read_arguments(table_from({"x-warren-read-from": 0})) == ReadArguments(0, None, None, False)
-    assert read_arguments(table_from({"x-warren-read-to": "last", "x-warren-bounds": True})) == ReadArguments(
-        None, b"last", None, True
-    )
-    assert read_arguments(table_from({"x-warren-ack-to": 0})) == ReadArguments(None, None, 0, False)
-    assert cancels_on_failover(table_from({"x-warren-read-from": 0})), "it would begin anew"
+    assert range_read_arguments(table_from({"x-warren-read-from": 0})) == RangeReadArguments(0, None, None, False)
+    assert range_read_arguments(
+        table_from({"x-warren-read-to": "last", "x-warren-bounds": True})
+    ) == RangeReadArguments(None, b"last", None, True)
+    assert range_read_arguments(table_from({"x-warren-ack-to": 0})) == RangeReadArguments(None, None, 0, False)
+    assert cancels_on_failover(table_from({"x-warren-read-from": 0})), "the reader would start its range again"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +146,7 @@ def test_consumers_without_these_arguments_are_ordinary():
         ("x-warren-bounds", 1, "{unacceptable_type,signedint}"),
     ],
 )
-def test_wrong_values_are_refused_by_name(key, value, reason):
+def test_an_invalid_value_is_refused(key, value, reason):
     with pytest.raises(AmqpError) as caught:
         check_consumer_arguments("/", "q", table_from({key: value}))
     assert (caught.value.code, caught.value.text) == (406, f"invalid arg '{key}' for queue 'q' in vhost '/': {reason}")

@@ -1,4 +1,4 @@
-"""Topic patterns: the reference's table of cases, a slow obvious matcher as oracle, and patterns made to hurt (AB-70)."""
+"""Topic patterns (AB-70): RabbitMQ's test cases, a slow matcher as reference, and the cost of the worst patterns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from warren.routing.topic_trie import TopicTrie
 
-# The reference suite's bindings, one destination each.
+# The bindings of RabbitMQ's test suite, each to a destination of its own.
 BINDINGS = {
-    "t1": "a.b.c", "t2": "a.*.c", "t3": "a.#.b", "t4": "a.b.b.c", "t5": "#", "t6": "#.#", "t7": "#.b", "t8": "*.*", "t9": "a.*",
-    "t10": "*.b.c", "t11": "a.#", "t12": "a.#.#", "t13": "b.b.c", "t14": "a.b.b", "t15": "a.b", "t16": "b.c", "t17": "",
-    "t18": "*.*.*", "t19": "vodka.martini", "t20": "a.b.c", "t21": "*.#", "t22": "#.*.#", "t23": "*.#.#", "t24": "#.#.#",
-    "t25": "*", "t26": "#.b.#",
+    "t1": "a.b.c", "t2": "a.*.c", "t3": "a.#.b", "t4": "a.b.b.c", "t5": "#", "t6": "#.#", "t7": "#.b", "t8": "*.*",
+    "t9": "a.*", "t10": "*.b.c", "t11": "a.#", "t12": "a.#.#", "t13": "b.b.c", "t14": "a.b.b", "t15": "a.b",
+    "t16": "b.c", "t17": "", "t18": "*.*.*", "t19": "vodka.martini", "t20": "a.b.c", "t21": "*.#", "t22": "#.*.#",
+    "t23": "*.#.#", "t24": "#.#.#", "t25": "*", "t26": "#.b.#",
 }  # fmt: skip
 
 MATCHES = {
@@ -54,19 +54,19 @@ def names(trie: TopicTrie, *keys: str) -> set[str]:
 
 
 @pytest.mark.parametrize("key", MATCHES)
-def test_reference_table(key):
+def test_keys_match_the_patterns_of_rabbitmqs_suite(key):
     assert names(trie_of(BINDINGS), key) == set(MATCHES[key].split())
 
 
 @pytest.mark.parametrize("key", MATCHES)
-def test_reference_table_after_removal(key):
+def test_keys_match_the_patterns_that_were_not_removed(key):
     trie = trie_of(BINDINGS)
     for name in REMOVED:
         trie.remove(BINDINGS[name], queue(name))
     assert names(trie, key) == set(MATCHES[key].split()) - REMOVED
 
 
-def test_everything_removed_leaves_nothing():
+def test_removing_all_patterns_leaves_an_empty_trie():
     trie = trie_of(BINDINGS)
     for name, pattern in BINDINGS.items():
         trie.remove(pattern, queue(name))
@@ -75,7 +75,7 @@ def test_everything_removed_leaves_nothing():
 
 
 def test_removing_one_of_two_equal_insertions_keeps_the_other():
-    """Two bindings that differ only in arguments are one pattern here, inserted twice."""
+    """Two bindings that differ only in their arguments insert the same pattern twice."""
     trie = TopicTrie()
     trie.insert("a.*", queue("q"))
     trie.insert("a.*", queue("q"))
@@ -85,7 +85,7 @@ def test_removing_one_of_two_equal_insertions_keeps_the_other():
     assert names(trie, "a.b") == set()
 
 
-def test_removing_what_was_not_inserted_is_an_error():
+def test_removing_a_pattern_that_was_not_inserted_is_an_error():
     trie = TopicTrie()
     trie.insert("a.b", queue("q"))
     for pattern in ("a", "a.b.c", "x"):
@@ -104,13 +104,13 @@ def test_empty_words_are_words():
     assert names(trie, ".") == {"two", "stars"}
 
 
-def test_wildcards_inside_a_word_are_letters():
+def test_wildcards_inside_a_word_are_ordinary_characters():
     trie = trie_of({"q": "a*.#b"})
     assert names(trie, "a*.#b") == {"q"}
     assert names(trie, "ax.b") == set()
 
 
-def test_wildcards_in_a_routing_key_are_words():
+def test_wildcards_in_a_routing_key_are_ordinary_words():
     trie = trie_of({"exact": "a.b", "star": "a.*", "hash": "a.#", "deep": "a.#.c"})
     assert names(trie, "a.*") == {"star", "hash"}
     assert names(trie, "a.#") == {"star", "hash"}
@@ -124,7 +124,7 @@ def test_several_keys_find_each_destination_once():
 
 
 def obviously_matches(pattern: list[str], words: list[str]) -> bool:
-    """The definition, read aloud."""
+    """The definition of matching, without regard to cost."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -142,7 +142,7 @@ patterns = st.lists(st.sampled_from(["a", "b", "", "*", "#", "#"]), max_size=5).
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(patterns, max_size=8), st.data(), st.lists(keys, min_size=1, max_size=3))
-def test_agrees_with_the_definition(bound, data, routing_keys):
+def test_the_trie_agrees_with_the_definition(bound, data, routing_keys):
     bindings = {f"q{number}": pattern for number, pattern in enumerate(bound)}
     trie = trie_of(bindings)
     removed = data.draw(st.sets(st.sampled_from(sorted(bindings)))) if bindings else set()
@@ -156,8 +156,8 @@ def test_agrees_with_the_definition(bound, data, routing_keys):
     assert names(trie, *routing_keys) == wanted
 
 
-def test_adversarial_patterns_cost_words_times_nodes():
-    """`#.a.#.a. … .b` against `a.a.a. …` has exponentially many readings, and is answered all the same."""
+def test_the_worst_patterns_cost_words_times_nodes():
+    """`#.a.#.a. … .b` can match `a.a.a. …` in exponentially many ways, but matching does not try them one by one."""
     trie = TopicTrie()
     trie.insert(".".join(["#", "a"] * 60 + ["b"]), queue("never"))
     trie.insert(".".join(["#"] * 127), queue("always"))

@@ -131,7 +131,7 @@ def test_holes_are_passed_over_and_what_is_gone_below_is_refused(stage, queue, c
     answer = read(stage, queue, channel, read_from=1, read_to=9)
     assert (
         answer
-        == "PRECONDITION_FAILED - numbers 1 to 9 of queue 'q' in vhost '/' cannot be read: those below 2 are gone, it has 2 to 9"
+        == "PRECONDITION_FAILED - numbers 1 to 9 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 2 to 9"
     )
     assert queue.actor.range_readers.readers == {}
 
@@ -243,7 +243,7 @@ def test_a_range_that_goes_while_it_is_read_ends_with_the_error(stage, channel):
     got = stage.actor(channel).take_got()
     assert got[:56] == pairs(200, 256), "what it had is still given"
     assert got[56:] == [
-        "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: those below 500 are gone, it has 500 to 999"
+        "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 500 to 999"
     ]
 
 

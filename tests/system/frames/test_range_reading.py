@@ -136,11 +136,11 @@ def test_a_lazy_backlog_is_browsed_while_it_is_drained(channel, local, size):
     [
         (
             {"x-warren-read-from": 1, "x-warren-read-to": 4},
-            "numbers 1 to 4 of queue 'q' in vhost '/' cannot be read: those below 3 are gone, it has 3 to 9",
+            "numbers 1 to 4 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 3 to 9",
         ),
         (
             {"x-warren-read-from": 5, "x-warren-read-to": 4},
-            "numbers 5 to 4 of queue 'q' in vhost '/': a range may not end before it begins; of one number both ends are the same",
+            "numbers 5 to 4 of queue 'q' in vhost '/': the range ends before it begins; to read one number, set both ends to it",
         ),
         (
             {"x-warren-ack-to": 10},
@@ -197,7 +197,7 @@ def test_a_reader_that_does_not_read_costs_a_portion(local):
         )
         inside = Inside(local)
         queue = inside.queue("q")
-        (reader,) = queue.reading.readers.values()
+        (reader,) = queue.range_readers.readers.values()
         before = None
         while (
             now := inside.call(lambda: (reader.consumer.channel.unsent, len(reader.buffer), reader.position))
