@@ -59,7 +59,7 @@ ConfirmRange = tuple[int, int]
 
 #: Deliveries that share an origin: `(origin, redelivered, ack tags, contents)`. Ack tags number the messages within the
 #: queue; they are None if the consumer does not acknowledge.
-DeliveryRun = tuple[Origin, bool, Sequence[int] | None, list[bytes]]
+DeliveryRun = tuple[Origin, bool, Sequence[int] | None, Sequence[bytes]]
 
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
 Outcome = Literal["ack", "requeue", "reject"]

@@ -1,55 +1,91 @@
-"""Who gets the next message: the consumers of one queue (AB-121 to AB-128, FC-32).
+"""The consumers of one queue, and the choice of the consumer that gets the next message (AB-121 to AB-128, FC-32).
 
-Pure: it decides and counts, it sends nothing. Consumers stand in one line per priority. A consumer that can take nothing now (its prefetch is used up, its
-channel has `UNSENT_LIMIT` deliveries not yet written to the socket, or its channel-wide limiter grants nothing) is set aside, and enters the end of its line
-again when it can. Within a line messages go round robin, one each; lower lines get something only while everybody above is set aside.
+Consumers of one priority stand in one line. Messages go round robin to the consumers of the line, one message each; a
+lower priority gets messages only while every consumer of the higher ones is set aside. A consumer is **set aside**
+while it cannot take a message: its prefetch is used up, its channel has `UNSENT_LIMIT` deliveries that are not yet
+written to the socket, or the limiter of its channel (the channel-wide prefetch) grants no more deliveries. It enters
+the end of its line again as soon as it can take one.
+
+Pure: this module decides and counts. `Dispatch` fetches the messages and sends them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
+from typing import TYPE_CHECKING
 
-UNSENT_LIMIT = 200  # deliveries handed to one channel and not yet written to its socket (FC-32)
-_UNLIMITED = 1 << 62
+if TYPE_CHECKING:
+    from ...amqp.fields import Table
+    from ...runtime.contract import Address
+    from ..channel.contract import ToChannel
+    from .contract import InfoItems
 
-Share = tuple["Consumer", int, int, int]  # consumer, and start, stop, step into the messages at hand
+#: Deliveries that a channel may have from one queue without having written them to its socket (FC-32).
+UNSENT_LIMIT = 200
+
+#: A consumer and the messages that it gets: start, stop and step into the messages that are shared out.
+Share = tuple["Consumer", int, int, int]
+
+#: The owner of an ack tag that is not pending, so that it differs from None, the owner of messages that basic.get took.
+_NOT_PENDING = object()
 
 
 @dataclass(slots=True, eq=False)
 class ChannelRecord:
-    """What the queue knows of one channel that consumes from it, got from it, or publishes to it."""
+    """A channel that consumes from this queue, took messages from it with basic.get, or publishes to it."""
 
     channel_id: str
-    address: Any
+    address: Address[ToChannel]
+    #: Deliveries sent to the channel that its connection has not reported as written to the socket.
     unsent: int = 0
-    is_limited: bool = False  # the channel has a channel-wide prefetch: it must grant each delivery
-    granted: int = 0  # granted by the channel and not yet used
+    #: The channel has a channel-wide prefetch: its limiter must grant each delivery.
+    is_limited: bool = False
+    #: Deliveries that the limiter granted and that are not used yet.
+    granted: int = 0
+    #: A `limiter_request` is not answered yet.
     is_grant_requested: bool = False
-    pending: dict[int, "Consumer | None"] = field(default_factory=dict)  # ack tag -> consumer, None: basic.get
+    #: Ack tag of each unacknowledged message, with its consumer; None: basic.get took the message.
+    pending: dict[int, Consumer | None] = field(default_factory=dict)
+    #: How many of the queue's consumers are this channel's.
     consumers: int = 0
+
+    def take_pending(self, tags: Sequence[int]) -> Sequence[int]:
+        """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""
+        owners: list[Consumer | object | None] = list(map(self.pending.pop, tags, repeat(_NOT_PENDING)))
+        first = owners[0]
+        if first is _NOT_PENDING or owners.count(first) != len(owners):
+            tags = [tag for tag, owner in zip(tags, owners) if owner is not _NOT_PENDING]
+            for owner in owners:
+                if isinstance(owner, Consumer):
+                    owner.unacked -= 1
+        elif isinstance(first, Consumer):
+            first.unacked -= len(owners)
+        return tags
 
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """One consumer; `unacked` counts only deliveries that await an ack."""
+    """One consumer. Its identity is its channel and its tag."""
 
     channel: ChannelRecord
     tag: str
     no_ack: bool
     exclusive: bool
-    prefetch: int  # 0: unlimited
+    #: 0: unlimited.
+    prefetch: int
     priority: int
-    arguments: Any
+    arguments: Table
     user: str
+    #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
-    aside: bool = False
+    is_set_aside: bool = False
 
     @property
     def capacity(self) -> int:
-        """How many messages it may be given now."""
+        """How many messages it can take now."""
         channel = self.channel
         room = UNSENT_LIMIT - channel.unsent
         if channel.is_limited and channel.granted < room:
@@ -60,7 +96,7 @@ class Consumer:
 
     @property
     def awaits_grant(self) -> bool:
-        """Whether only the channel-wide limit keeps it from being given something."""
+        """Whether only the limiter of its channel keeps it from taking a message."""
         channel = self.channel
         return (
             channel.is_limited
@@ -70,6 +106,7 @@ class Consumer:
         )
 
     def took(self, count: int) -> None:
+        """Count `count` messages that it was given."""
         channel = self.channel
         channel.unsent += count
         if channel.is_limited:
@@ -77,18 +114,39 @@ class Consumer:
         if not self.no_ack:
             self.unacked += count
 
+    def info_items(self, queue: str, vhost: str, is_active: bool, activity_status: str) -> InfoItems:
+        """Its row in listings (AB-176); `queue` and `vhost` are names."""
+        return {
+            "queue_name": queue,
+            "vhost": vhost,
+            "channel": self.channel.channel_id,
+            "consumer_tag": self.tag,
+            "ack_required": not self.no_ack,
+            "exclusive": self.exclusive,
+            "prefetch_count": self.prefetch,
+            "priority": self.priority,
+            "active": is_active,
+            "activity_status": activity_status,
+            "arguments": self.arguments,
+            "user": self.user,
+        }
+
 
 class Consumers:
-    """The consumers of one queue. With `single_active` only the active one is ever given anything (AB-124)."""
+    """The consumers of one queue. With `single_active` only the active one is given messages (AB-124)."""
 
-    __slots__ = ("single_active", "active", "_all", "_lines", "_top", "_no_ack")
+    __slots__ = ("single_active", "active", "_all", "_lines", "_priorities", "_no_ack")
 
     def __init__(self, single_active: bool = False) -> None:
         self.single_active = single_active
         self.active: Consumer | None = None
-        self._all: list[Consumer] = []  # in order of arrival
-        self._lines: dict[int, deque[Consumer]] = {}  # priority -> ready consumers
-        self._top: list[int] = []  # priorities, highest first
+        #: In the order in which they came.
+        self._all: list[Consumer] = []
+        #: The consumers that are not set aside, by priority.
+        self._lines: dict[int, deque[Consumer]] = {}
+        #: The keys of `_lines`, highest first.
+        self._priorities: list[int] = []
+        #: How many of all do not acknowledge.
         self._no_ack = 0
 
     def __len__(self) -> int:
@@ -98,7 +156,6 @@ class Consumers:
         return iter(self._all)
 
     def find(self, channel_id: str, tag: str) -> Consumer | None:
-        """The consumer's identity is channel and tag."""
         for consumer in self._all:
             if consumer.tag == tag and consumer.channel.channel_id == channel_id:
                 return consumer
@@ -106,6 +163,23 @@ class Consumers:
 
     def has_exclusive(self) -> bool:
         return any(consumer.exclusive for consumer in self._all)
+
+    def can_any_take(self) -> bool:
+        """Whether a message would reach a consumer: one can take it, or could if its channel's limiter granted it."""
+        return any(consumer.capacity > 0 or consumer.awaits_grant for consumer in self._all)
+
+    def info(self, queue: str, vhost: str) -> list[InfoItems]:
+        """A row for each in listings; `queue` and `vhost` are names."""
+        if not self.single_active:
+            return [consumer.info_items(queue, vhost, True, "up") for consumer in self._all]
+        return [
+            consumer.info_items(
+                queue, vhost, consumer is self.active, "single_active" if consumer is self.active else "waiting"
+            )
+            for consumer in self._all
+        ]
+
+    # -- coming and going ---------------------------------------------------------------------------
 
     def add(self, consumer: Consumer) -> None:
         self._all.append(consumer)
@@ -115,7 +189,7 @@ class Consumers:
             if self.active is None:
                 self.active = consumer
         else:
-            self._enter(consumer)
+            self._enter_line(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         self._all.remove(consumer)
@@ -123,24 +197,27 @@ class Consumers:
         self._no_ack -= consumer.no_ack
         if self.single_active:
             if self.active is consumer:
-                # The next by priority, then age; `max` keeps the first of equals.
+                # The next by priority, then age: `max` keeps the first of equals.
                 self.active = max(self._all, key=lambda other: other.priority, default=None)
-        elif not consumer.aside:
+        elif not consumer.is_set_aside:
             self._lines[consumer.priority].remove(consumer)
         if not any(other.priority == consumer.priority for other in self._all):
             self._lines.pop(consumer.priority, None)
-            self._top = sorted(self._lines, reverse=True)
+            self._priorities = sorted(self._lines, reverse=True)
 
-    def _enter(self, consumer: Consumer) -> None:
+    def _enter_line(self, consumer: Consumer) -> None:
         line = self._lines.get(consumer.priority)
         if line is None:
             line = self._lines[consumer.priority] = deque()
-            self._top = sorted(self._lines, reverse=True)
-        consumer.aside = False
+            self._priorities = sorted(self._lines, reverse=True)
+        consumer.is_set_aside = False
         line.append(consumer)
 
     def resume(self, channel: ChannelRecord) -> bool:
-        """Brings back consumers of `channel` that can take something again; True if there is one, or one could if the limiter granted it."""
+        """Return consumers of `channel` to their lines if they can take messages again.
+
+        True if one of them can take a message, or could if the channel's limiter granted it.
+        """
         if self.single_active:
             active = self.active
             return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_grant)
@@ -149,40 +226,28 @@ class Consumers:
             if consumer.channel is not channel:
                 continue
             if consumer.capacity > 0:
-                if consumer.aside:
-                    self._enter(consumer)
+                if consumer.is_set_aside:
+                    self._enter_line(consumer)
                 found = True
             elif consumer.awaits_grant:
                 found = True
         return found
 
-    def _front(self) -> deque[Consumer] | None:
-        """The ready line of highest priority; sets aside those of it that turn out to be full."""
-        for priority in self._top:
-            line = self._lines[priority]
-            for _ in range(len(line)):
-                if line[0].capacity > 0:
-                    return line
-                line.popleft().aside = True
-        return None
-
-    def _first(self) -> Consumer | None:
-        if self.single_active:
-            active = self.active
-            return active if active is not None and active.capacity > 0 else None
-        line = self._front()
-        return line[0] if line else None
+    # -- sharing out --------------------------------------------------------------------------------
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all consumers are of one acknowledgement mode, so that messages may be taken for several of them at once."""
+        """Whether all acknowledge or none does, so that one fetch may serve several of them."""
         return self._no_ack in (0, len(self._all))
 
     def share(self, count: int) -> tuple[list[Share], int]:
-        """Shares out up to `count` messages: the shares in order, and how many messages they cover (a prefix).
-        The consumers' counts are moved. A step other than 1 occurs only when `is_uniform`."""
+        """Share out up to `count` messages, and count them at the consumers.
+
+        Returns the shares in order, and how many messages, from the first on, they cover. A step other than 1 occurs
+        only while `is_uniform`.
+        """
         if len(self._all) == 1:
-            # The usual queue: no line, nobody to take turns with.
+            # The usual queue has one consumer: no line is needed.
             only = self._all[0]
             if only.capacity >= count:
                 only.took(count)
@@ -190,11 +255,8 @@ class Consumers:
         shares: list[Share] = []
         at = 0
         while at < count:
-            if self.single_active:
-                first, line = self._first(), None
-            else:
-                line = self._front()
-                first = line[0] if line else None
+            line = None if self.single_active else self._first_line()
+            first = self._active_with_room() if self.single_active else line[0] if line else None
             if first is None:
                 break
             left = count - at
@@ -204,23 +266,41 @@ class Consumers:
                 first.took(size)
                 at += size
                 continue
-            k = len(line)
-            rounds = min(left // k, min(consumer.capacity for consumer in line))
+            size = len(line)
+            rounds = min(left // size, min(consumer.capacity for consumer in line))
             if rounds > 1 and self.is_uniform and all(consumer.channel.consumers == 1 for consumer in line):
                 for offset, consumer in enumerate(line):
-                    shares.append((consumer, at + offset, at + rounds * k, k))
+                    shares.append((consumer, at + offset, at + rounds * size, size))
                     consumer.took(rounds)
-                at += rounds * k
+                at += rounds * size
                 continue
-            # Fewer messages than consumers, one nearly full, or two consumers drawing on one channel's room: one at a time.
+            # One message at a time: there are fewer messages than consumers, a consumer has room for one only, or two
+            # consumers share the room of one channel.
             shares.append((first, at, at + 1, 1))
             first.took(1)
             line.rotate(-1)
             at += 1
         return shares, at
 
+    def _first_line(self) -> deque[Consumer] | None:
+        """The line of the highest priority in which a consumer can take a message; that consumer stands first.
+
+        Consumers before it that cannot take one are set aside.
+        """
+        for priority in self._priorities:
+            line = self._lines[priority]
+            for _ in range(len(line)):
+                if line[0].capacity > 0:
+                    return line
+                line.popleft().is_set_aside = True
+        return None
+
+    def _active_with_room(self) -> Consumer | None:
+        active = self.active
+        return active if active is not None and active.capacity > 0 else None
+
     def channels_without_grant(self) -> list[ChannelRecord]:
-        """Channels that must be asked for a grant of their limiter before their consumers can be given anything."""
+        """Channels whose limiter must be asked for a grant before their consumers can take a message."""
         candidates = ([self.active] if self.active else []) if self.single_active else self._all
         return list(
             {

@@ -1,122 +1,102 @@
-"""TODO: what the processes of this folder receive."""
+"""What the process of a queue receives, and the shapes of these messages' fields.
+
+A queue exchanges most of its messages with channels: publishes, consumers and settlements come from them; deliveries,
+confirms and credit go back. On a node with a data directory the journal, the message stores and the memory monitor of
+the virtual host send it messages as well. Its life is in the hands of its `QueueSupervisor` and of `Metadata`.
+
+Several messages are from a queue to itself. They continue long work after other messages had their turn, or they are
+asks in which one of its coroutines waits for another.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...runtime.contract import Contract, message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...amqp.fields import Table
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
+    from ...store.messages.message import Delivery, Origin
     from ...store.messages.message_ids import StoredSpan
-    from ..channel.contract import ToChannel
+    from ..channel.contract import Outcome, ToChannel
     from ..node.context import NodeContext
     from .durability import Recovery, VhostStorage
+
+    #: A run that is published: origin, contents, body bytes, publish number of the first content (0: no confirm is
+    #: wanted), id of the first content (`store/messages/message_ids.py`) if other queues get the same large bodies,
+    #: else 0. One credit for each content.
+    PublishEntry = tuple[Origin, Sequence[bytes], int, int, int]
+
+    #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
+    AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]
+
+    #: Messages whose bodies a recovering queue needs from the persistent store, by level (the number that a queue, or
+    #: one of its priorities, has in the journal).
+    NeededBodies = dict[int, list[StoredSpan]]
+
+    #: What a queue writes at a clean end for its next start: a tree of plain values, msgpack on the disk.
+    Terms = dict[str, Any]
+
+    #: rabbitmqctl's info items of a queue or of a consumer (AB-176), by name.
+    InfoItems = dict[str, Any]
 
 
 class ToQueue(Contract):
     """What `Queue` (`actors/queue/process.py`) receives."""
 
+    # -- from the queue supervisor and Metadata -----------------------------------------------------
+
     @message
     def start(
         self, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None
-    ) -> bool | dict[int, list[StoredSpan]]:
-        """Answered True; with a `recovery` by which persistent bodies are wanted, number -> `StoredSpan`s, and then it wants to hear `open` before all else."""
+    ) -> Literal[True] | NeededBodies:
+        """From the supervisor, first of all. The answer True means that the queue is open. With a `recovery` the answer
+        is what the queue needs from the persistent store, and the supervisor sends `open` before anything else.
+        """
 
     @message
-    def open(self, wanted: dict[int, list[StoredSpan]]) -> int:
-        """The persistent store runs: go on recovering with what `start` was answered. Answered with the messages there are."""
+    def open(self, needed: NeededBodies) -> int:
+        """From the supervisor, when the persistent store runs: finish the recovery of the bodies that `start` was
+        answered with. Answered with the number of messages in the queue.
+        """
 
     @message
     def recovered(self) -> None:
-        """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
-
-    @message
-    def bump(self, peer: str, amount: int) -> None:
-        """TODO"""
-
-    @message
-    def sent(self, channel_id: str, count: int) -> None:
-        """The connection wrote `count` of this channel's deliveries to its socket (FC-32)."""
-
-    @message
-    def channel_closing(self, channel_id: str) -> bool:
-        """The channel ends in order: when it has the answer its messages are back in the queue (AB-53)."""
-
-    @message
-    def publish(self, channel_id: str, entries: list[tuple]) -> None:
-        """Entries `(origin, contents, body_bytes, first_confirm, shared)`, one credit per content."""
-
-    @message
-    def publish_at_most_once(self, entries: list[tuple]) -> None:
-        """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes, shared)`, neither credited nor confirmed."""
-
-    @message
-    def limiter_changed(self, channel_id: str, is_limited: bool) -> None:
-        """The channel has a channel-wide prefetch from now on, or none any more."""
-
-    @message
-    def limiter_grant(self, channel_id: str, count: int) -> None:
-        """TODO"""
-
-    @message
-    def expire_more(self) -> None:
-        """TODO"""
-
-    @message
-    def batch_lost(self, by: str) -> None:
-        """TODO"""
-
-    @message
-    def durable(self, position: int) -> None:
-        """The journal has synced what this queue wrote up to there."""
-
-    @message
-    def stored(self, kind: str, ids: list[bytes]) -> None:
-        """A message store has these bodies on disk, or need not write them any more."""
-
-    @message
-    def flush_synced(self) -> bool:
-        """For the journal: have everything in segments, and these synced."""
-
-    @message
-    def synced(self, position: int) -> None:
-        """TODO"""
-
-    @message
-    def loaded(self) -> None:
-        """TODO"""
-
-    @message
-    def flushed(self) -> None:
-        """TODO"""
-
-    @message
-    def go_on_paging(self) -> None:
-        """TODO"""
-
-    @message
-    def ram_duration_target(self, seconds: float) -> None:
-        """The memory monitor wants less in memory, or allows more."""
-
-    @message
-    def next_turn(self) -> bool:
-        """To itself, for what goes on when others have had their turn."""
+        """From Metadata, when all exchanges, queues and bindings of the virtual host are recovered. Only from then on
+        may messages leave by themselves, since they may become dead letters (queue-and-store section 10.1).
+        """
 
     @message
     def set_queue_mode(self, mode: str) -> None:
-        """`default` or `lazy`, from now on; a queue with a backlog gets there in steps."""
+        """From the node: the queue is `default` or `lazy` from now on. A queue with a backlog changes in steps."""
 
     @message
     def hold(self) -> bool:
-        """The node stops: nothing leaves by itself any more. Answered True when all dead letters are on their way; only then may the queues they go to be told to end."""
+        """From the supervisor, when the node stops: no message leaves by itself any more. Answered True when all dead
+        letters are sent; only after that may the queues that receive them be told to end.
+        """
 
     @message
-    def terminate(self) -> dict[str, Any] | None:
-        """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
+    def terminate(self) -> Terms | None:
+        """From the supervisor, after `hold`: keep everything and end. Answered with the terms for the next start, None
+        if the queue is not durable, is still starting, or must be scanned at the next start.
+        """
+
+    # -- from channels: publishing ------------------------------------------------------------------
+
+    @message
+    def publish(self, channel_id: str, entries: list[PublishEntry]) -> None:
+        """From channels: runs of messages for this queue, in the order in which the client published them."""
+
+    @message
+    def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
+        """From queues (this one included) their dead letters (AB-147), from channels traced messages (AB-81)."""
+
+    # -- from channels: consuming -------------------------------------------------------------------
 
     @message
     def consume(
@@ -129,42 +109,134 @@ class ToQueue(Contract):
         prefetch: int,
         is_limited: bool,
         priority: int,
-        arguments: Any,
+        arguments: Table,
         user: str,
     ) -> bool:
-        """Registers a consumer; the answer reaches the channel before the first delivery (AB-119)."""
+        """From channels: register a consumer. The answer reaches the channel before the first delivery (AB-119).
+        `is_limited`: the channel has a channel-wide prefetch. Refused with an AmqpError.
+        """
 
     @message
     def cancel(self, channel_id: str, tag: str) -> bool:
-        """TODO"""
+        """From channels: remove the consumer. The answer follows every delivery to it."""
 
     @message
-    def get(self, channel_id: str, address: Address[ToChannel], no_ack: bool) -> tuple[tuple | None, int]:
-        """`(delivery or None, ready messages left)`."""
+    def get(self, channel_id: str, address: Address[ToChannel], no_ack: bool) -> tuple[Delivery | None, int]:
+        """From channels, for basic.get: answered with a run of one message (None: the queue is empty), and the number
+        of ready messages that are left.
+        """
 
     @message
-    def settle(self, channel_id: str, outcome: str, pieces: list[Sequence[int]]) -> None:
-        """`pieces` are sequences of ack tags; outcome `ack`, `requeue` or `reject`."""
+    def settle(self, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
+        """From channels: sequences of ack tags with the outcome `ack`, `requeue` or `reject`."""
+
+    @message
+    def limiter_changed(self, channel_id: str, is_limited: bool) -> None:
+        """From channels: the channel has a channel-wide prefetch from now on (AB-127), or no longer has one. Deliveries
+        granted before do not count any more.
+        """
+
+    @message
+    def limiter_grant(self, channel_id: str, count: int) -> None:
+        """From channels, after a `limiter_request`: up to `count` more messages may be delivered to the channel. The
+        queue sends back with `limiter_return` what it does not use.
+        """
+
+    @message
+    def sent(self, channel_id: str, count: int) -> None:
+        """From connections: `count` of this channel's deliveries were written to the socket (FC-32)."""
+
+    @message
+    def channel_closing(self, channel_id: str) -> bool:
+        """From channels that close in order. Answered when the channel's unacknowledged messages are back in the queue
+        (AB-53).
+        """
+
+    # -- from channels and Metadata: the queue as a whole -------------------------------------------
 
     @message
     def counts(self) -> tuple[int, int]:
-        """Ready messages and consumers, for a declare: a use of the queue (AB-93)."""
+        """From channels, for queue.declare: answered with the ready messages and the consumers. Restarts the queue's
+        expiry (AB-93).
+        """
 
     @message
     def purge(self) -> int:
-        """Answered when nothing of what is purged can come back (C-16)."""
+        """From channels: answered with the number of messages removed, when none of them can come back (C-16)."""
 
     @message
     def delete(self, if_unused: bool, if_empty: bool) -> int:
-        """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table. One that is ending answers by its end."""
+        """From Metadata, which takes the queue out of the routing table: end, unless a condition forbids it (AmqpError
+        406). Answered with the number of ready messages. A queue that is ending anyway answers with ProcessDown.
+        """
 
     @message
-    def info(self) -> dict[str, Any]:
-        """TODO"""
+    def info(self) -> InfoItems:
+        """From the node, for listings: the queue's own info items."""
 
     @message
-    def consumers_info(self) -> list[dict[str, Any]]:
-        """TODO"""
+    def consumers_info(self) -> list[InfoItems]:
+        """From the node, for listings: the info items of each consumer and of each consumer that reads by number."""
+
+    # -- from the journal, the message stores and the memory monitor --------------------------------
+
+    @message
+    def bump(self, peer: str, amount: int) -> None:
+        """From the journal and the stores: credit for `amount` more messages. `peer` is the sender's name in this
+        queue's credit, `journal`, `msg_store_persistent` or `msg_store_transient`.
+        """
+
+    @message
+    def durable(self, position: int) -> None:
+        """From the journal: the first `position` records of this queue are synced."""
+
+    @message
+    def batch_lost(self, by: str) -> None:
+        """From the journal `by`: a batch of records is missing before one that arrived. The queue crashes, and its next
+        process starts from what is on the disk.
+        """
+
+    @message
+    def flush_synced(self) -> bool:
+        """From the journal, which is about to remove files: write everything that only the journal has to segments and
+        sync them. Answered True when they are synced.
+        """
+
+    @message
+    def stored(self, kind: str, ids: list[bytes]) -> None:
+        """From a message store: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
+
+    @message
+    def ram_duration_target(self, seconds: float) -> None:
+        """From the memory monitor: keep at most `seconds` of the queue's traffic in memory (queue-and-store section
+        8.3).
+        """
+
+    # -- from the queue to itself -------------------------------------------------------------------
+
+    @message
+    def expire_more(self) -> None:
+        """Expire the next step of a long stretch of expired messages (FC-36)."""
+
+    @message
+    def page_more(self) -> None:
+        """Write the next step of messages to the disk to free memory (FC-37)."""
+
+    @message
+    def next_turn(self) -> bool:
+        """Answered at once: a coroutine that asks this goes on after the messages that wait in the mailbox."""
+
+    @message
+    def wait_loaded(self) -> None:
+        """Answered when the read from the disk that is in progress is done."""
+
+    @message
+    def wait_flushed(self) -> None:
+        """Answered when the flush or release that is in progress is done."""
+
+    @message
+    def wait_synced(self, position: int) -> None:
+        """Answered when the first `position` records of this queue are synced."""
 
 
 to_queue = ToQueue()

@@ -1,85 +1,109 @@
-"""What a queue has read from the disk before it needs it: the head, by jobs of its backing queue (`read_ahead`) in another thread, and bodies from the message stores."""
+"""`DiskLoader`: reads what a queue needs from the disk before it needs it.
+
+The head of the queue is read by jobs of its backing queue (`store/queue/read_ahead.py`), one at a time: segments in
+another thread, bodies by the message stores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
+from ...runtime.process import Process
+from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.placement import Wanted
 from ...store.queue.read_ahead import ReadAheadJob
+from ..disk.contract import to_message_store
+from .contract import to_queue
 
 if TYPE_CHECKING:
+    from ...runtime.contract import Sender
     from .durability import VhostStorage
-    from .process import Queue
+
+    #: A body for each id that a store was asked for, None if the store does not have it any more.
+    Bodies = list[bytes | None]
 
 
 class DiskLoader:
-    """See the module. `send` sends the stores what has gathered for them: what they are asked for may just have been written."""
+    """The reads of one queue.
 
-    __slots__ = ("_is_under_way", "_queue", "_send", "_storage", "_waiters")
+    `flush` sends the stores what has gathered for them, because they may be asked for a body that was just written.
+    `loaded` is called when more of the head is in memory.
+    """
 
-    def __init__(self, queue: Queue, storage: VhostStorage, send: Callable[[], None]) -> None:
-        self._queue = queue
+    __slots__ = ("_backing", "_flush", "_is_loading", "_loaded", "_process", "_storage", "_waiters")
+
+    def __init__(
+        self,
+        process: Process,
+        backing: BackingQueue,
+        storage: VhostStorage,
+        flush: Callable[[], None],
+        loaded: Callable[[], None],
+    ) -> None:
+        self._process = process
+        self._backing = backing
         self._storage = storage
-        self._send = send
-        self._is_under_way = False
-        self._waiters: list[Any] = []
+        self._flush = flush
+        self._loaded = loaded
+        self._is_loading = False
+        self._waiters: list[Sender] = []
 
     def prepare(self) -> None:
-        """Have more of the head in memory; the queue has work again when it is."""
-        if self._is_under_way:
+        """Begin to read more of the head, unless a read is in progress or nothing needs to be read."""
+        if self._is_loading:
             return
-        load = self._queue.backing.prepare()
-        if load is None:
+        job = self._backing.prepare()
+        if job is None:
             return
-        self._is_under_way = True
-        self._queue.spawn(self._load(load))
+        self._is_loading = True
+        self._process.spawn(self._load(job))
 
-    async def _load(self, load: ReadAheadJob) -> None:
-        await self._run(load)
-        queue = self._queue
-        self._is_under_way = False
-        queue.has_work = True
-        if queue.length_limit.drops_head:
-            queue.length_limit.drop_overflow()
+    async def _load(self, job: ReadAheadJob) -> None:
+        await self._run(job)
+        self._is_loading = False
+        self._loaded()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            queue.reply(waiter, None)
+            self._process.reply(waiter, None)
 
-    async def _run(self, load: ReadAheadJob) -> None:
-        persistent, transient = self._asked(load.wanted)
-        await self._queue.run_blocking(load.run)
-        load.reader.prepared(load, await persistent if persistent else [], await transient if transient else [])
+    async def _run(self, job: ReadAheadJob) -> None:
+        persistent, transient = self._ask_stores(job.wanted)
+        await self._process.run_blocking(job.run)
+        job.reader.prepared(job, await persistent if persistent else [], await transient if transient else [])
 
-    async def bodies(self, wanted: Wanted) -> tuple[list[bytes | None], list[bytes | None]]:
-        """Those of the persistent and of the transient store; None for one that is not there any more."""
-        persistent, transient = self._asked(wanted)
+    async def bodies(self, wanted: Wanted) -> tuple[Bodies, Bodies]:
+        """The wanted bodies of the persistent and of the transient store."""
+        persistent, transient = self._ask_stores(wanted)
         return await persistent if persistent else [], await transient if transient else []
 
-    def _asked(self, wanted: Wanted) -> tuple[Any, Any]:
-        """The answers of the persistent and of the transient store, to be awaited; None of one that is not asked."""
-        queue, storage = self._queue, self._storage
-        self._send()
+    def _ask_stores(self, wanted: Wanted) -> tuple[Awaitable[Bodies] | None, Awaitable[Bodies] | None]:
+        """Ask the persistent and the transient store for bodies; None in place of a store from which none is wanted."""
+        process, storage = self._process, self._storage
+        self._flush()
         return (
-            queue.ask(storage.persistent, ("read_many", wanted.persistent)) if wanted.persistent else None,
-            queue.ask(storage.transient, ("read_many", wanted.transient)) if wanted.transient else None,
+            process.ask(storage.persistent, to_message_store.read_many(wanted.persistent))
+            if wanted.persistent
+            else None,
+            process.ask(storage.transient, to_message_store.read_many(wanted.transient)) if wanted.transient else None,
         )
 
     async def prepare_pending(self, tags: Sequence[int]) -> None:
-        """Return when `ackfold` of these can be called."""
-        while (load := self._queue.backing.prepare_pending(tags)) is not None:
-            await self._run(load)
+        """Return when `ackfold` of these ack tags finds all bodies in memory."""
+        while (job := self._backing.prepare_pending(tags)) is not None:
+            await self._run(job)
 
     async def available(self) -> None:
-        """Return when a message can be taken from the head, or there is none."""
-        queue = self._queue
-        while len(queue.backing) and not queue.backing.available(1):
+        """Return when a message can be taken from the head, or the queue is empty."""
+        process, backing = self._process, self._backing
+        while len(backing) and not backing.available(1):
             self.prepare()
-            if self._is_under_way:
-                await queue.ask(queue.myAddress, ("loaded",))
+            if self._is_loading:
+                await process.ask(process.myAddress, to_queue.wait_loaded())
 
-    def wait_done(self, sender: Any) -> None:
-        if self._is_under_way:
-            self._waiters.append(sender)
+    def answer_when_loaded(self, waiter: Sender) -> None:
+        """Answer `waiter` when the read in progress is done."""
+        if self._is_loading:
+            self._waiters.append(waiter)
         else:
-            self._queue.reply(sender, None)
+            self._process.reply(waiter, None)

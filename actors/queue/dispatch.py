@@ -1,54 +1,134 @@
-"""How messages leave a queue: fetched for consumers that can take them, sent by channel, and the grants of channel-wide limiters (AB-122, AB-127, AB-128).
+"""`Dispatch`: how messages leave a queue for its consumers (AB-122, AB-127, AB-128).
 
-A channel with a channel-wide prefetch grants deliveries, since its consumers may be on several queues: a queue asks for as many as it has messages, uses what it
-gets, and returns the rest.
+Messages are fetched from the head while a consumer can take one, gathered in an `Outbox`, and sent at the end of the
+queue's turn, one message for each run of neighbours that go to one consumer.
+
+A channel with a channel-wide prefetch has a **limiter**: its consumers may be on several queues, so only the channel
+can count. A queue requests as many deliveries as it has messages, uses what the limiter grants, and returns the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from ...runtime.process import Process
 from ...store.messages.message import Delivery
-from .consumers import UNSENT_LIMIT, ChannelRecord, Share
-from .outbox import Outbox
+from ...store.queue.backing_queue import BackingQueue
+from ..channel.contract import to_channel
+from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers, Share
+from .message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
-    from .process import Queue
+    from ..channel.contract import DeliveryRun
 
-DELIVERY_BATCH = 1000  # messages taken from the backing queue at a time
+#: Messages fetched from the backing queue at a time.
+DELIVERY_BATCH = 1000
+
+
+class Outbox:
+    """Deliveries of one turn, by channel, each channel's in the order of the queue.
+
+    AMQP promises that order on each channel, whichever of its consumers gets a message. So only runs that are
+    neighbours and go to the same consumer are sent together.
+    """
+
+    __slots__ = ("_channels",)
+
+    def __init__(self) -> None:
+        self._channels: dict[ChannelRecord, list[tuple[Consumer, list[DeliveryRun]]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._channels)
+
+    def put(self, consumer: Consumer, run: DeliveryRun) -> None:
+        segments = self._channels.get(consumer.channel)
+        if segments is None:
+            self._channels[consumer.channel] = [(consumer, [run])]
+        elif segments[-1][0] is consumer:
+            segments[-1][1].append(run)
+        else:
+            segments.append((consumer, [run]))
+
+    def put_unacked(self, consumer: Consumer, run: DeliveryRun, tags: Sequence[int]) -> None:
+        """Put a run whose messages the consumer has to acknowledge under these tags."""
+        consumer.channel.pending.update(zip(tags, repeat(consumer)))
+        self.put(consumer, run)
+
+    def forget_channel(self, channel: ChannelRecord) -> None:
+        """Drop the deliveries to a channel that has ended."""
+        self._channels.pop(channel, None)
+
+    def take(self) -> Iterator[tuple[Consumer, list[DeliveryRun]]]:
+        """Take out everything, in the order in which each channel is to receive it."""
+        channels, self._channels = self._channels, {}
+        for segments in channels.values():
+            yield from segments
 
 
 class Dispatch:
-    """The consuming side of a queue."""
+    """The consuming side of a queue. `prepare` has more of the head read from the disk."""
 
-    __slots__ = ("_granted", "awaits_write", "outbox", "queue")
+    __slots__ = (
+        "_backing",
+        "_consumers",
+        "_expiry",
+        "_granted",
+        "_prepare",
+        "_process",
+        "_queue_id",
+        "awaits_write",
+        "is_due",
+        "outbox",
+    )
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(
+        self,
+        process: Process,
+        queue_id: str,
+        backing: BackingQueue,
+        consumers: Consumers,
+        expiry: MessageExpiry,
+        prepare: Callable[[], None],
+    ) -> None:
+        self._process = process
+        self._queue_id = queue_id
+        self._backing = backing
+        self._consumers = consumers
+        self._expiry = expiry
+        self._prepare = prepare
+        #: A delivery may have become possible: there is a new message, a new consumer, or a consumer with new room. The
+        #: queue calls `deliver` at the end of its turn.
+        self.is_due = False
+        #: Messages are ready, and a consumer waits only for its socket.
+        self.awaits_write = False
         self.outbox = Outbox()
-        self.awaits_write = False  # messages are ready and a consumer waits only for its socket
-        self._granted: dict[str, ChannelRecord] = {}  # channels with grants that were not used yet
+        #: Channels with grants that are not used yet.
+        self._granted: dict[str, ChannelRecord] = {}
 
     def deliver(self) -> None:
-        """Gives out messages from the head while somebody can take one."""
-        queue = self.queue
-        backing, consumers, expiry = queue.backing, queue.consumers, queue.message_expiry
+        """Give messages out from the head while a consumer can take one."""
+        backing, consumers, expiry = self._backing, self._consumers, self._expiry
+        self.is_due = False
         self.awaits_write = False
         if expiry.is_needed and not expiry.expire():
             return
         while len(consumers) and len(backing):
             ready = backing.available(1 if expiry.is_needed and expiry.is_uneven else DELIVERY_BATCH)
             if not ready:
-                if any(consumer.capacity > 0 or consumer.awaits_grant for consumer in consumers):
-                    queue.prepare()  # the head is on disk; there is work again when it was read
+                if consumers.can_any_take():
+                    # The head is on the disk. The end of the read makes a delivery due again; if nothing had to be
+                    # read after all, no such event comes, so the loop must go on here.
+                    self._prepare()
                     if backing.available(1):
-                        continue  # or it was at hand after all, and nobody comes back to say so
+                        continue
                 return
             shares, taken = consumers.share(ready)
             if not taken:
                 self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
-                self.return_all_grants()  # its consumers cannot use them now, those on other queues might
+                # No consumer can use the grants now, but the channels' consumers on other queues may.
+                self._return_all_grants()
                 self._request_grants()
                 return
             if consumers.is_uniform:
@@ -56,15 +136,16 @@ class Dispatch:
             else:
                 for consumer, start, stop, _ in shares:
                     self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
-            queue.prepare()  # what comes next may be on disk, and is read while this is sent
+            # The next messages may be on the disk: they are read while these are sent.
+            self._prepare()
             if expiry.is_needed and not expiry.expire():
                 return
         if not len(backing):
-            self.return_all_grants()
+            self._return_all_grants()
 
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
-        """Gives the fetched messages to the consumers they were counted for."""
-        put = self.outbox.put
+        """Give the fetched messages to the consumers at which they are counted."""
+        outbox = self.outbox
         for consumer, start, stop, step in shares:
             at = 0
             for origin, redelivered, tags, contents in deliveries:
@@ -74,57 +155,60 @@ class Dispatch:
                 if high <= 0:
                     break
                 if low >= high:
-                    continue  # none of its turns falls into this run
+                    continue  # none of the consumer's messages is in this run
                 if consumer.no_ack:
-                    put(consumer, (origin, redelivered, None, contents[low:high:step]))
+                    outbox.put(consumer, (origin, redelivered, None, contents[low:high:step]))
                     continue
                 taken = tags[low:high:step]
-                consumer.channel.pending.update(zip(taken, repeat(consumer)))
-                put(consumer, (origin, redelivered, taken, contents[low:high:step]))
+                outbox.put_unacked(consumer, (origin, redelivered, taken, contents[low:high:step]), taken)
 
     def send(self) -> None:
-        queue = self.queue
         for consumer, runs in self.outbox.take():
-            queue.send(consumer.channel.address, ("deliver", queue.queue_id, consumer.tag, runs))
+            self._process.send(consumer.channel.address, to_channel.deliver(self._queue_id, consumer.tag, runs))
 
-    # -- limiter ---------------------------------------------------------------------------
+    # -- limiters of channels -----------------------------------------------------------------------
 
     def set_limited(self, record: ChannelRecord, is_limited: bool) -> None:
+        """The channel has a limiter from now on, or no longer has one; grants of before do not count."""
         record.is_limited = is_limited
         record.granted, record.is_grant_requested = 0, False
         self._granted.pop(record.channel_id, None)
-        self.queue.consumers.resume(record)
-        self.queue.has_work = True
+        self._consumers.resume(record)
+        self.is_due = True
 
     def add_grant(self, record: ChannelRecord, count: int) -> None:
-        """The channel lets `count` more messages through; what is not used goes back."""
-        if not record.is_limited:
-            return
+        """The limiter grants `count` more deliveries. `use_or_return_grant` follows, when readers had their share."""
         record.granted += count
         record.is_grant_requested = False
         self._granted[record.channel_id] = record
-        self.queue.range_readers.use_grant(record)
-        if self.queue.consumers.resume(record):
-            self.queue.has_work = True
+
+    def use_or_return_grant(self, record: ChannelRecord) -> None:
+        """Deliver if a consumer of the channel can take a message, else return what is left of the grant."""
+        if self._consumers.resume(record):
+            self.is_due = True
         else:
             self.return_grant(record)
 
+    def request_grant(self, record: ChannelRecord, wanted: int) -> None:
+        """Ask the limiter of the channel for `wanted` deliveries; one request at a time."""
+        record.is_grant_requested = True
+        self._process.send(record.address, to_channel.limiter_request(self._queue_id, wanted))
+
     def return_grant(self, record: ChannelRecord) -> None:
+        """Return to the limiter what it granted and what is not used."""
         self._granted.pop(record.channel_id, None)
         if record.granted > 0:
-            self.queue.send(record.address, ("limiter_return", self.queue.queue_id, record.granted))
+            self._process.send(record.address, to_channel.limiter_return(self._queue_id, record.granted))
             record.granted = 0
 
-    def return_all_grants(self) -> None:
+    def _return_all_grants(self) -> None:
         for record in list(self._granted.values()):
             self.return_grant(record)
 
     def _request_grants(self) -> None:
-        queue = self.queue
-        for record in queue.consumers.channels_without_grant():
-            record.is_grant_requested = True
-            queue.send(record.address, ("limiter_request", queue.queue_id, len(queue.backing)))
+        for record in self._consumers.channels_without_grant():
+            self.request_grant(record, len(self._backing))
 
     def forget_channel(self, record: ChannelRecord) -> None:
-        self.outbox.drop(record)
+        self.outbox.forget_channel(record)
         self._granted.pop(record.channel_id, None)

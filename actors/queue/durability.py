@@ -1,17 +1,28 @@
-"""What a queue of a node with a data directory has to do with the disk: its backing queue, whom it writes to, and how much it keeps in memory.
+"""`Durability`: everything about a queue that concerns the disk, on a node with a data directory.
 
-A queue's entries go to the vhost's `Journal`, bodies too large for that to its `MessageStore`s; what a turn gathered is sent at its end. Segments are the queue's own: `flusher`
-writes and `loader` reads them, each one job at a time in another thread. Without credit from the journal or a store the queue grants none to its channels.
+It opens the queue's backing queue, a `VariableQueue` (one a priority level), recovers it after a restart, and passes on
+what these variable queues write. Entries go to the journal of the virtual host, and bodies too large for the journal to
+one of its message stores; both are gathered and sent at the end of the queue's turn. Segment files are the queue's own:
+`Flusher` writes them, `DiskLoader` reads them.
+
+Credit of the journal and the stores bounds what may be in flight to the disk. While the queue has none left, it grants
+its channels no credit either.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...routing.arguments import QueueSettings
+from ...routing.phrases import queue_phrase
+from ...routing.rows import QueueRow
+from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessTimeout
+from ...runtime.process import Process
 from ...store.bodies.store_client import Sent, StoreClient
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
@@ -24,59 +35,85 @@ from ...store.queue.backing_queue import INFINITE, BackingQueue, Recover
 from ...store.queue.placement import EMBED_BELOW
 from ...store.queue.priority_queue import PriorityQueue
 from ...store.queue.variable_queue import VariableQueue
+from ..disk.contract import to_journal, to_message_store
 from ..disk.journal import CREDIT as JOURNAL_CREDIT
 from ..disk.message_store import CREDIT as STORE_CREDIT
+from ..node.context import NodeContext
+from ..resources.contract import to_memory_monitor
+from .contract import to_queue
 from .disk_loader import DiskLoader
 from .flusher import Flusher
 
 if TYPE_CHECKING:
-    from .process import Queue
+    from ...runtime.contract import Address, Sender
+    from ..disk.contract import ToJournal, ToMessageStore
+    from ..resources.contract import ToMemoryMonitor
+    from .contract import NeededBodies, Terms
 
 log = logging.getLogger("warren.queue")
 
-REPORT_SECONDS = 1.0  # between two reports of what is in memory (QS 8.3)
-SYNC_SECONDS = 5.0  # a purge is answered then, even if a full disk has not taken it: it frees what it can all the same
-MISSING_AT_A_TIME = 20_000  # ids that a store looks up in one turn
+#: Seconds between two reports to the memory monitor (queue-and-store section 8.3).
+REPORT_SECONDS = 1.0
+
+#: A purge is answered after so many seconds even if a full disk has not taken it: it may free space all the same.
+SYNC_SECONDS = 5.0
+
+#: Ids that a message store looks up in one turn.
+LOOKUP_BATCH = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class VhostStorage:
-    """Where the queues of a vhost keep their messages: addresses of its processes, and its directory."""
+    """Where the queues of a virtual host keep their messages: its processes and its directory."""
 
-    journal: Any
-    persistent: Any
-    transient: Any
-    memory_monitor: Any
+    journal: Address[ToJournal]
+    persistent: Address[ToMessageStore]
+    transient: Address[ToMessageStore]
+    memory_monitor: Address[ToMemoryMonitor]
     disk: Disk
+    #: Entries of a segment file.
     segment_entries: int
+    #: Bodies of fewer bytes are embedded in the journal and the segments.
     embed_below: int = EMBED_BELOW
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """For a queue that was there before; `terms` as it ended cleanly, None if it did not. `is_alone`: it crashed, and the stores go on."""
+    """How a queue that existed before is to be recovered."""
 
-    terms: dict[str, Any] | None
+    #: What its last process returned at a clean end; None after an unclean one.
+    terms: Terms | None
+    #: Only this queue crashed: journal and stores have been running since.
     is_alone: bool = False
 
 
 class Durability:
-    """See the module."""
+    """The disk side of the queue `row`, whose process is `process`.
+
+    `loaded` is called when more of the head is in memory. `is_open` is false when the queue is being deleted.
+    """
 
     __slots__ = (
+        "_backing",
+        "_context",
+        "_credit",
         "_direct",
         "_direct_safe",
-        "_durable",
         "_has_report_timer",
         "_is_alone",
+        "_is_durable",
         "_is_paging",
         "_is_transient_registered",
         "_journal",
-        "_journaled",
+        "_loaded",
         "_persistent",
+        "_phrase",
+        "_process",
         "_recover",
         "_replayed",
+        "_settings",
         "_sync_waiters",
+        "_synced_to",
         "_target",
         "_transient",
         "client",
@@ -84,53 +121,78 @@ class Durability:
         "levels",
         "loader",
         "number",
-        "queue",
         "storage",
     )
 
-    def __init__(self, queue: Queue, storage: VhostStorage) -> None:
-        self.queue = queue
+    loader: DiskLoader
+    _backing: BackingQueue
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        row: QueueRow,
+        settings: QueueSettings,
+        credit: CreditFlow,
+        storage: VhostStorage,
+        loaded: Callable[[], None],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._phrase = queue_phrase(row.vhost, row.name)
+        self._settings = settings
+        self._credit = credit
+        self._loaded = loaded
+        self._is_durable = row.durable
         self.storage = storage
-        self.number = queue_number(queue.queue_id)
+        #: The queue's number in the journal and in the names of its directories.
+        self.number = queue_number(row.queue_id)
+        #: The queue's name at the message stores and the memory monitor.
         self.client = f"{self.number:x}"
+        #: The variable queues by priority; one with priority 0 if the queue has no priorities.
         self.levels: dict[int, VariableQueue] = {}
-        self.flusher = Flusher(queue, self.levels)
-        self.loader = DiskLoader(queue, storage, self.send)
+        self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
         self._journal = LogWriter()
         self._persistent = StoreClient()
         self._transient = StoreClient()
-        self._durable = queue.row.durable
         self._is_transient_registered = False
+        # While the queue is recovered: what the journal has of it, and how each variable queue begins, by number.
         self._replayed: dict[int, Replayed] = {}
+        self._recover: dict[int, Recover | Terms] = {}
         self._is_alone = False
-        self._sync_waiters: list[tuple[int, Any]] = []
-        self._journaled = 0  # everything up to this position is on disk
+        #: The journal has synced this queue's records up to this position.
+        self._synced_to = 0
+        self._sync_waiters: list[tuple[int, Sender]] = []
         self._has_report_timer = self._is_paging = False
-        self._target = INFINITE  # seconds of its traffic that may be in memory
-        credit = queue.credit
+        #: Seconds of the queue's traffic that may be in memory.
+        self._target = INFINITE
+        # Messages written to segments directly, without the journal, and those of them that are synced. They count
+        # against a credit of their own, from which no process grants.
+        self._direct = self._direct_safe = 0
         credit.relate("journal", JOURNAL_CREDIT, "journal")
         credit.relate("segments", JOURNAL_CREDIT, "segments")
-        self._direct = self._direct_safe = 0
         for store in (PERSISTENT, TRANSIENT):
             credit.relate(store, STORE_CREDIT, "store")
 
-    # -- opening ------------------------------------------------------------------------------------------------------------------------------
+    # -- opening ------------------------------------------------------------------------------------
 
     def open_new(self) -> BackingQueue:
-        if self._durable:
-            self.queue.send(self.storage.journal, ("register", self.number, self.queue.myAddress))
+        """Open a queue that has nothing on the disk."""
+        if self._is_durable:
+            self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))
             self._register(PERSISTENT)
-        return self._opened()
+        return self._open()
 
-    async def scan(self, recovery: Recovery) -> dict[int, list[StoredSpan]]:
-        """The first half of recovering: by number, which messages need a body from the persistent store."""
-        queue, storage = self.queue, self.storage
+    async def scan(self, recovery: Recovery) -> NeededBodies:
+        """The first half of a recovery: find out which messages need a body from the persistent store."""
+        process, storage = self._process, self.storage
         self._is_alone = recovery.is_alone
-        self.flusher.is_under_way = True  # until it is open: the journal may want to fold as soon as it has answered
-        self._replayed = await queue.ask(storage.journal, ("open", self.number, queue.myAddress))
-        self._recover: dict[int, Recover | dict[str, Any]] = {}
+        # Until the queue is open: the journal may ask for a flush as soon as it has answered.
+        self.flusher.is_busy = True
+        self._replayed = await process.ask(storage.journal, to_journal.open(self.number, process.myAddress))
         levels = (recovery.terms or {}).get("levels")
-        numbers = await queue.run_blocking(_numbers_on_disk, storage.disk, self.number, queue.settings.max_priority)
+        numbers = await process.run_blocking(_numbers_on_disk, storage.disk, self.number, self._settings.max_priority)
         for number in sorted(
             numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}
         ):
@@ -138,55 +200,58 @@ class Durability:
             self._recover[number] = terms or Recover.NON_CLEAN
         if not self._recover and recovery.terms is not None and levels is None:
             self._recover[self.number << LEVEL_BITS] = recovery.terms
-        found = {}
+        needed: NeededBodies = {}
         for number, recover in self._recover.items():
             level = self._make_level(number & 255)
-            found[number] = await queue.run_blocking(level.scan, recover, queue.context.progress)
-        return found
+            needed[number] = await process.run_blocking(level.scan, recover, self._context.progress)
+        return needed
 
-    async def open_recovered(self, stored: dict[int, list[StoredSpan]]) -> BackingQueue:
-        """The second half, when the persistent store has been started.
+    async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
+        """The second half of a recovery, when the persistent store runs.
 
-        Beside a store that goes on nobody knows what of the crashed process's writes has reached it. If another queue has the same message it is there in any case, and to remove a
-        reference that was never counted would take that queue's. So a new one is taken for what is shared; one that was counted before stays until the next start counts them all.
+        If only this queue crashed, its last process may have sent the store writes and removes that never arrived, so
+        that nobody knows which references of this queue the store has counted. For a body that other queues share, the
+        queue takes a new reference: if it later removed a reference that was never counted, another queue would lose
+        the body. A reference that was counted before stays until the next start of the store counts all anew.
         """
-        queue = self.queue
+        process = self._process
         self._register(PERSISTENT)
         for number, recover in self._recover.items():
             missing: list[int] = []
-            for spans in _portions(stored.get(number, [])):
-                for what, wanted in (
-                    ("adopt", [span for span in spans if self._is_alone and span.is_shared]),
-                    ("missing", [span for span in spans if not (self._is_alone and span.is_shared)]),
-                ):
-                    if wanted:
-                        missing += await queue.ask(self.storage.persistent, (what, wanted))
+            for spans in _batches(needed.get(number, [])):
+                adopted = [span for span in spans if self._is_alone and span.is_shared]
+                if adopted:
+                    missing += await process.ask(self.storage.persistent, to_message_store.adopt(adopted))
+                looked_up = [span for span in spans if not (self._is_alone and span.is_shared)]
+                if looked_up:
+                    missing += await process.ask(self.storage.persistent, to_message_store.missing(looked_up))
             if missing:
                 log.warning(
-                    "queue '%s' in vhost '%s': %d messages are dropped, for their bodies are not in the message store. A crash leaves those whose bodies had not reached "
-                    "the disk yet, so that they were never confirmed, or had gone already, being acknowledged. If files of the message store are damaged or missing, "
-                    "confirmed messages may be among them",
-                    queue.row.name,
-                    queue.row.vhost,
+                    "%s: %d messages are dropped, because their bodies are not in the message store. After a crash "
+                    "these are messages that were never confirmed, since their bodies had not reached the disk, or messages "
+                    "that were acknowledged. If files of the message store are damaged or missing, confirmed messages "
+                    "may be among them",
+                    self._phrase,
                     len(missing),
                 )
-            await queue.run_blocking(self.levels[number & 255].init_without, recover, missing)
+            await process.run_blocking(self.levels[number & 255].init_without, recover, missing)
         self._recover = {}
         self._replayed = {}
         self.flusher.done()
-        return self._opened()
+        return self._open()
 
-    def _opened(self) -> BackingQueue:
-        settings = self.queue.settings
+    def _open(self) -> BackingQueue:
+        settings = self._settings
         if settings.max_priority is None:
-            backing: BackingQueue = (
-                self.levels[0] if 0 in self.levels else self._make_level(0)
-            )  # one that is empty is false
+            # Not `or`: an empty backing queue is false.
+            backing: BackingQueue = self.levels[0] if 0 in self.levels else self._make_level(0)
         else:
             by_priority = PriorityQueue(settings.max_priority, self._make_level)
             by_priority.adopt(dict(self.levels))
             backing = by_priority
         backing.set_queue_mode(settings.queue_mode)
+        self._backing = backing
+        self.loader = DiskLoader(self._process, backing, self.storage, self.send, self._loaded)
         return backing
 
     def _make_level(self, priority: int) -> VariableQueue:
@@ -204,58 +269,51 @@ class Durability:
             replayed,
             embed_below=storage.embed_below,
             segment_entries=storage.segment_entries,
-            clock=self.queue.now,
+            clock=self._process.now,
             reads_ahead=True,
-            keeps_numbers=self._durable and self.queue.settings.max_priority is None,
+            keeps_numbers=self._is_durable and self._settings.max_priority is None,
         )
         return level
 
     def _register(self, store: str) -> None:
         address = self.storage.persistent if store == PERSISTENT else self.storage.transient
-        self.queue.send(address, ("register", self.client, self.queue.myAddress))
+        self._process.send(address, to_message_store.register(self.client, self._process.myAddress))
 
     @property
     def may_expire(self) -> bool:
-        """Something that was recovered has an expiry."""
+        """Whether some recovered message has an expiry."""
         return any(level.may_expire for level in self.levels.values())
 
-    # -- each turn ----------------------------------------------------------------------------------------------------------------------------
+    # -- each turn ----------------------------------------------------------------------------------
 
     def after_batch(self) -> None:
+        """Send what the turn has gathered, and begin the jobs that it made due."""
         self.send()
         for level in self.levels.values():
             if level.sub_queues.lost:
-                self._say_lost(level)
+                self._log_lost(level)
             work = level.folding
-            if (
-                work.wants_flush or work.wants_removal or work.take_release() is not None
-            ) and not self.flusher.is_under_way:
+            if (work.wants_flush or work.wants_removal or work.take_release() is not None) and not self.flusher.is_busy:
                 self.flusher.begin()
-            if level.paging.is_due and not self._is_paging and not self.queue.credit.blocked:
+            if level.paging.is_due and not self._is_paging and not self._credit.blocked:
                 self._is_paging = True
-                self.queue.send(self.queue.myAddress, ("go_on_paging",))
+                self._process.send(self._process.myAddress, to_queue.page_more())
 
-    def _say_lost(self, level: VariableQueue) -> None:
+    def _log_lost(self, level: VariableQueue) -> None:
         lost, level.sub_queues.lost = level.sub_queues.lost, 0
         log.error(
-            "queue '%s' in vhost '%s': %d messages are lost: what the disk has of them is damaged or gone, as was said when it was found",
-            self.queue.row.name,
-            self.queue.row.vhost,
+            "%s: %d messages are lost, because their data on the disk is damaged or missing; the log has an earlier "
+            "entry for each damage",
+            self._phrase,
             lost,
         )
 
-    def grew(self) -> None:
-        """Messages came in: from now on the memory monitor hears of this queue, until it is idle again."""
-        if not self._has_report_timer:
-            self._has_report_timer = True
-            self.queue.start_timer(REPORT_SECONDS, "report")
-
     def send(self) -> None:
-        """What has gathered for journal and stores."""
-        queue, storage, credit = self.queue, self.storage, self.queue.credit
+        """Send the journal and the stores what has gathered for them."""
+        process, storage, credit = self._process, self.storage, self._credit
         if self._journal.has_gathered:
             gathered = self._journal.take()
-            queue.send(storage.journal, ("append", self.number, gathered, self._journal.position))
+            process.send(storage.journal, to_journal.append(self.number, gathered, self._journal.position))
             messages = sum(part.messages for part in gathered)
             if messages:
                 credit.spend("journal", messages)
@@ -266,129 +324,149 @@ class Durability:
                 self._is_transient_registered = True
                 self._register(TRANSIENT)
             self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
-        direct = safe = 0
+        direct = direct_safe = 0
         for level in self.levels.values():
-            unconfirmed = level.unconfirmed
-            direct += unconfirmed.direct
-            safe += unconfirmed.direct_safe
+            direct += level.unconfirmed.direct
+            direct_safe += level.unconfirmed.direct_safe
         if direct > self._direct:
             credit.spend("segments", direct - self._direct)
             self._direct = direct
-        if safe > self._direct_safe:
-            credit.bump("segments", safe - self._direct_safe)
-            self._direct_safe = safe
+        if direct_safe > self._direct_safe:
+            credit.bump("segments", direct_safe - self._direct_safe)
+            self._direct_safe = direct_safe
 
-    def _send_to_store(self, name: str, address: Any, sent: Sent | None) -> None:
+    def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
         if sent is None:
             return  # what was written has been removed again
-        queue = self.queue
+        process = self._process
         if sent.writes:
-            queue.send(address, ("write", self.client, sent.writes))
-            queue.credit.spend(name, len(sent.writes))
+            process.send(address, to_message_store.write(self.client, sent.writes))
+            self._credit.spend(name, len(sent.writes))
         if sent.removes:
-            queue.send(address, ("remove", self.client, sent.removes))
+            process.send(address, to_message_store.remove(self.client, sent.removes))
         for first, last, keep in sent.ranges:
-            queue.send(address, ("remove_between", self.client, first, last, keep))
+            process.send(address, to_message_store.remove_between(self.client, first, last, keep))
 
-    def durable(self, position: int) -> None:
-        self._journaled = position
+    # -- what is durable ----------------------------------------------------------------------------
+
+    def journal_synced(self, position: int) -> None:
+        """The journal has synced this queue's records up to `position`."""
+        self._synced_to = position
         if self._sync_waiters:
-            waiting, self._sync_waiters = self._sync_waiters, []
-            for wanted, sender in waiting:
-                self.wait_synced(sender, wanted)
-        # A body that was removed before it was sent is answered for as well, and no store comes to say so.
+            waiters, self._sync_waiters = self._sync_waiters, []
+            for wanted, waiter in waiters:
+                self.answer_when_synced(waiter, wanted)
+        # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
+        # report of the store moves the position then.
         stored = self._persistent.durable
         for level in self.levels.values():
             level.durable(position, stored)
 
-    async def synced(self) -> None:
-        """Return when all that this queue has said to the journal is on disk, or the disk has not taken it for `SYNC_SECONDS`."""
-        self.send()
-        if self._journal.position > self._journaled:
-            with suppress(ProcessTimeout):
-                await self.queue.ask(self.queue.myAddress, ("synced", self._journal.position), SYNC_SECONDS)
-
-    def wait_synced(self, sender: Any, position: int) -> None:
-        if position > self._journaled:
-            self._sync_waiters.append((position, sender))
-        else:
-            self.queue.reply(sender, None)
-
-    def stored(self, ids: list[bytes]) -> None:
-        """A store has answered for the bodies of these; no id is in both."""
+    def bodies_stored(self, ids: list[bytes]) -> None:
+        """One of the stores has reported these bodies; no id is in both stores."""
         self._transient.answered(ids)
         self._persistent.answered(ids)
         for level in self.levels.values():
-            level.durable(self._journaled, self._persistent.durable)
+            level.durable(self._synced_to, self._persistent.durable)
 
-    # -- memory -------------------------------------------------------------------------------------------------------------------------------
+    async def synced(self) -> None:
+        """Return when the journal has synced all records made so far, or the disk has not taken them for
+        `SYNC_SECONDS`.
+        """
+        self.send()
+        position = self._journal.position
+        if position > self._synced_to:
+            with suppress(ProcessTimeout):
+                await self._process.ask(self._process.myAddress, to_queue.wait_synced(position), SYNC_SECONDS)
+
+    def answer_when_synced(self, waiter: Sender, position: int) -> None:
+        """Answer `waiter` when the journal has synced this queue's records up to `position`."""
+        if position > self._synced_to:
+            self._sync_waiters.append((position, waiter))
+        else:
+            self._process.reply(waiter, None)
+
+    # -- memory -------------------------------------------------------------------------------------
+
+    def start_reporting(self) -> None:
+        """Messages came in: report to the memory monitor until the queue is idle again."""
+        if not self._has_report_timer:
+            self._has_report_timer = True
+            self._process.start_timer(REPORT_SECONDS, "report")
 
     def report(self) -> None:
-        """Tell the memory monitor how long what is in memory would last, and take out what is too much (QS 8.3). If it may be another time now, the monitor says so."""
-        duration = self.queue.backing.ram_duration()
-        self.queue.send(self.storage.memory_monitor, ("duration", self.client, duration))
+        """Report to the memory monitor how long the messages in memory would last, and page out what exceeds the target
+        (queue-and-store section 8.3). If the target changes, the monitor sends the new one.
+        """
+        duration = self._backing.ram_duration()
+        self._process.send(self.storage.memory_monitor, to_memory_monitor.duration(self.client, duration))
         self.set_target(self._target)
         self._has_report_timer = duration != INFINITE or self._target != INFINITE
         if self._has_report_timer:
-            self.queue.start_timer(REPORT_SECONDS, "report")
+            self._process.start_timer(REPORT_SECONDS, "report")
 
     def set_target(self, seconds: float) -> None:
         self._target = seconds
-        self.queue.backing.set_ram_duration_target(seconds)
+        self._backing.set_ram_duration_target(seconds)
 
-    def go_on_paging(self) -> None:
+    def page_more(self) -> None:
         self._is_paging = False
-        self.queue.backing.handle_info("page")
+        self._backing.handle_info("page")
 
-    # -- the end ------------------------------------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------
 
     async def delete(self) -> None:
-        """After `delete_and_terminate` of the backing queue."""
-        queue, storage = self.queue, self.storage
+        """Remove everything from the disk; after `delete_and_terminate` of the backing queue."""
+        process, storage = self._process, self.storage
         await self.flusher.release()
         self.send()
-        if self._durable:
-            queue.send(storage.journal, ("forget", self.number))
-            queue.send(storage.persistent, ("forget", self.client))
+        if self._is_durable:
+            process.send(storage.journal, to_journal.forget(self.number))
+            process.send(storage.persistent, to_message_store.forget(self.client))
         if self._is_transient_registered:
-            queue.send(storage.transient, ("forget", self.client))
+            process.send(storage.transient, to_message_store.forget(self.client))
         await self.flusher.quiet()
-        await queue.run_blocking(_delete_files, list(self.levels.values()))
+        await process.run_blocking(_delete_files, list(self.levels.values()))
 
-    async def terminate(self) -> dict[str, Any] | None:
-        """Everything in its place, and the terms for the next start; None of a queue that does not outlive the node, or that is to be looked through then."""
-        queue = self.queue
+    async def terminate(self) -> Terms | None:
+        """Write everything where the next start looks for it, and return the terms.
+
+        None if the queue is not durable, or if the next start has to scan it because entries of its index are lost.
+        """
         await self.flusher.stop()
-        if not self._durable:
+        if not self._is_durable:
             return None
         await self.flusher.flush_last()
-        terms: dict[str, Any] = queue.backing.terminate()  # there is nothing left to write
+        terms: Terms = self._backing.terminate()
         self.send()
-        queue.send(self.storage.journal, ("detach", self.number))
-        await queue.ask(self.storage.persistent, ("detach", self.client))
+        self._process.send(self.storage.journal, to_journal.detach(self.number))
+        await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
 
 
 def _delete_files(levels: list[VariableQueue]) -> None:
+    """Waits for the disk."""
     for level in levels:
         level.folding.delete_files()
 
 
 def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> set[int]:
+    """The numbers of the priority levels of which there is a directory. Waits for the disk."""
     numbers = (queue << LEVEL_BITS | priority for priority in range((max_priority or 0) + 1))
     return {number for number in numbers if disk.exists(queue_directory(number))}
 
 
-def _portions(spans: list[StoredSpan]) -> list[list[StoredSpan]]:
-    """The spans, cut so that a portion has no more numbers than a store looks up in one turn."""
-    portions: list[list[StoredSpan]] = []
-    left = 0
+def _batches(spans: list[StoredSpan]) -> Iterator[list[StoredSpan]]:
+    """The spans, cut so that a batch has at most `LOOKUP_BATCH` messages."""
+    batch: list[StoredSpan] = []
+    left = LOOKUP_BATCH
     for numbers, base in spans:
         while numbers:
-            if not left:
-                portions.append([])
-                left = MISSING_AT_A_TIME
             piece, numbers = numbers[:left], numbers[left:]
-            portions[-1].append(StoredSpan(piece, base))
+            batch.append(StoredSpan(piece, base))
             left -= len(piece)
-    return portions
+            if not left:
+                yield batch
+                batch, left = [], LOOKUP_BATCH
+    if batch:
+        yield batch

@@ -1,46 +1,68 @@
-"""What a queue writes to its segments, and removes of them: the jobs of its levels that wait for the disk, run in another thread.
+"""`Flusher`: runs a queue's jobs on its segments, which wait for the disk, in another thread.
 
-One at a time: a **flush** folds what the journal alone has into segments, or removes files that are empty by now; a **release** finds out which bodies a purge has let go.
-What the disk refuses is tried again until it takes it.
+There are two kinds of job, and one job runs at a time:
+
+flush      writes to segments what only the journal has, or removes segment files that have become empty
+release    finds out which bodies in the message stores a purge, or the end of the queue, no longer needs
+
+A flush that the disk refuses is repeated until the disk accepts it. A release that fails is given up: its bodies stay
+in the store until the next start.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
+from ...routing.phrases import queue_phrase
+from ...routing.rows import QueueRow
+from ...runtime.process import Process
 from ...store.index.segment_jobs import FlushJob
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.disk_retry import DiskRetry
+from .contract import to_queue
 
 if TYPE_CHECKING:
-    from .process import Queue
+    from ...runtime.contract import Address, Sender
+    from ..resources.contract import ToAlarms
 
 log = logging.getLogger("warren.queue")
 
 
 class Flusher:
-    """See the module. `levels` are the queue's, by priority; it sees those that come later as well."""
+    """The jobs of the queue `row` on its segments.
 
-    __slots__ = ("_disk_retry", "_is_stopping", "_levels", "_queue", "_waiters", "is_under_way")
+    `levels` are the queue's variable queues by priority; levels that are added later are flushed as well. `is_open` is
+    false when the queue is being deleted, so that a refused flush is not repeated.
+    """
 
-    def __init__(self, queue: Queue, levels: dict[int, VariableQueue]) -> None:
-        self._queue = queue
+    __slots__ = ("_disk_retry", "_is_open", "_is_stopping", "_levels", "_phrase", "_process", "_waiters", "is_busy")
+
+    def __init__(
+        self,
+        process: Process,
+        row: QueueRow,
+        alarms: Address[ToAlarms],
+        levels: Mapping[int, VariableQueue],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self._process = process
         self._levels = levels
-        self._disk_retry = DiskRetry(
-            queue, f"the index of queue '{queue.row.name}' in vhost '{queue.row.vhost}'", queue.context.alarms
-        )
+        self._is_open = is_open
+        self._phrase = queue_phrase(row.vhost, row.name)
+        self._disk_retry = DiskRetry(process, f"the index of {self._phrase}", alarms)
         self._is_stopping = False
-        self._waiters: list[Any] = []
-        self.is_under_way = False
-        """Nothing else may begin; whoever sets it calls `done`."""
+        self._waiters: list[Sender] = []
+        #: A job is running, or must not begin. Whoever sets this calls `done` afterwards.
+        self.is_busy = False
 
     def begin(self) -> None:
-        """Do what the levels want done."""
-        self.is_under_way = True
-        self._queue.spawn(self._flush())
+        """Begin the jobs that the levels ask for."""
+        self.is_busy = True
+        self._process.spawn(self._run_due())
 
-    async def _flush(self) -> None:
+    async def _run_due(self) -> None:
         for level in list(self._levels.values()):
             await self._release(level)
             await self._write(
@@ -49,9 +71,9 @@ class Flusher:
         self.done()
 
     async def flush_synced(self) -> bool:
-        """Have everything in segments, synced."""
+        """Write everything that only the journal has to segments, and sync them."""
         await self.quiet()
-        self.is_under_way = True
+        self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
             await self._write(level, level.folding.take_flush(True))
@@ -59,72 +81,79 @@ class Flusher:
         return True
 
     async def release(self) -> None:
-        """Let go of all that was purged."""
+        """Run all releases that wait."""
         if any(level.folding.take_release() is not None for level in self._levels.values()):
             await self.quiet()
-            self.is_under_way = True
+            self.is_busy = True
             for level in self._levels.values():
                 await self._release(level)
             self.done()
 
     async def _release(self, level: VariableQueue) -> None:
-        """Let go of the bodies that were purged and are known to segments alone."""
-        while (release := level.folding.take_release()) is not None:
+        while (job := level.folding.take_release()) is not None:
             try:
-                await self._queue.run_blocking(release.run)
+                await self._process.run_blocking(job.run)
             except OSError as error:
                 log.warning(
-                    "queue '%s' in vhost '%s': bodies of messages that were purged stay in the message store until the next start: %s",
-                    self._queue.row.name,
-                    self._queue.row.vhost,
+                    "%s: bodies of purged messages stay in the message store until the next start, because the index "
+                    "that names them cannot be read: %s",
+                    self._phrase,
                     error,
                 )
-                release.is_damaged = True
-            level.folding.released(release)
+                job.is_damaged = True
+            level.folding.released(job)
 
-    async def _write(self, level: VariableQueue, flush: FlushJob | None) -> None:
-        if flush is None:
+    async def _write(self, level: VariableQueue, job: FlushJob | None) -> None:
+        if job is None:
             return
         try:
-            await self._disk_retry.run(flush.run, is_given_up=lambda: self._is_stopping or not self._queue.is_open)
+            await self._disk_retry.run(job.run, is_given_up=lambda: self._is_stopping or not self._is_open())
         except OSError:
             if self._is_stopping:
-                raise  # a node that stops does not wait for room: the next start finds in the journal what is not here
+                # A node that stops does not wait for room on the disk: the next start finds in the journal what this
+                # flush did not write.
+                raise
             return  # the queue is being deleted, perhaps to make room
-        level.folding.flushed(flush)
+        level.folding.flushed(job)
 
-    # -- waiting ------------------------------------------------------------------------------------------------------------------------------
+    # -- waiting ------------------------------------------------------------------------------------
 
     def done(self) -> None:
-        self.is_under_way = False
+        """No job runs any more."""
+        self.is_busy = False
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            self._queue.reply(waiter, None)
+            self._process.reply(waiter, None)
 
     async def quiet(self) -> None:
-        """Return when nothing is under way."""
-        while self.is_under_way:
-            await self._queue.ask(self._queue.myAddress, ("flushed",))
+        """Return when no job runs."""
+        while self.is_busy:
+            await self._process.ask(self._process.myAddress, to_queue.wait_flushed())
 
-    def wait_done(self, sender: Any) -> None:
-        if self.is_under_way:
-            self._waiters.append(sender)
+    def answer_when_done(self, waiter: Sender) -> None:
+        """Answer `waiter` when the job in progress is done."""
+        if self.is_busy:
+            self._waiters.append(waiter)
         else:
-            self._queue.reply(sender, None)
+            self._process.reply(waiter, None)
 
-    # -- the end ------------------------------------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Return when nothing is under way; what the disk refuses is not tried again any more."""
+        """Return when no job runs. From now on a flush that the disk refuses is not repeated."""
         self._is_stopping = True
         await self.quiet()
 
     async def flush_last(self) -> None:
-        """After `stop`: have everything in segments, synced. Nobody folds but this from then on: publishes that came last may want it, and so may the journal."""
-        self.is_under_way = True
+        """Write everything that only the journal has to segments, and sync them; after `stop`.
+
+        `is_busy` stays set, so that no other flush begins afterwards: the last publishes may ask for one, and so may
+        the journal.
+        """
+        self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
-            flush = level.folding.take_flush(True)
-            if flush is not None:
-                await self._queue.run_blocking(flush.run)
-                level.folding.flushed(flush)
+            job = level.folding.take_flush(True)
+            if job is not None:
+                await self._process.run_blocking(job.run)
+                level.folding.flushed(job)

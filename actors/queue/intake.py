@@ -1,138 +1,217 @@
-"""How publishes get into a queue, and what their publishers are told (AB-101, AB-111, AB-123; FC-33).
+"""How publishes enter a queue (AB-101, AB-111, AB-123; FC-33).
 
-A publish waits in `delayed` where deliveries must come first, then in `arrivals` until the wake-up ends; then it is refused, handed straight to consumers, expired
-or given to the backing queue. Confirms and refusals gather per channel and are sent together.
+A publish may first wait in `PublishDelay`, while deliveries have priority over publishes. Then its runs wait until the
+end of the queue's turn, so that runs of one origin are joined: many publishers that each send a few similar messages
+would otherwise cost the queue a pass over its consumers for each of them. At the end of the turn `Intake` decides for
+each run: its messages are refused, handed straight to consumers, expired at once, or given to the backing queue.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
+from ...routing.arguments import QueueSettings
+from ...runtime.process import Process
 from ...store.messages.message import Origin, QueuedMessage, body_sizes
-from .arrivals import Arrival, Part, split_parts
-from .awaiting import AwaitingConfirms
-from .consumers import Share
+from ...store.queue.backing_queue import BackingQueue
+from .consumers import ChannelRecord, Consumers, Share
+from .dead_letterer import DeadLetterer
+from .dispatch import Dispatch
+from .length_limit import LengthLimit
+from .message_expiry import MessageExpiry
+from .publisher_confirms import Part, PublisherConfirms, split_parts
 
 if TYPE_CHECKING:
-    from .process import Queue
+    from ...runtime.contract import Address
+    from ..channel.contract import ToChannel
+    from .contract import AtMostOnceEntry, PublishEntry
 
-DELAY_SECONDS = 0.002  # seconds that publishes wait for a delivery to be written
-ALLOWANCE_MOST = 1000
+#: Seconds that publishes wait for a delivery to be written to a socket before they wait no longer.
+DELAY_SECONDS = 0.002
+
+#: Most publishes that may be taken without waiting, saved up while deliveries were written.
+MAX_ALLOWANCE = 1000
+
+
+class DelayedPublish(NamedTuple):
+    """The fields of a `publish` message, and the channel that sent it."""
+
+    sender: Address[ToChannel]
+    channel_id: str
+    entries: list[PublishEntry]
+
+
+class PublishDelay:
+    """Publishes that wait because deliveries have priority (FC-33).
+
+    While messages are ready and a consumer waits only for its socket, publishes are taken half as fast as deliveries
+    are written: a publish costs fewer turns of the broker's thread than a delivery, so a publisher that never pauses
+    would otherwise grow the queue without end. If no delivery is written for `DELAY_SECONDS`, the consumers are
+    *stalled*, and publishes do not wait again until a delivery is written.
+    """
+
+    __slots__ = ("_backing", "_dispatch", "_process", "allowance", "delayed", "is_stalled", "timer")
+
+    def __init__(self, process: Process, backing: BackingQueue, dispatch: Dispatch) -> None:
+        self._process = process
+        self._backing = backing
+        self._dispatch = dispatch
+        self.delayed: deque[DelayedPublish] = deque()
+        #: Runs while a publish waits, see `is_over`.
+        self.timer: int | None = None
+        self.is_stalled = False
+        #: Publishes that may be taken while deliveries wait for sockets.
+        self.allowance = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether `take_next` must be called: a publish waits, or the timer is to be cancelled."""
+        return bool(self.delayed) or self.timer is not None
+
+    def must_wait(self) -> bool:
+        """Whether a publish that arrives now must wait. It never overtakes one that waits."""
+        return bool(self.delayed) or self._dispatch.awaits_write and self.allowance <= 0 and not self.is_stalled
+
+    def add(self, publish: DelayedPublish) -> None:
+        if self.timer is None:
+            self.timer = self._process.start_timer(DELAY_SECONDS, "delay")
+        self.delayed.append(publish)
+
+    def count_taken(self, count: int) -> None:
+        """`count` messages were taken."""
+        if self._dispatch.awaits_write:
+            self.allowance -= count
+
+    def count_written(self, count: int) -> None:
+        """`count` deliveries were written to a socket."""
+        self.allowance = min(self.allowance + count // 2, MAX_ALLOWANCE) if len(self._backing) else 0
+        self.is_stalled = False
+
+    def timer_fired(self) -> None:
+        """No delivery was written in time: the queue takes everything that waits."""
+        self.timer = None
+        self.is_stalled = True
+
+    def take_next(self) -> DelayedPublish | None:
+        """The next publish that need not wait any longer; None if there is none."""
+        if self.delayed and (not self._dispatch.awaits_write or self.allowance > 0):
+            return self.delayed.popleft()
+        if self.timer is not None and not self.delayed:
+            self._process.cancel_timer(self.timer)
+            self.timer = None
+        return None
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A run of messages that arrived in this turn, from one publisher or several."""
+
+    origin: Origin
+    contents: Sequence[bytes]
+    body_bytes: int
+    #: The publishers of `contents`, in order.
+    parts: list[Part]
+    #: The id of the first message if other queues get the same large bodies, else 0.
+    shared: int = 0
+    #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
+    _joined: list[bytes] | None = None
+
+    def join(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
+        """Append a later run, unless its origin differs or its ids do not continue these. True if it was appended."""
+        if self.origin is not origin and self.origin != origin:
+            return False
+        if (shared or self.shared) and shared != self.shared + len(self.contents):
+            return False
+        if self._joined is None:
+            self.contents = self._joined = list(self.contents)
+        self._joined += contents
+        self.body_bytes += body_bytes
+        self.parts.append(part)
+        return True
 
 
 class Intake:
-    """The publishing side of a queue.
-
-    While a backlog is on its way to consumers, publishes are taken half as fast as deliveries are written (FC-33): publishing costs fewer turns than consuming, and a
-    publisher that never pauses would otherwise grow the queue for ever. Where no socket takes anything for `DELAY_SECONDS` the consumers are *stalled*, and publishes
-    no longer wait for them until one of them reads again.
-    """
+    """Decides what becomes of each run that is published to a queue."""
 
     __slots__ = (
-        "_transient_of",
-        "allowance",
-        "arrivals",
-        "awaiting",
-        "confirmed",
-        "delayed",
-        "delay_timer",
-        "queue",
-        "refused",
-        "stalled",
+        "_arrivals",
+        "_backing",
+        "_confirms",
+        "_consumers",
+        "_dead_letterer",
+        "_dispatch",
+        "_expiry",
+        "_is_durable",
+        "_length_limit",
+        "_message_ttl",
+        "_transient_origin",
     )
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.delayed: deque[tuple[Any, str, list[tuple]]] = deque()
-        self.arrivals: list[Arrival] = []
-        self.delay_timer: Any = None
-        self.stalled = False
-        self.allowance = 0  # publishes that may be taken while deliveries wait for sockets
-        self.awaiting = AwaitingConfirms()
-        self.confirmed: dict[str, list[tuple[int, int]]] = {}
-        self.refused: dict[str, list[tuple[int, int]]] = {}
-        self._transient_of: tuple[Any, Any] = (None, None)
+    def __init__(
+        self,
+        settings: QueueSettings,
+        is_durable: bool,
+        backing: BackingQueue,
+        consumers: Consumers,
+        dispatch: Dispatch,
+        expiry: MessageExpiry,
+        length_limit: LengthLimit,
+        dead_letterer: DeadLetterer,
+        confirms: PublisherConfirms,
+    ) -> None:
+        self._message_ttl = settings.message_ttl
+        self._is_durable = is_durable
+        self._backing = backing
+        self._consumers = consumers
+        self._dispatch = dispatch
+        self._expiry = expiry
+        self._length_limit = length_limit
+        self._dead_letterer = dead_letterer
+        self._confirms = confirms
+        self._arrivals: list[Arrival] = []
+        #: An origin, and the same without persistence.
+        self._transient_origin: tuple[Origin | None, Origin | None] = (None, None)
 
-    # -- in which order -------------------------------------------------------------------------------------------------------------------------
+    # -- arriving -----------------------------------------------------------------------------------
 
-    def publish(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
-        if self.delayed or self.queue.dispatch.awaits_write and self.allowance <= 0 and not self.stalled:
-            if self.delay_timer is None:
-                self.delay_timer = self.queue.start_timer(DELAY_SECONDS, "delay")
-            self.delayed.append((sender, channel_id, entries))
-        else:
-            self._take(sender, channel_id, entries)
+    @property
+    def has_arrivals(self) -> bool:
+        return bool(self._arrivals)
 
-    def delivered(self, count: int) -> None:
-        """So many deliveries were written to a socket."""
-        self.allowance = min(self.allowance + count // 2, ALLOWANCE_MOST) if len(self.queue.backing) else 0
-        self.stalled = False
-
-    def delay_is_over(self) -> None:
-        self.delay_timer = None
-        self.stalled = True
-        self.take_delayed()
-
-    def take_delayed(self) -> None:
-        """Before the queue is asked anything, it takes what was published before."""
-        while self.delayed:
-            self._take(*self.delayed.popleft())
-        self.absorb()
-
-    def take_next(self) -> bool:
-        """Takes the next of those that wait, if it need wait no longer."""
-        if self.delayed and (not self.queue.dispatch.awaits_write or self.allowance > 0):
-            self._take(*self.delayed.popleft())
-            self.absorb()
-            return True
-        if self.delay_timer is not None and not self.delayed:
-            self.queue.cancel_timer(self.delay_timer)
-            self.delay_timer = None
-        return False
-
-    def _take(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
-        queue = self.queue
-        record = queue.channels.get(channel_id) or queue.channel(channel_id, sender)
-        count = sum([len(entry[1]) for entry in entries])
-        queue.credit.take(channel_id, count)
-        if queue.dispatch.awaits_write:
-            self.allowance -= count
-        arrivals = self.arrivals
+    def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
+        """Runs that a channel has published."""
+        arrivals = self._arrivals
         for origin, contents, body_bytes, first_confirm, shared in entries:
             part = (record, first_confirm, len(contents))
-            if not arrivals or not arrivals[-1].joins(origin, contents, body_bytes, part, shared):
+            if not arrivals or not arrivals[-1].join(origin, contents, body_bytes, part, shared):
                 arrivals.append(Arrival(origin, contents, body_bytes, [part], shared))
 
-    def publish_at_most_once(self, entries: list[tuple]) -> None:
+    def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
+        """Dead letters and traced messages, which nobody confirms."""
         for origin, contents, body_bytes, shared in entries:
-            self.arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))], shared))
+            self._arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))], shared))
 
-    # -- what becomes of a run --------------------------------------------------------------------------------------------------------------------
-
-    def absorb(self) -> None:
-        """Works on what arrived."""
-        if not self.queue.is_open:
-            return  # it is being deleted, and what it would write now nobody would remove
-        arrivals, self.arrivals = self.arrivals, []
-        if self.queue.durability is not None:
-            self.queue.durability.grew()
+    def accept_arrivals(self) -> None:
+        arrivals, self._arrivals = self._arrivals, []
         for arrival in arrivals:
             self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts, arrival.shared)
 
-    def _accept(self, origin: Origin, contents: list[bytes], body_bytes: int, parts: list[Part], shared: int) -> None:
-        queue = self.queue
-        settings, limit, backing = queue.settings, queue.length_limit, queue.backing
+    # -- deciding -----------------------------------------------------------------------------------
+
+    def _accept(
+        self, origin: Origin, contents: Sequence[bytes], body_bytes: int, parts: list[Part], shared: int
+    ) -> None:
+        limit, backing, consumers = self._length_limit, self._backing, self._consumers
         count = len(contents)
-        if origin.persistent and not queue.row.durable:
+        if origin.persistent and not self._is_durable:
             origin = self._as_transient(origin)
-        if limit.rejects_publish and limit.exceeded_by(count, body_bytes):
+        if limit.rejects_publish and limit.is_exceeded_by(count, body_bytes):
             self._accept_within_limits(origin, contents, parts, shared)
             return
-        expiry = None if settings.message_ttl is None and origin.expiration is None else queue.message_expiry.of(origin)
-        consumers = queue.consumers
+        expiry = None if self._message_ttl is None and origin.expiration is None else self._expiry.of(origin)
         if len(consumers) and backing.is_empty() and consumers.is_uniform:
             shares, taken = consumers.share(count)
             if taken == count:
@@ -145,40 +224,41 @@ class Intake:
                 self._hand_over(shares, origin, head, head_bytes, expiry, head_parts, shared)
                 body_bytes -= head_bytes
                 shared = shared and shared + taken
-        if expiry is not None and expiry <= queue.message_expiry.now():
-            # TTL 0 and nobody ready (AB-96)
-            self._confirm(parts)
-            queue.dead_letterer.publish(
+        if expiry is not None and expiry <= self._expiry.now():
+            # A TTL of 0, and no consumer can take the messages (AB-96).
+            self._confirms.confirm(parts)
+            self._dead_letterer.publish(
                 "expired", [QueuedMessage(0, content, origin, expiry, False) for content in contents]
             )
             return
-        self._took_over(
-            backing.publish(origin, contents, body_bytes, expiry, origin.persistent, shared=shared), origin, parts
-        )
+        numbers = backing.publish(origin, contents, body_bytes, expiry, origin.persistent, shared=shared)
+        self._confirm_when_safe(numbers, origin, parts)
         if limit.drops_head:
             limit.drop_overflow()
-        queue.has_work = True
+        self._dispatch.is_due = True
 
-    def _accept_within_limits(self, origin: Origin, contents: list[bytes], parts: list[Part], shared: int) -> None:
-        """reject-publish: one message after the other, as long as there is room (AB-101)."""
-        limit = self.queue.length_limit
+    def _accept_within_limits(self, origin: Origin, contents: Sequence[bytes], parts: list[Part], shared: int) -> None:
+        """Overflow `reject-publish`: accept messages one by one while there is room, refuse the rest (AB-101)."""
+        limit = self._length_limit
         for index, content in enumerate(contents):
-            mine, parts = split_parts(parts, 1)
+            own_parts, parts = split_parts(parts, 1)
             size = _body_bytes([content])
-            if not limit.exceeded_by(1, size):
-                self._accept(origin, [content], size, mine, shared and shared + index)
+            if not limit.is_exceeded_by(1, size):
+                self._accept(origin, [content], size, own_parts, shared and shared + index)
                 continue
             if limit.dead_letters_refused:
-                self.queue.dead_letterer.publish("maxlen", [QueuedMessage(0, content, origin, None, False)])
-            record, number, _ = mine[0]
-            if record is not None and number:
-                self.refused.setdefault(record.channel_id, []).append((number, number))
+                self._dead_letterer.publish("maxlen", [QueuedMessage(0, content, origin, None, False)])
+            self._confirms.refuse(own_parts[0])
 
     def _as_transient(self, origin: Origin) -> Origin:
-        """Persistence is the message's *and* the queue's; one remembered answer serves a publisher that repeats itself."""
-        if self._transient_of[0] is not origin:
-            self._transient_of = origin, origin._replace(persistent=False)
-        return self._transient_of[1]
+        """The origin without persistence, since the queue is not durable. The last answer is remembered: publishers
+        repeat their origins.
+        """
+        known, transient = self._transient_origin
+        if known is not origin or transient is None:
+            transient = origin._replace(persistent=False)
+            self._transient_origin = origin, transient
+        return transient
 
     def _hand_over(
         self,
@@ -190,64 +270,26 @@ class Intake:
         parts: list[Part],
         shared: int,
     ) -> None:
-        """Messages that go straight to consumers, all of one acknowledgement mode (AB-123)."""
-        queue = self.queue
-        put = queue.dispatch.outbox.put
+        """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
+        outbox = self._dispatch.outbox
         if shares[0][0].no_ack:
-            self._confirm(parts)
-            queue.backing.discard(origin, contents, body_bytes, False)
+            self._confirms.confirm(parts)
+            self._backing.discard(origin, contents, body_bytes, False)
             for consumer, start, stop, step in shares:
-                put(consumer, (origin, False, None, contents[start:stop:step]))
+                outbox.put(consumer, (origin, False, None, contents[start:stop:step]))
             return
-        tags = queue.backing.publish_delivered(origin, contents, body_bytes, expiry, origin.persistent, shared)
-        self._took_over(tags, origin, parts)
+        tags = self._backing.publish_delivered(origin, contents, body_bytes, expiry, origin.persistent, shared)
+        self._confirm_when_safe(tags, origin, parts)
         for consumer, start, stop, step in shares:
-            mine = tags[start:stop:step]
-            consumer.channel.pending.update(zip(mine, repeat(consumer)))
-            put(consumer, (origin, False, mine, contents[start:stop:step]))
+            own_tags = tags[start:stop:step]
+            outbox.put_unacked(consumer, (origin, False, own_tags, contents[start:stop:step]), own_tags)
 
-    # -- what publishers are told -------------------------------------------------------------------------------------------------------------------
-
-    def _took_over(self, tags: range, origin: Origin, parts: list[Part]) -> None:
-        """The backing queue has the messages: persistent ones are confirmed when it says that they are safe, others at once (AB-111)."""
-        if not origin.persistent:
-            self._confirm(parts)
-            return
-        at = 0
-        for record, first, count in parts:
-            if first and record is not None:
-                self.awaiting.add(tags[at : at + count], record.channel_id, first)
-            at += count
-
-    def _confirm(self, parts: list[Part]) -> None:
-        for record, first, count in parts:
-            if not first or record is None:
-                continue
-            ranges = self.confirmed.setdefault(record.channel_id, [])
-            if ranges and ranges[-1][1] == first - 1:
-                ranges[-1] = (ranges[-1][0], first + count - 1)
-            else:
-                ranges.append((first, first + count - 1))
-
-    def tell_publishers(self) -> None:
-        queue = self.queue
-        ranges = queue.backing.drain_confirmed()
-        if ranges:
-            for channel_id, numbers in self.awaiting.safe(ranges).items():
-                self.confirmed.setdefault(channel_id, []).extend(numbers)
-        if self.confirmed:
-            for channel_id, numbers in self.confirmed.items():
-                queue.send(queue.channels[channel_id].address, ("confirm", queue.queue_id, numbers))
-            self.confirmed = {}
-        if self.refused:
-            for channel_id, numbers in self.refused.items():
-                queue.send(queue.channels[channel_id].address, ("refuse", queue.queue_id, numbers))
-            self.refused = {}
-
-    def forget_channel(self, channel_id: str) -> None:
-        self.awaiting.drop_channel(channel_id)
-        self.confirmed.pop(channel_id, None)
-        self.refused.pop(channel_id, None)
+    def _confirm_when_safe(self, numbers: range, origin: Origin, parts: list[Part]) -> None:
+        """The backing queue has the messages: persistent ones are confirmed when they are safe, others now (AB-111)."""
+        if origin.persistent:
+            self._confirms.add(numbers, parts)
+        else:
+            self._confirms.confirm(parts)
 
 
 def _body_bytes(contents: Sequence[bytes]) -> int:

@@ -1,21 +1,38 @@
-"""What a queue says of itself in listings: rabbitmqctl's info items of the queue and of its consumers (AB-176)."""
+"""The info items of a queue, for listings (AB-176)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .head import head_message_timestamp
+from ...amqp.properties import decode_properties
+from ...routing.rows import QueueRow
+from ...store.messages.message import QueuedMessage
+from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.priority_queue import LEVEL_SHIFT
+from .consumers import ChannelRecord, Consumers
+from .dead_letterer import DeadLetterer
+from .range_readers import RangeReaders
 
 if TYPE_CHECKING:
-    from .process import Queue
+    from .contract import InfoItems
 
 
-def queue_items(queue: Queue) -> dict[str, Any]:
-    backing, row = queue.backing, queue.row
-    ready, unacked = len(backing), sum(len(record.pending) for record in queue.channels.values())
-    active = queue.consumers.active
-    numbers = queue.range_readers.numbers()
+def queue_items(
+    row: QueueRow,
+    queue_mode: str,
+    backing: BackingQueue,
+    channels: Collection[ChannelRecord],
+    consumers: Consumers,
+    range_readers: RangeReaders,
+    dead_letterer: DeadLetterer,
+    is_in_flow: bool,
+) -> InfoItems:
+    """rabbitmqctl's info items of a queue."""
+    ready, unacked = len(backing), sum(len(record.pending) for record in channels)
+    active = consumers.active
+    numbers = range_readers.numbers()
     return {
         "name": row.name,
         "vhost": row.vhost,
@@ -28,44 +45,39 @@ def queue_items(queue: Queue) -> dict[str, Any]:
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages": ready + unacked,
-        "consumers": len(queue.consumers),
-        "state": "flow" if queue.credit.in_flow() else "running",
+        "consumers": len(consumers),
+        "state": "flow" if is_in_flow else "running",
         "message_bytes_ready": backing.ready_bytes,
         "message_bytes_unacknowledged": backing.unacked_bytes,
         "message_bytes": backing.ready_bytes + backing.unacked_bytes,
-        "head_message_timestamp": head_message_timestamp(
-            backing, chain.from_iterable(record.pending for record in queue.channels.values())
-        ),
-        "queue_mode": queue.queue_mode,
+        "head_message_timestamp": _head_timestamp(backing, chain.from_iterable(one.pending for one in channels)),
+        "queue_mode": queue_mode,
         "single_active_consumer_tag": active.tag if active else "",
-        "unsent": sum(record.unsent for record in queue.channels.values()),
-        "dead_lettered": dict(queue.dead_letterer.counters),
-        "readers": len(queue.range_readers.readers),
+        "unsent": sum(record.unsent for record in channels),
+        "dead_lettered": dict(dead_letterer.counters),
+        "readers": len(range_readers.readers),
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,
     }
 
 
-def consumer_items(queue: Queue) -> list[dict[str, Any]]:
-    single = queue.consumers.single_active
-    return [
-        {
-            "queue_name": queue.row.name,
-            "vhost": queue.row.vhost,
-            "channel": consumer.channel.channel_id,
-            "consumer_tag": consumer.tag,
-            "ack_required": not consumer.no_ack,
-            "exclusive": consumer.exclusive,
-            "prefetch_count": consumer.prefetch,
-            "priority": consumer.priority,
-            "active": not single or consumer is queue.consumers.active,
-            "activity_status": "up"
-            if not single
-            else "single_active"
-            if consumer is queue.consumers.active
-            else "waiting",
-            "arguments": consumer.arguments,
-            "user": consumer.user,
-        }
-        for consumer in queue.consumers
-    ] + queue.range_readers.info()
+def _head_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int | str:
+    """The timestamp of the oldest message of the highest priority that has any; '' if the message has none.
+
+    Messages with the `pending` ack tags count, unless their body is on the disk: a listing must not wait for the disk.
+    """
+    ready = backing.head()
+    tags = [*pending, *(() if ready is None else (ready.tag,))]
+    if not tags:
+        return ""
+    oldest = max(tags, key=lambda tag: (tag >> LEVEL_SHIFT, -tag))
+    if ready is not None and ready.tag == oldest or backing.prepare_pending([oldest]) is not None:
+        found = ready
+    else:
+        found = backing.ackfold(_keep, None, [oldest])
+    timestamp = decode_properties(found.origin.props).timestamp if found is not None else None
+    return "" if timestamp is None else timestamp
+
+
+def _keep(message: QueuedMessage, _: QueuedMessage | None) -> QueuedMessage | None:
+    return message

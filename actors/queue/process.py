@@ -1,54 +1,72 @@
-"""`Queue`: the process of one queue (AB sections 9, 11 and 12; queue-and-store section 3.3).
+"""`Queue`: the process of one queue (amqp-broker sections 9, 11 and 12; queue-and-store section 3.3).
 
-It owns AMQP's semantics; its backing queue owns the messages. `Intake` takes publishes in, `Dispatch` gives messages out, `MessageExpiry` and `LengthLimit` take them off the head,
-`DeadLetterer` sends the dead on, `Rejection` brings it what was rejected, `Ending` is the end of it all, and this file is the queue's life, its consumers and their settlements.
-What arrives in one wake-up is handled message by message, and what must leave (deliveries, confirms, requests to limiters) is gathered and sent in `after_batch`.
+The process owns AMQP's semantics, and its backing queue owns the messages. Its parts, each with the state it needs:
 
-The way of a publish: an empty queue with a consumer that can take it hands it over at once (it never enters the backing queue's lists); otherwise it is
-enqueued, the length limits and the expiry of the head are applied, and `after_batch` delivers from the head while somebody can take something.
+    Intake, PublishDelay    publishes on their way in            PublisherConfirms     what their channels are owed
+    Dispatch, Consumers     messages on their way out            RangeReaders          consumers that take nothing
+    MessageExpiry, LengthLimit, Rejections, DeadLetterer         messages that die, and what becomes of them
+    QueueExpiry             the end of a queue nobody uses       Durability            journal, stores and segments
 
-Limits: the queue knows nothing of sockets, delivery tags or channel numbers; those are the channel's. Its name is bound, authorised and listed by Metadata.
+This file has the queue's life, its channels, and the handlers of all messages. A message is handled at once, but what
+must leave (deliveries, confirms, requests to limiters) is gathered and sent at the end of the turn, in `after_batch`.
+
+The way of a publish: an empty queue hands it straight to a consumer that can take it, so that it never enters the
+backing queue's lists. Otherwise it is stored, the length limits are applied, and `after_batch` delivers from the head
+while a consumer can take a message.
+
+A queue knows nothing of sockets, delivery tags or channel numbers: these are the channels'. Metadata binds, authorises
+and lists it by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
 
+from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
+from ...amqp.fields import Table
 from ...routing.arguments import QueueSettings, queue_settings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.range_read_arguments import range_read_arguments
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
+from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
-from ...store.messages.message_ids import StoredSpan
-from ...store.queue.backing_queue import BackingQueue
+from ...store.messages.message import Delivery
+from ...store.queue.backing_queue import BackingQueue, Recover
+from ...store.queue.memory_queue import MemoryQueue
+from ...store.queue.priority_queue import PriorityQueue
+from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
+from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
-from .backing import open_in_memory
 from .consumers import ChannelRecord, Consumer, Consumers
-from .dead_letterer import DeadLetterer
+from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
 from .durability import Durability, Recovery, VhostStorage
-from .ending import Ending
-from .expiry import MessageExpiry, QueueExpiry
-from .intake import Intake
-from .limits import LengthLimit
-from .listing import consumer_items, queue_items
+from .intake import DelayedPublish, Intake, PublishDelay
+from .length_limit import LengthLimit
+from .listing import queue_items
+from .message_expiry import MessageExpiry
+from .publisher_confirms import PublisherConfirms
+from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
-from .rejection import Rejection
 
-NOT_PENDING = object()
+if TYPE_CHECKING:
+    from ...runtime.contract import Address, Sender
+    from ..channel.contract import Outcome, ToChannel
+    from .contract import AtMostOnceEntry, InfoItems, NeededBodies, PublishEntry, Terms
 
 
 class Queue(Process):
     __slots__ = (
         "backing",
         "channels",
+        "confirms",
         "consumers",
         "context",
         "credit",
@@ -56,19 +74,19 @@ class Queue(Process):
         "decorators",
         "dispatch",
         "durability",
-        "ending",
-        "message_expiry",
         "had_consumer",
-        "has_work",
         "intake",
+        "is_ending",
         "is_held",
         "is_open",
-        "queue_expiry",
         "length_limit",
+        "message_expiry",
+        "publish_delay",
+        "queue_expiry",
         "queue_id",
         "queue_mode",
         "range_readers",
-        "rejection",
+        "rejections",
         "row",
         "settings",
     )
@@ -78,24 +96,27 @@ class Queue(Process):
     def __init__(self) -> None:
         super().__init__()
         self.channels: dict[str, ChannelRecord] = {}
-        self.has_work = False  # a delivery may be possible
         self.had_consumer = False
-        self.ending = Ending(self)
-        self.rejection = Rejection(self)
         self.decorators: tuple[QueueDecorator, ...] = ()
-        self.durability: Durability | None = None  # on a node with a data directory
+        #: None on a node that keeps everything in memory.
+        self.durability: Durability | None = None
+        #: From the end of the recovery to the beginning of the deletion.
         self.is_open = False
-        self.is_held = False  # the node stops: nothing leaves any more
+        #: The queue is being deleted, or ends by itself: it refuses everything that it is asked.
+        self.is_ending = False
+        #: The node stops: no message leaves any more.
+        self.is_held = False
 
-    def on_start(
+    # -- life ---------------------------------------------------------------------------------------
+
+    async def on_start(
         self,
-        sender: Any,
+        sender: Sender,
         context: NodeContext,
         row: QueueRow,
         storage: VhostStorage | None = None,
         recovery: Recovery | None = None,
-    ) -> Any:
-        """Answered True; with a `recovery` by which persistent bodies are wanted, number -> `StoredSpan`s, and then it wants to hear `open` before all else."""
+    ) -> Literal[True] | NeededBodies:
         self.context = context
         self.row = row
         self.queue_id = row.queue_id
@@ -105,97 +126,218 @@ class Queue(Process):
         self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
         self.credit = CreditFlow(
             context.settings.credit_flow_default_credit,
-            self._grant,
+            self._grant_credit,
             clock=self.now,
             hold=context.settings.flow_hold_queue / 1000,
         )
         if storage is None:
-            self._open(open_in_memory(self.settings, self.now))
+            self._open(_memory_queue(self.settings, self.now))
             return True
-        self.durability = Durability(self, storage)
+        self.durability = Durability(
+            self, context, row, self.settings, self.credit, storage, self._head_loaded, lambda: self.is_open
+        )
         if recovery is not None:
-            return self.durability.scan(recovery)
+            return await self.durability.scan(recovery)
         self._open(self.durability.open_new())
         return True
 
-    async def on_open(self, sender: Any, wanted: dict[int, list[StoredSpan]]) -> int:
-        """The persistent store runs: go on recovering with what `start` was answered. Answered with the messages there are."""
-        self._open(await self._disk.open_recovered(wanted))
+    async def on_open(self, sender: Sender, needed: NeededBodies) -> int:
+        self._open(await self._disk.open_recovered(needed))
         return len(self.backing)
 
     def _open(self, backing: BackingQueue) -> None:
         self.backing = backing
-        self.length_limit = LengthLimit(self)
-        self.message_expiry = MessageExpiry(self)
-        self.queue_expiry = QueueExpiry(self)
-        self.dispatch = Dispatch(self)
-        self.intake = Intake(self)
-        self.range_readers = RangeReaders(self)
+        self.length_limit = LengthLimit(self.settings, backing, self.dead_letterer, self.prepare)
+        self.message_expiry = MessageExpiry(self, self.settings, backing, self.dead_letterer, self.prepare)
+        self.queue_expiry = QueueExpiry(self, self.settings.expires, lambda: self.is_in_use)
+        self.dispatch = Dispatch(self, self.queue_id, backing, self.consumers, self.message_expiry, self.prepare)
+        self.confirms = PublisherConfirms(self, self.queue_id, self.channels)
+        self.intake = Intake(
+            self.settings,
+            self.row.durable,
+            backing,
+            self.consumers,
+            self.dispatch,
+            self.message_expiry,
+            self.length_limit,
+            self.dead_letterer,
+            self.confirms,
+        )
+        self.publish_delay = PublishDelay(self, backing, self.dispatch)
+        self.rejections = Rejections(
+            self, backing, self.dead_letterer, None if self.durability is None else self.durability.loader
+        )
+        self.range_readers = RangeReaders(
+            self,
+            self.row,
+            self.channels,
+            backing,
+            self.consumers,
+            self.dispatch,
+            self.queue_expiry,
+            self.durability,
+            lambda: self.is_ending,
+        )
         self.queue_expiry.restart()
         self.is_open = True
         if self.durability is not None and self.durability.may_expire:
             self.message_expiry.is_needed = self.message_expiry.is_uneven = True
         if self.row.vhost not in self.context.routing.recovering:
-            self.on_recovered(None)
+            self._release_messages()
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
             notify(decorator.started, self.row)
 
-    def on_recovered(self, sender: Any) -> None:
-        """Exchanges, queues and bindings are all there: only now may messages leave by themselves, for they may become dead letters (queue-and-store section 10.1)."""
-        if self.is_open and not self.backing.is_empty():
-            self.has_work = True
+    def on_recovered(self, sender: Sender) -> None:
+        if self.is_open:
+            self._release_messages()
+
+    def _release_messages(self) -> None:
+        """From now on messages may leave: the exchanges and queues that their dead letters may go to are recovered."""
+        if not self.backing.is_empty():
+            self.dispatch.is_due = True
             if self.length_limit.drops_head:
                 self.length_limit.drop_overflow()
+
+    def on_set_queue_mode(self, sender: Sender, mode: str) -> None:
+        self.queue_mode = mode
+        self.backing.set_queue_mode(mode)
+        self.prepare()
+
+    def on_hold(self, sender: Sender) -> bool | None:
+        self.is_held = True
+        if not (self.is_open or self.is_ending):
+            return True  # the queue is still starting, so nothing has been rejected
+        self.rejections.answer_when_done(sender)
+        return None
+
+    async def on_terminate(self, sender: Sender) -> Terms | None:
+        terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
+        # A fault, not an orderly end: publishes that arrive from now on are lost, and at an orderly end channels would
+        # confirm them.
+        self.stop(ExitReason(ExitKind.EXIT, "its node stops"))
+        return terms
 
     def on_exit(self) -> None:
         for decorator in self.decorators:
             notify(decorator.stopped, self.row)
 
-    # -- channels -----------------------------------------------------------------------------------------------------------------------------
+    # -- the end of a turn --------------------------------------------------------------------------
 
-    def channel(self, channel_id: str, address: Any) -> ChannelRecord:
+    def after_batch(self) -> None:
+        """Do and send what the messages of this turn have made due, in this order:
+
+        1. accept the publishes that arrived: refuse them, hand them to consumers, or store them
+        2. deliver ready messages, if the turn may have made a delivery possible
+        3. accept publishes that waited for deliveries, as far as they need not wait any longer, and deliver again
+        4. let readers read what is new
+        5. send the deliveries, then confirms; both follow everything that was decided in the steps before
+        6. set the timer for the new head, and send journal and stores what was written
+
+        A held queue with a disk still stores publishes, which its next start will find, but lets nothing leave.
+        """
+        if not self.is_open or self.row.vhost in self.context.routing.recovering:
+            return
+        dispatch, durability = self.dispatch, self.durability
+        if self.intake.has_arrivals:
+            self._accept_arrivals()
+        if self.is_held and durability is not None:
+            durability.after_batch()
+            return
+        if dispatch.is_due:
+            dispatch.deliver()
+        while self.publish_delay.is_active:
+            publish = self.publish_delay.take_next()
+            if publish is None:
+                break
+            self._take(publish)
+            self._accept_arrivals()
+            dispatch.deliver()
+        if self.range_readers.readers:
+            self.range_readers.deliver()
+        if dispatch.outbox:
+            dispatch.send()
+        self.confirms.send(self.backing.drain_confirmed())
+        if self.message_expiry.is_needed:
+            self.message_expiry.set_timer()
+        if durability is not None:
+            durability.after_batch()
+
+    def on_timer(self, payload: str) -> None:
+        if payload == "delay":
+            self.publish_delay.timer_fired()
+            self._take_delayed()
+        elif payload == "expiry":
+            self.message_expiry.timer_fired()
+            self.dispatch.is_due = True
+        elif payload == "report":
+            self._disk.report()
+        elif payload == "queue_expiry" and not self.is_ending and self.queue_expiry.timer_fired():
+            self.spawn(self._end_by_itself("expired"))
+
+    def on_expire_more(self, sender: Sender) -> None:
+        self.dispatch.is_due = True
+
+    def on_next_turn(self, sender: Sender) -> bool:
+        return True
+
+    # -- channels -----------------------------------------------------------------------------------
+
+    def _record(self, channel_id: str, address: Address[ToChannel]) -> ChannelRecord:
+        """The record of the channel. A new one is monitored."""
         record = self.channels.get(channel_id)
         if record is None:
             record = self.channels[channel_id] = ChannelRecord(channel_id, address)
             self.monitor(address, channel_id)
         return record
 
-    def _grant(self, channel_id: str, amount: int) -> None:
+    def _grant_credit(self, channel_id: str, amount: int) -> None:
         record = self.channels.get(channel_id)
         if record is not None:
-            self.send(record.address, ("bump", self.queue_id, amount))
+            self.send(record.address, to_channel.bump(self.queue_id, amount))
 
-    def on_bump(self, sender: Any, peer: str, amount: int) -> None:
+    def on_bump(self, sender: Sender, peer: str, amount: int) -> None:
         was_blocked = self.credit.blocked
         self.credit.bump(peer, amount)
         if was_blocked and not self.credit.blocked:
             self.backing.resume()
 
-    def on_sent(self, sender: Any, channel_id: str, count: int) -> None:
-        """The connection wrote `count` of this channel's deliveries to its socket (FC-32)."""
+    def on_sent(self, sender: Sender, channel_id: str, count: int) -> None:
         record = self.channels.get(channel_id)
         if record is not None:
             record.unsent -= count
-            self.intake.delivered(count)
+            self.publish_delay.count_written(count)
             if self.consumers.resume(record):
-                self.has_work = True
+                self.dispatch.is_due = True
 
-    def on_channel_closing(self, sender: Any, channel_id: str) -> bool:
-        """The channel ends in order: when it has the answer its messages are back in the queue (AB-53)."""
-        self.intake.take_delayed()
+    def on_limiter_changed(self, sender: Sender, channel_id: str, is_limited: bool) -> None:
+        record = self.channels.get(channel_id)
+        if record is not None:
+            self.dispatch.set_limited(record, is_limited)
+
+    def on_limiter_grant(self, sender: Sender, channel_id: str, count: int) -> None:
+        record = self.channels.get(channel_id)
+        if record is not None and record.is_limited:
+            self.dispatch.add_grant(record, count)
+            self.range_readers.use_grant(record)
+            self.dispatch.use_or_return_grant(record)
+
+    def on_channel_closing(self, sender: Sender, channel_id: str) -> bool:
+        self._take_delayed()
         self.forget_channel(channel_id)
         self.demonitor(channel_id)
         return True
 
-    def on_down(self, channel_id: str, reason: ExitReason) -> None:
-        self.intake.take_delayed()
-        self.forget_channel(channel_id)
+    def on_down(self, name: str, reason: ExitReason) -> None:
+        """A channel has ended without `channel_closing`; `name` is its id."""
+        self._take_delayed()
+        self.forget_channel(name)
 
     def forget_channel(self, channel_id: str) -> None:
+        """Remove a channel that ends, with its consumers, and requeue its unacknowledged messages."""
         record = self.channels.pop(channel_id, None)
         self.credit.peer_down(channel_id)
-        self.intake.forget_channel(channel_id)
+        self.confirms.forget_channel(channel_id)
         if record is None:
             return
         gone = [consumer for consumer in self.consumers if consumer.channel is record]
@@ -207,201 +349,104 @@ class Queue(Process):
             self.backing.requeue(list(record.pending))
             if self.length_limit.drops_head:
                 self.length_limit.drop_overflow()  # AB-102
-        self.has_work = True
+        self.dispatch.is_due = True
         if gone:
-            self._tell_consumers()
+            self._notify_consumers_changed()
         self._consumer_left()
 
-    # -- messages -----------------------------------------------------------------------------------------------------------------------------
+    # -- publishing ---------------------------------------------------------------------------------
 
-    def on_publish(self, sender: Any, channel_id: str, entries: list[tuple]) -> None:
-        """Entries `(origin, contents, body_bytes, first_confirm, shared)`, one credit per content."""
-        self.intake.publish(sender, channel_id, entries)
+    def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
+        publish = DelayedPublish(sender, channel_id, entries)
+        if self.publish_delay.must_wait():
+            self.publish_delay.add(publish)
+        else:
+            self._take(publish)
 
-    def on_publish_at_most_once(self, sender: Any, entries: list[tuple]) -> None:
-        """Dead letters of another queue, or of this one (AB-147), and traces (AB-81): entries `(origin, contents, body_bytes, shared)`, neither credited nor confirmed."""
-        self.intake.publish_at_most_once(entries)
+    def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
+        self.intake.add_at_most_once(entries)
 
-    def on_limiter_changed(self, sender: Any, channel_id: str, is_limited: bool) -> None:
-        """The channel has a channel-wide prefetch from now on, or none any more."""
-        record = self.channels.get(channel_id)
-        if record is not None:
-            self.dispatch.set_limited(record, is_limited)
+    def _take(self, publish: DelayedPublish) -> None:
+        """Take a publish to the end of the turn, and count it in the credit of its channel."""
+        sender, channel_id, entries = publish
+        record = self.channels.get(channel_id) or self._record(channel_id, sender)
+        count = sum([len(entry[1]) for entry in entries])
+        self.credit.take(channel_id, count)
+        self.publish_delay.count_taken(count)
+        self.intake.add(record, entries)
 
-    def on_limiter_grant(self, sender: Any, channel_id: str, count: int) -> None:
-        record = self.channels.get(channel_id)
-        if record is not None:
-            self.dispatch.add_grant(record, count)
+    def _take_delayed(self) -> None:
+        """Accept everything that was published before this: a message that asks the queue something must see it."""
+        delayed = self.publish_delay.delayed
+        while delayed:
+            self._take(delayed.popleft())
+        self._accept_arrivals()
 
-    def on_expire_more(self, sender: Any) -> None:
-        self.has_work = True
-
-    def on_timer(self, payload: str) -> None:
-        if payload == "delay":
-            self.intake.delay_is_over()
-        elif payload == "expiry":
-            self.message_expiry.timer_fired()
-            self.has_work = True
-        elif payload == "report":
-            self._disk.report()
-        elif payload == "queue_expiry" and not self.ending.has_begun and self.queue_expiry.timer_fired():
-            self.spawn(self.ending.leave("expired"))
-
-    # -- the disk -----------------------------------------------------------------------------------------------------------------------------
-
-    @property
-    def _disk(self) -> Durability:
-        assert self.durability is not None, "only a queue with a disk is told of it"
-        return self.durability
-
-    def prepare(self) -> None:
-        """Have more of the head read from the disk; there is work again when it was."""
+    def _accept_arrivals(self) -> None:
+        if not self.is_open:
+            return  # the queue is being deleted, and nobody would remove what it wrote now
         if self.durability is not None:
-            self.durability.loader.prepare()
+            self.durability.start_reporting()
+        self.intake.accept_arrivals()
 
-    def on_batch_lost(self, sender: Any, by: str) -> None:
-        raise BatchLost(f"{by} did not get what {queue_phrase(self.row.vhost, self.row.name)} sent it")
+    # -- consuming ----------------------------------------------------------------------------------
 
-    def on_durable(self, sender: Any, position: int) -> None:
-        """The journal has synced what this queue wrote up to there."""
-        self._disk.durable(position)
-
-    def on_stored(self, sender: Any, kind: str, ids: list[bytes]) -> None:
-        """A message store has these bodies on disk, or need not write them any more."""
-        self._disk.stored(ids)
-
-    async def on_flush_synced(self, sender: Any) -> bool:
-        """For the journal: have everything in segments, and these synced."""
-        return await self._disk.flusher.flush_synced()
-
-    def on_synced(self, sender: Any, position: int) -> None:
-        self._disk.wait_synced(sender, position)
-
-    def on_loaded(self, sender: Any) -> None:
-        self._disk.loader.wait_done(sender)
-
-    def on_flushed(self, sender: Any) -> None:
-        self._disk.flusher.wait_done(sender)
-
-    def on_go_on_paging(self, sender: Any) -> None:
-        self._disk.go_on_paging()
-
-    def on_ram_duration_target(self, sender: Any, seconds: float) -> None:
-        """The memory monitor wants less in memory, or allows more."""
-        self._disk.set_target(seconds)
-        self._disk.grew()  # until more is allowed again, it reports
-
-    def on_next_turn(self, sender: Any) -> bool:
-        """To itself, for what goes on when others have had their turn."""
-        return True
-
-    def on_set_queue_mode(self, sender: Any, mode: str) -> None:
-        """`default` or `lazy`, from now on; a queue with a backlog gets there in steps."""
-        self.queue_mode = mode
-        self.backing.set_queue_mode(mode)
-        self.prepare()
-
-    def on_hold(self, sender: Any) -> None:
-        """The node stops: nothing leaves by itself any more. Answered True when all dead letters are on their way; only then may the queues they go to be told to end."""
-        self.is_held = True
-        self.rejection.answer_when_done(sender)
-
-    async def on_terminate(self, sender: Any) -> dict[str, Any] | None:
-        """The node stops: keep everything, answer with the terms for its next start, and end. One that is still starting has none."""
-        terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
-        # No ordinary end: what is published to it from now on is lost, and a channel must not take it for confirmed.
-        self.stop(ExitReason(ExitKind.EXIT, "its node stops"))
-        return terms
-
-    def after_batch(self) -> None:
-        if not self.is_open or self.row.vhost in self.context.routing.recovering:
-            return
-        intake, dispatch = self.intake, self.dispatch
-        if intake.arrivals:
-            intake.absorb()
-        if self.is_held and self.durability is not None:
-            self.durability.after_batch()
-            return
-        if self.has_work:
-            self.has_work = False
-            dispatch.deliver()
-        while intake.delayed or intake.delay_timer is not None:
-            if not intake.take_next():
-                break
-            self.has_work = False
-            dispatch.deliver()
-        if self.range_readers.readers:
-            self.range_readers.deliver()
-        if dispatch.outbox:
-            dispatch.send()
-        intake.tell_publishers()
-        if self.message_expiry.is_needed:
-            self.message_expiry.set_timer()
-        if self.durability is not None:
-            self.durability.after_batch()
-
-    # -- consuming ----------------------------------------------------------------------------------------------------------------------------
-
-    def on_consume(
+    async def on_consume(
         self,
-        sender: Any,
+        sender: Sender,
         channel_id: str,
-        address: Any,
+        address: Address[ToChannel],
         tag: str,
         no_ack: bool,
         exclusive: bool,
         prefetch: int,
         is_limited: bool,
         priority: int,
-        arguments: Any,
+        arguments: Table,
         user: str,
-    ) -> Any:
-        """Registers a consumer; the answer reaches the channel before the first delivery (AB-119)."""
-        self._check_alive()
-        row = self.row
-        reading = range_read_arguments(arguments) if arguments else None
-        if reading is not None:
-            record = self.channel(channel_id, address)
-            record.is_limited = is_limited
-            return self.range_readers.begin(
-                Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user), reading
-            )
-        if (
+    ) -> bool:
+        self._check_not_ending()
+        wanted_range = range_read_arguments(arguments) if arguments else None
+        if wanted_range is None and (
             self.settings.single_active_consumer
             and exclusive
             or self.consumers.has_exclusive()
             or exclusive
             and len(self.consumers)
         ):
-            raise AmqpError(403, f"{queue_phrase(row.vhost, row.name)} in exclusive use")
-        record = self.channel(channel_id, address)
+            raise AmqpError(ACCESS_REFUSED, f"{queue_phrase(self.row.vhost, self.row.name)} in exclusive use")
+        record = self._record(channel_id, address)
         record.is_limited = is_limited
-        self.consumers.add(Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user))
+        consumer = Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user)
+        if wanted_range is not None:
+            return await self.range_readers.begin(consumer, wanted_range)
+        self.consumers.add(consumer)
         self.had_consumer = True
-        self._tell_consumers()
+        self._notify_consumers_changed()
         self.queue_expiry.suspend()
-        self.has_work = True
+        self.dispatch.is_due = True
         return True
 
-    def on_cancel(self, sender: Any, channel_id: str, tag: str) -> bool:
+    def on_cancel(self, sender: Sender, channel_id: str, tag: str) -> bool:
         consumer = self.consumers.find(channel_id, tag)
-        if consumer is not None:
-            self.dispatch.send()  # cancel-ok follows every delivery already sent
-            self.consumers.remove(consumer)
-            if not consumer.channel.consumers:
-                self.dispatch.return_grant(consumer.channel)
-            self.has_work = True
-            self._tell_consumers()
-            self._consumer_left()
-        else:
+        if consumer is None:
             self.range_readers.cancel(channel_id, tag)
+            return True
+        self.dispatch.send()  # cancel-ok follows every delivery already sent
+        self.consumers.remove(consumer)
+        if not consumer.channel.consumers:
+            self.dispatch.return_grant(consumer.channel)
+        self.dispatch.is_due = True
+        self._notify_consumers_changed()
+        self._consumer_left()
         return True
 
     @property
     def is_in_use(self) -> bool:
+        """A consumer or a reader keeps the queue from expiring (AB-93)."""
         return bool(len(self.consumers) or self.range_readers.readers)
 
-    def _tell_consumers(self) -> None:
+    def _notify_consumers_changed(self) -> None:
         if self.decorators:
             consumers = self.on_consumers_info(None)
             for decorator in self.decorators:
@@ -411,93 +456,186 @@ class Queue(Process):
         if len(self.consumers) or not self.had_consumer:
             return
         self.queue_expiry.restart()
-        if self.row.auto_delete and not self.ending.has_begun:
-            self.spawn(self.ending.leave("auto-delete"))
+        if self.row.auto_delete and not self.is_ending:
+            self.spawn(self._end_by_itself("auto-delete"))
 
-    def on_get(self, sender: Any, channel_id: str, address: Any, no_ack: bool) -> Any:
-        """`(delivery or None, ready messages left)`."""
-        self._check_alive()
+    async def on_get(
+        self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
+    ) -> tuple[Delivery | None, int]:
+        self._check_not_ending()
         self.queue_expiry.restart()
-        answer = self._get(channel_id, address, no_ack)
-        return self._get_from_disk(channel_id, address, no_ack) if answer is None else answer
+        while True:
+            if self.message_expiry.is_needed:
+                self.message_expiry.expire()
+            self.dispatch.send()  # the answer follows every delivery made before it
+            found = self.backing.fetch(1, not no_ack)
+            if found:
+                delivery = found[0]
+                if not no_ack:
+                    self._record(channel_id, address).pending[delivery.tags[0]] = None
+                return delivery, len(self.backing)
+            if self.durability is None or not len(self.backing):
+                return None, 0
+            # The head must be read from the disk first; it may have expired when it is read.
+            await self.durability.loader.available()
 
-    async def _get_from_disk(self, channel_id: str, address: Any, no_ack: bool) -> tuple:
-        answer = None
-        while answer is None:
-            await self._disk.loader.available()
-            answer = self._get(channel_id, address, no_ack)
-        return answer
-
-    def _get(self, channel_id: str, address: Any, no_ack: bool) -> tuple | None:
-        """None: the head has to be read from the disk first, perhaps only once those before it have expired."""
-        if self.message_expiry.is_needed:
-            self.message_expiry.expire()
-        self.dispatch.send()  # the answer follows every delivery made before it
-        deliveries = self.backing.fetch(1, not no_ack)
-        if not deliveries:
-            return None if self.durability is not None and len(self.backing) else (None, 0)
-        delivery = deliveries[0]
-        if not no_ack:
-            self.channel(channel_id, address).pending[delivery.tags[0]] = None
-        return tuple(delivery), len(self.backing)
-
-    def on_settle(self, sender: Any, channel_id: str, outcome: str, pieces: list[Sequence[int]]) -> None:
-        """`pieces` are sequences of ack tags; outcome `ack`, `requeue` or `reject`."""
+    def on_settle(self, sender: Sender, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
         record = self.channels.get(channel_id)
         if record is None:
             return
-        pop = record.pending.pop
         for tags in pieces:
             if tags[0] < 0:
-                self.range_readers.settled(tags)
+                self.range_readers.settle(tags)
                 continue
-            owners: list[Any] = list(map(pop, tags, repeat(NOT_PENDING)))
-            first = owners[0]
-            if first is NOT_PENDING or owners.count(first) != len(owners):
-                tags = [tag for tag, owner in zip(tags, owners) if owner is not NOT_PENDING]
-                for owner in owners:
-                    if owner is not None and owner is not NOT_PENDING:
-                        owner.unacked -= 1
-            elif first is not None:
-                first.unacked -= len(owners)
+            tags = record.take_pending(tags)
             if outcome == "ack":
                 self.backing.ack(tags)
             elif outcome == "requeue":
                 self.backing.requeue(tags)
             else:
-                self.rejection.reject(tags)
+                self.rejections.reject(tags)
         if outcome == "requeue" and self.length_limit.drops_head:
             self.length_limit.drop_overflow()  # AB-102
         if self.consumers.resume(record) or outcome == "requeue":
-            self.has_work = True
+            self.dispatch.is_due = True
 
-    # -- the queue itself ---------------------------------------------------------------------------------------------------------------------
+    # -- the disk -----------------------------------------------------------------------------------
 
-    def _check_alive(self) -> None:
-        self.intake.take_delayed()
-        if self.ending.has_begun:
-            raise no_queue(self.row.vhost, self.row.name)
+    @property
+    def _disk(self) -> Durability:
+        assert self.durability is not None, "only a queue with a disk receives these messages"
+        return self.durability
 
-    def on_counts(self, sender: Any) -> tuple[int, int]:
-        """Ready messages and consumers, for a declare: a use of the queue (AB-93)."""
-        self.intake.take_delayed()
+    def prepare(self) -> None:
+        """Have more of the head read from the disk; `_head_loaded` is called then."""
+        if self.durability is not None:
+            self.durability.loader.prepare()
+
+    def _head_loaded(self) -> None:
+        self.dispatch.is_due = True
+        if self.length_limit.drops_head:
+            self.length_limit.drop_overflow()
+
+    def on_batch_lost(self, sender: Sender, by: str) -> None:
+        raise BatchLost(f"{by} did not get what {queue_phrase(self.row.vhost, self.row.name)} sent it")
+
+    def on_durable(self, sender: Sender, position: int) -> None:
+        self._disk.journal_synced(position)
+
+    def on_stored(self, sender: Sender, kind: str, ids: list[bytes]) -> None:
+        self._disk.bodies_stored(ids)
+
+    async def on_flush_synced(self, sender: Sender) -> bool:
+        return await self._disk.flusher.flush_synced()
+
+    def on_ram_duration_target(self, sender: Sender, seconds: float) -> None:
+        self._disk.set_target(seconds)
+        # The queue reports until the target is lifted: each report applies the target to what came in since.
+        self._disk.start_reporting()
+
+    def on_page_more(self, sender: Sender) -> None:
+        self._disk.page_more()
+
+    def on_wait_loaded(self, sender: Sender) -> None:
+        self._disk.loader.answer_when_loaded(sender)
+
+    def on_wait_flushed(self, sender: Sender) -> None:
+        self._disk.flusher.answer_when_done(sender)
+
+    def on_wait_synced(self, sender: Sender, position: int) -> None:
+        self._disk.answer_when_synced(sender, position)
+
+    # -- the queue as a whole -----------------------------------------------------------------------
+
+    def on_counts(self, sender: Sender) -> tuple[int, int]:
+        self._take_delayed()
         self.queue_expiry.restart()
         return len(self.backing), len(self.consumers)
 
-    async def on_purge(self, sender: Any) -> int:
-        """Answered when nothing of what is purged can come back (C-16)."""
-        self.intake.take_delayed()
+    async def on_purge(self, sender: Sender) -> int:
+        self._take_delayed()
         count = self.backing.purge()
         if self.durability is not None and count:
             await self.durability.synced()
         return count
 
-    def on_delete(self, sender: Any, if_unused: bool, if_empty: bool) -> Any:
-        """Ends the queue unless the conditions forbid it; Metadata takes it out of the routing table. One that is ending answers by its end."""
-        return None if self.ending.has_begun else self.ending.delete_if(if_unused, if_empty)
+    def on_info(self, sender: Sender) -> InfoItems:
+        return queue_items(
+            self.row,
+            self.queue_mode,
+            self.backing,
+            self.channels.values(),
+            self.consumers,
+            self.range_readers,
+            self.dead_letterer,
+            self.credit.in_flow(),
+        )
 
-    def on_info(self, sender: Any) -> dict[str, Any]:
-        return queue_items(self)
+    def on_consumers_info(self, sender: Sender | None) -> list[InfoItems]:
+        return self.consumers.info(self.row.name, self.row.vhost) + self.range_readers.info()
 
-    def on_consumers_info(self, sender: Any) -> list[dict[str, Any]]:
-        return consumer_items(self)
+    # -- the end ------------------------------------------------------------------------------------
+
+    def _check_not_ending(self) -> None:
+        self._take_delayed()
+        if self.is_ending:
+            raise no_queue(self.row.vhost, self.row.name)
+
+    def on_delete(self, sender: Sender, if_unused: bool, if_empty: bool) -> Coroutine[Any, Any, int] | None:
+        # A queue that ends anyway does not answer: at its end the asker gets ProcessDown.
+        return None if self.is_ending else self._delete_if(if_unused, if_empty)
+
+    async def _delete_if(self, if_unused: bool, if_empty: bool) -> int:
+        self._take_delayed()
+        phrase = queue_phrase(self.row.vhost, self.row.name)
+        if if_empty and len(self.backing):
+            raise AmqpError(PRECONDITION_FAILED, f"{phrase} not empty")
+        if if_unused and len(self.consumers):
+            raise AmqpError(PRECONDITION_FAILED, f"{phrase} in use")
+        count = len(self.backing)
+        await self._delete("deleted")
+        return count
+
+    async def _end_by_itself(self, reason: str) -> None:
+        """End without being asked. Metadata removes the queue from the routing table first, so that no publish is
+        routed to a process that has ended.
+        """
+        if self.is_ending:
+            return
+        self.is_ending = True
+        await self.ask(self.context.metadata, to_metadata.queue_gone(self.row.vhost, self.row.name, self.queue_id))
+        await self._delete(reason)
+
+    async def _delete(self, reason: str) -> None:
+        self.is_ending = True
+        self.is_open = False
+        self.backing.delete_and_terminate()
+        if self.durability is not None:
+            if self.row.durable:
+                await self._remove_row()
+            await self.durability.delete()
+        # Channels monitor the queue: at this end they cancel their consumers and confirm what is unconfirmed (AB-86).
+        self.stop(reason)
+
+    async def _remove_row(self) -> None:
+        """Return when the disk has no row of this queue. Its files are removed only after that, so that a crash leaves
+        either the whole queue, or files without a queue, which the next start removes (C-16, C-17).
+        """
+        metadata = self.context.metadata
+        # A full disk refuses this commit. The deletion goes on, since it may free space, and Metadata reports the error
+        # to the client that asked for it.
+        with suppress(AmqpError, ProcessDown):
+            await self.ask(metadata, to_metadata.queue_gone(self.row.vhost, self.row.name, self.queue_id))
+            await self.ask(metadata, to_metadata.write(()))
+
+
+def _memory_queue(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
+    """A new backing queue that keeps everything in memory; `clock` gives monotonic seconds."""
+    backing: BackingQueue
+    if settings.max_priority is not None:
+        backing = PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
+    else:
+        backing = MemoryQueue(clock)
+    backing.init(Recover.NEW)
+    backing.set_queue_mode(settings.queue_mode)
+    return backing

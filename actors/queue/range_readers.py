@@ -1,21 +1,25 @@
-"""Consumers that read a queue by its numbers and take nothing from it (design, section 5).
+"""`RangeReaders`: consumers that read a queue by its numbers and take nothing from it (design section 5).
 
-A **reader** stands beside the consumers of its queue: it is no consumer of the queue in any count, gets no message that they would get, and what it was given counts towards its
-own prefetch alone. The messages of its range are read in portions (`store.range_read`), one at a time and only when it can take some, put in its buffer and given out from there;
-so it holds no more than a portion, and waits for the disk by itself. What comes while it has read everything is read at the end of the turn in which it came.
+A **reader** stands beside the consumers of its queue. No count of consumers includes it, no consumer loses a message to
+it, and its deliveries count towards its own prefetch alone. The messages of its range are read in batches
+(`store/queue/range_read.py`), one at a time and only while the reader can take messages; they wait in its buffer until
+it takes them. So a reader holds at most one batch, and when the disk is slow, only the reader waits. A reader that has
+read everything reads new messages at the end of the turn in which they came.
 
-Deliveries of a reader that acknowledges have minus the reader's number for an ack tag: whatever the outcome, settling them makes room and nothing else.
+Deliveries to a reader that acknowledges carry minus the reader's number as their ack tag. Settling them, with whatever
+outcome, makes room in the reader's prefetch and does nothing else.
 
-A range that has an end ends with a `reading_ended` to the channel, which cancels the consumer; so does a range of which something went before it was read, with the error.
+When a reader has the last message of a range that has an end, its channel receives `reading_ended` and cancels the
+consumer. So it does, with an error, when a message of the range left the queue before it was read.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp.added_header import AddedHeader
 from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
@@ -35,129 +39,166 @@ from ...routing.range_read_arguments import (
     resolve_range,
     skip_gap,
 )
+from ...routing.rows import QueueRow
+from ...runtime.process import Process
 from ...store.index.segment_jobs import SegmentReadJob
 from ...store.messages.message import Origin, QueuedMessage
+from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
-from .consumers import ChannelRecord, Consumer
+from ..channel.contract import to_channel
+from .consumers import ChannelRecord, Consumer, Consumers
+from .contract import to_queue
+from .dispatch import Dispatch
+from .durability import Durability
+from .queue_expiry import QueueExpiry
 
 if TYPE_CHECKING:
-    from .process import Queue
+    from .contract import InfoItems
 
-PORTIONS_A_TURN = 16  # looked at for one reader before others get their turn: all may be empty
-ACKED_A_TURN = 4096  # ready messages acknowledged before other work gets its turn
+#: Batches read for one reader before other messages of the queue's mailbox get their turn: all of them may be empty.
+BATCHES_PER_TURN = 16
 
-_Given = tuple[Origin, bool, bytes]  # origin, redelivered, content as it is delivered
+#: Ready messages acknowledged before other messages of the queue's mailbox get their turn.
+ACKS_PER_TURN = 4096
+
+#: A message in a reader's buffer: origin, redelivered, the content as it is delivered.
+_Buffered = tuple[Origin, bool, bytes]
 
 
 @dataclass(slots=True, eq=False)
 class RangeReader:
-    """`consumer` counts what it may be given; everything below `position` was read. `last` None: without end."""
+    """One reader. Its `consumer` counts its deliveries, and is not among the queue's consumers."""
 
     number: int
     consumer: Consumer
+    #: Everything below this number is read.
     position: int
+    #: The last number of the range; None: the range has no end.
     last: int | None
+    #: Whether every number of the range must still be in the queue when it is read.
     is_exact: bool
-    buffer: deque[_Given] = field(default_factory=deque)
+    buffer: deque[_Buffered] = field(default_factory=deque)
     is_loading: bool = False
 
 
 class RangeReaders:
-    """The readers of one queue."""
+    """The readers of the queue `row`. `is_ending` is true when the queue is being deleted."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(
+        self,
+        process: Process,
+        row: QueueRow,
+        channels: Mapping[str, ChannelRecord],
+        backing: BackingQueue,
+        consumers: Consumers,
+        dispatch: Dispatch,
+        queue_expiry: QueueExpiry,
+        durability: Durability | None,
+        is_ending: Callable[[], bool],
+    ) -> None:
+        self._process = process
+        self._row = row
+        self._phrase = queue_phrase(row.vhost, row.name)
+        self._channels = channels
+        #: None if the queue has priorities: then each level numbers its messages by itself.
+        self._backing = backing if isinstance(backing, SupportsRangeRead) else None
+        #: The same queue, for what every backing queue can do.
+        self._queue = backing
+        self._consumers = consumers
+        self._dispatch = dispatch
+        self._queue_expiry = queue_expiry
+        self._durability = durability
+        self._is_ending = is_ending
         self.readers: dict[int, RangeReader] = {}
-        self._number = 0
+        self._last_number = 0
         self._header = AddedHeader(NO_PROPERTIES, NUMBER_HEADER)
 
-    # -- beginning ----------------------------------------------------------------------------------------------------------------------------
+    # -- beginning ----------------------------------------------------------------------------------
 
     async def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> bool:
-        """Acknowledges what is to be, and takes the reader in; its answer is that to the consume."""
-        queue = self.queue
-        phrase = queue_phrase(queue.row.vhost, queue.row.name)
-        backing = self._backing(phrase)
+        """Acknowledge the messages that `wanted` names, and register the reader. Returns the answer to the consume."""
+        backing = self._backing
+        if backing is None:
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"{self._phrase} cannot be read or acknowledged by number: it has 'x-max-priority', and numbers each "
+                "priority by itself",
+            )
         if consumer.exclusive:
             raise AmqpError(
                 PRECONDITION_FAILED,
-                f"a consumer of {phrase} that reads by number cannot be exclusive: it takes nothing that others could get",
+                f"a consumer of {self._phrase} that reads by number cannot be exclusive: it takes nothing that others "
+                "could get",
             )
         if wanted.ack_to is not None:
-            if queue.consumers.has_exclusive():
-                raise AmqpError(ACCESS_REFUSED, f"{phrase} in exclusive use")
-            await self._ack_to(backing, wanted.ack_to, phrase)
-        if queue.durability is not None:
-            await queue.durability.loader.available()  # what is on disk does not tell its lowest number
+            if self._consumers.has_exclusive():
+                raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
+            await self._ack_to(backing, wanted.ack_to)
+        if self._durability is not None:
+            # The lowest number is known only when the head is in memory.
+            await self._durability.loader.available()
             if backing.kept_numbers() != backing.numbers():
-                await queue.durability.synced()
-            self._check_is_there()
+                await self._durability.synced()
+            self._check_not_ending()
         numbers = backing.kept_numbers()
-        wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, phrase)
+        wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, self._phrase)
         record = consumer.channel
-        if queue.channels.get(record.channel_id) is record:  # else it went meanwhile
+        if self._channels.get(record.channel_id) is record:  # the channel may have ended meanwhile
             self._add(consumer, wanted_range, self._bounds(numbers) if wanted.includes_bounds else None)
         return True
 
-    def _backing(self, phrase: str) -> SupportsRangeRead:
-        backing = self.queue.backing
-        if not isinstance(backing, SupportsRangeRead):
-            raise AmqpError(
-                PRECONDITION_FAILED,
-                f"{phrase} cannot be read or acknowledged by number: it has 'x-max-priority', and numbers each priority by itself",
-            )
-        return backing
+    def _check_not_ending(self) -> None:
+        if self._is_ending():
+            raise no_queue(self._row.vhost, self._row.name)
 
-    def _check_is_there(self) -> None:
-        if self.queue.ending.has_begun:
-            raise no_queue(self.queue.row.vhost, self.queue.row.name)
-
-    def _add(self, consumer: Consumer, wanted: NumberRange, bounds: _Given | None) -> None:
-        self._number += 1
-        reader = self.readers[self._number] = RangeReader(
-            self._number, consumer, wanted.first, wanted.last, wanted.is_exact
+    def _add(self, consumer: Consumer, wanted: NumberRange, bounds: _Buffered | None) -> None:
+        self._last_number += 1
+        reader = self.readers[self._last_number] = RangeReader(
+            self._last_number, consumer, wanted.first, wanted.last, wanted.is_exact
         )
         if bounds is not None:
             reader.buffer.append(bounds)
-        self.queue.queue_expiry.suspend()
+        self._queue_expiry.suspend()
 
-    def _bounds(self, numbers: range) -> _Given:
+    def _bounds(self, numbers: range) -> _Buffered:
+        """A message of the queue's own, whose headers give the first and the next number of the queue."""
         headers = Table([(FIRST_HEADER, "l", numbers.start), (NEXT_HEADER, "l", numbers.stop)])
         props = encode_properties(Properties(headers=headers))
-        return Origin("", (self.queue.row.name,), props), False, build_content(1, props, b"", 0)
+        return Origin("", (self._row.name,), props), False, build_content(1, props, b"", 0)
 
-    async def _ack_to(self, backing: SupportsRangeRead, number: int, phrase: str) -> None:
-        """Acknowledges all up to `number`: what is ready, and what others have and have not acknowledged, whose own acknowledgements are nothing then."""
-        queue = self.queue
-        check_ack_to(number, backing.numbers(), phrase)
+    async def _ack_to(self, backing: SupportsRangeRead, number: int) -> None:
+        """Acknowledge all messages up to `number`: ready ones, and those that consumers have not acknowledged yet,
+        whose own acknowledgements have no effect after that.
+        """
+        check_ack_to(number, backing.numbers(), self._phrase)
         while (lowest := backing.numbers().start) <= number:
-            queue.backing.ack(range(lowest, number + 1))
-            if backing.drop_to(number, ACKED_A_TURN):
-                await queue.ask(queue.myAddress, ("next_turn",))
-            elif queue.durability is not None and lowest == backing.numbers().start:
-                await queue.durability.loader.available()
-            self._check_is_there()
+            self._queue.ack(range(lowest, number + 1))
+            if backing.drop_to(number, ACKS_PER_TURN):
+                await self._process.ask(self._process.myAddress, to_queue.next_turn())
+            elif self._durability is not None and lowest == backing.numbers().start:
+                await self._durability.loader.available()
+            self._check_not_ending()
 
-    # -- giving -------------------------------------------------------------------------------------------------------------------------------
+    # -- delivering ---------------------------------------------------------------------------------
 
     def deliver(self) -> None:
         for reader in list(self.readers.values()):
             self._serve(reader)
 
     def use_grant(self, record: ChannelRecord) -> None:
-        """The channel let more messages through: its readers come first, its consumers on this queue get the rest."""
+        """The limiter of the channel granted deliveries: its readers use them first, its consumers get the rest."""
         for reader in list(self.readers.values()):
             if reader.consumer.channel is record:
                 self._serve(reader)
 
     def _serve(self, reader: RangeReader) -> None:
-        """Gives it what it can take, of what is read and of what can be read at once."""
-        queue, consumer, backing = self.queue, reader.consumer, self.queue.backing
-        assert isinstance(backing, SupportsRangeRead), "or it was refused"
+        """Deliver what the reader can take, from its buffer and from what can be read without waiting."""
+        backing, consumer = self._backing, reader.consumer
+        assert backing is not None, "a queue with priorities refuses readers"
         numbers = backing.kept_numbers()
-        for _ in range(PORTIONS_A_TURN):
+        for _ in range(BATCHES_PER_TURN):
             if reader.buffer:
-                self._give(reader)
+                self._deliver_buffered(reader)
             if not reader.buffer and reader.last is not None and reader.position > reader.last:
                 self._end(reader, None)
                 return
@@ -165,55 +206,43 @@ class RangeReaders:
                 return
             if consumer.capacity <= 0:
                 if consumer.awaits_grant and not consumer.channel.is_grant_requested:
-                    consumer.channel.is_grant_requested = True
-                    queue.send(
-                        consumer.channel.address,
-                        ("limiter_request", queue.queue_id, len(reader.buffer) or RANGE_BATCH_MESSAGES),
-                    )
+                    self._dispatch.request_grant(consumer.channel, len(reader.buffer) or RANGE_BATCH_MESSAGES)
                 return
-            self._read(reader, numbers)
+            self._read(reader, backing, numbers)
             if reader.number not in self.readers:
                 return
-        queue.send(queue.myAddress, ("next_turn",))
+        self._process.send(self._process.myAddress, to_queue.next_turn())
 
-    def _give(self, reader: RangeReader) -> None:
+    def _deliver_buffered(self, reader: RangeReader) -> None:
         consumer, buffer = reader.consumer, reader.buffer
-        given = [buffer.popleft() for _ in range(min(len(buffer), consumer.capacity))]
-        if not given:
+        taken = [buffer.popleft() for _ in range(min(len(buffer), consumer.capacity))]
+        if not taken:
             return
-        consumer.took(len(given))
-        for _, run in groupby(given, key=_likeness):
+        consumer.took(len(taken))
+        for _, run in groupby(taken, key=_run_key):
             messages = list(run)
             origin, redelivered, _ = messages[0]
             tags = None if consumer.no_ack else [-reader.number] * len(messages)
-            self.queue.dispatch.outbox.put(
-                consumer, (origin, redelivered, tags, [content for _, _, content in messages])
-            )
+            # Not `put_unacked`: the tags are not the backing queue's.
+            self._dispatch.outbox.put(consumer, (origin, redelivered, tags, [content for _, _, content in messages]))
 
-    def settled(self, tags: Sequence[int]) -> None:
-        """Deliveries of one reader were acknowledged, or given back."""
+    def settle(self, tags: Sequence[int]) -> None:
+        """Deliveries to one reader were acknowledged, requeued or rejected."""
         reader = self.readers.get(-tags[0])
         if reader is not None:
             reader.consumer.unacked -= len(tags)
 
-    # -- reading ------------------------------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------
 
     def numbers(self) -> range | None:
-        """From the lowest number in the queue to the next it will give; None if it numbers each priority by itself."""
-        backing = self.queue.backing
-        return backing.numbers() if isinstance(backing, SupportsRangeRead) else None
+        """From the lowest number in the queue to the next one; None if each priority has numbers of its own."""
+        return None if self._backing is None else self._backing.numbers()
 
-    def _read(self, reader: RangeReader, numbers: range) -> None:
-        """Reads a portion into the empty buffer, or begins to."""
-        queue = self.queue
-        backing = queue.backing
-        assert isinstance(backing, SupportsRangeRead)
+    def _read(self, reader: RangeReader, backing: SupportsRangeRead, numbers: range) -> None:
+        """Read a batch into the empty buffer, or begin to if that has to wait."""
         if reader.position < numbers.start:
             if reader.is_exact:
-                self._end(
-                    reader,
-                    range_gone(reader.position, reader.last, numbers, queue_phrase(queue.row.vhost, queue.row.name)),
-                )
+                self._end(reader, range_gone(reader.position, reader.last, numbers, self._phrase))
                 return
             reader.position = numbers.start
         last = numbers.stop - 1 if reader.last is None else min(reader.last, numbers.stop - 1)
@@ -222,43 +251,45 @@ class RangeReaders:
         job = backing.prepare_range(reader.position, last)
         if job is not None:
             reader.is_loading = True
-            queue.spawn(self._load(reader, backing, job, last))
+            self._process.spawn(self._load(reader, backing, job, last))
             return
-        portion = backing.take_range(reader.position, last)
-        if portion.is_complete:
-            self._take_in(reader, portion)
+        batch = backing.take_range(reader.position, last)
+        if batch.is_complete:
+            self._fill_buffer(reader, batch)
         else:
             reader.is_loading = True
-            queue.spawn(self._complete(reader, portion))
+            self._process.spawn(self._complete(reader, batch))
 
     async def _load(
         self, reader: RangeReader, backing: SupportsRangeRead, job: SegmentReadJob | None, last: int
     ) -> None:
-        """What the index must be asked for."""
+        """Read a batch of which segments must be read first."""
         while job is not None:
-            await self.queue.run_blocking(job.run)
-            if reader.number not in self.readers or self.queue.ending.has_begun:
+            await self._process.run_blocking(job.run)
+            if reader.number not in self.readers or self._is_ending():
                 return
             job = backing.range_prepared(job, reader.position, last)
         await self._complete(reader, backing.take_range(reader.position, last))
 
-    async def _complete(self, reader: RangeReader, portion: RangeBatch) -> None:
-        """What the stores must be asked for."""
-        if not portion.is_complete:
-            durability = self.queue.durability
-            assert durability is not None, "bodies are in memory, or there is a store"
-            portion.complete(*await durability.loader.bodies(portion.wanted))
+    async def _complete(self, reader: RangeReader, batch: RangeBatch) -> None:
+        """Get the bodies of a batch that are in the message stores."""
+        if not batch.is_complete:
+            assert self._durability is not None, "without a data directory all bodies are in memory"
+            batch.complete(*await self._durability.loader.bodies(batch.wanted))
         reader.is_loading = False
-        self._take_in(reader, portion)
+        self._fill_buffer(reader, batch)
 
-    def _take_in(self, reader: RangeReader, portion: RangeBatch) -> None:
-        reader.position = portion.next_number
+    def _fill_buffer(self, reader: RangeReader, batch: RangeBatch) -> None:
+        reader.position = batch.next_number
         reader.buffer.extend(
-            (message.origin, message.redelivered, self._numbered(message)) for message in portion.messages
+            (message.origin, message.redelivered, self._numbered(message)) for message in batch.messages
         )
 
     def _numbered(self, message: QueuedMessage) -> bytes:
-        """The content with its number in a header. Properties that no one can read make way for it: a client could not read them either."""
+        """The content with the message's number in a header.
+
+        Properties that cannot be decoded are replaced by that header: no client could decode them either.
+        """
         content, props = message.content, message.origin.props
         if self._header.props != props:
             try:
@@ -268,39 +299,25 @@ class RangeReaders:
                 self._header = AddedHeader(NO_PROPERTIES, NUMBER_HEADER)
         return self._header.add(content, message.tag)
 
-    def info(self) -> list[dict[str, Any]]:
-        """Rows as those of consumers."""
-        row = self.queue.row
+    def info(self) -> list[InfoItems]:
+        """A row for each reader in the listing of consumers."""
         return [
-            {
-                "queue_name": row.name,
-                "vhost": row.vhost,
-                "channel": consumer.channel.channel_id,
-                "consumer_tag": consumer.tag,
-                "ack_required": not consumer.no_ack,
-                "exclusive": False,
-                "prefetch_count": consumer.prefetch,
-                "priority": consumer.priority,
-                "active": True,
-                "activity_status": "reading",
-                "arguments": consumer.arguments,
-                "user": consumer.user,
-            }
-            for consumer in (reader.consumer for reader in self.readers.values())
+            reader.consumer.info_items(self._row.name, self._row.vhost, True, "reading")
+            for reader in self.readers.values()
         ]
 
-    # -- ending -------------------------------------------------------------------------------------------------------------------------------
+    # -- ending -------------------------------------------------------------------------------------
 
     def _end(self, reader: RangeReader, error: AmqpError | None) -> None:
-        queue, consumer = self.queue, reader.consumer
+        consumer = reader.consumer
         self._forget(reader)
-        queue.dispatch.send()  # the end follows every delivery
-        queue.send(consumer.channel.address, ("reading_ended", queue.queue_id, consumer.tag, error))
+        self._dispatch.send()  # the end follows every delivery
+        self._process.send(consumer.channel.address, to_channel.reading_ended(self._row.queue_id, consumer.tag, error))
 
     def cancel(self, channel_id: str, tag: str) -> None:
         for reader in list(self.readers.values()):
             if reader.consumer.tag == tag and reader.consumer.channel.channel_id == channel_id:
-                self.queue.dispatch.send()  # cancel-ok follows every delivery already sent
+                self._dispatch.send()  # cancel-ok follows every delivery already sent
                 self._forget(reader)
 
     def forget_channel(self, record: ChannelRecord) -> None:
@@ -310,9 +327,9 @@ class RangeReaders:
 
     def _forget(self, reader: RangeReader) -> None:
         del self.readers[reader.number]
-        if not self.queue.is_in_use:
-            self.queue.queue_expiry.restart()
+        self._queue_expiry.restart()
 
 
-def _likeness(given: _Given) -> tuple[int, bool]:
-    return id(given[0]), given[1]
+def _run_key(message: _Buffered) -> tuple[int, bool]:
+    """Neighbours with the same key are delivered as one run."""
+    return id(message[0]), message[1]

@@ -150,7 +150,7 @@ def _to_queue(cell: Any, channel: Channel, queue_id: str, row: Any) -> Iterator[
     if queue is None or not queue.is_open:
         return
     name = channel.config.channel_id
-    waiting = [entries for _, one, entries in queue.intake.delayed if one == name]
+    waiting = [entries for _, one, entries in queue.publish_delay.delayed if one == name]
     waiting += [message[2] for message in _letters(receiver, "publish") if message[1] == name]
     unread = sum(len(entry[1]) for entries in waiting for entry in entries)
     granted, is_commit = _granted(cell, queue_id), channel.publisher.held_back is not None
@@ -349,7 +349,7 @@ def check_nobody_there(base: SimBase) -> None:
         if type(actor) in (Connection, Channel):
             raise Broken(f"{cell.address} is left, in state {actor.state}, though no client is connected")
         if type(actor) is Queue and actor.is_open:
-            left = (len(actor.consumers), len(actor.channels), len(actor.intake.awaiting))
+            left = (len(actor.consumers), len(actor.channels), len(actor.confirms.awaiting))
             if any(left):
                 raise Broken(
                     f"queue '{actor.row.name}' knows {left[0]} consumers, {left[1]} channels and {left[2]} unconfirmed publishes of clients that are no more"

@@ -11,8 +11,8 @@ from warren.actors.connection.heartbeats import HeartbeatMonitor
 from warren.actors.metadata.queues import Queues
 from warren.actors.queue.consumers import Consumers
 from warren.actors.queue.dead_letterer import DeadLetterer
-from warren.actors.queue.expiry import MessageExpiry
 from warren.actors.queue.flusher import Flusher
+from warren.actors.queue.message_expiry import MessageExpiry
 from warren.actors.queue.process import Queue
 from warren.store.bodies.combine import CombineJob
 from warren.store.messages.run import PendingRuns, RunQueue

@@ -173,7 +173,9 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
         other.publish(1, [body] * 300, name)
     other.go()
     stage.until(
-        lambda: all(not queue.actor.intake.delayed and queue.actor.intake.delay_timer is None for queue in queues)
+        lambda: all(
+            not queue.actor.publish_delay.delayed and queue.actor.publish_delay.timer is None for queue in queues
+        )
     )
     other.go()
     for queue in queues:
@@ -208,12 +210,12 @@ def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
     consumer.go()
     assert queue.actor.backing.depth() < 800 and publisher.actor.state == "blocked"
     queue.actor.credit.bump("store", M)
-    while consumer.heard or queue.actor.intake.delayed or queue.actor.intake.delay_timer is not None:
+    while consumer.heard or queue.actor.publish_delay.delayed or queue.actor.publish_delay.timer is not None:
         publisher.go(), consumer.go()
         if consumer.take(BasicDeliver):
             consumer.heard.clear()
             consumer.say(1, BasicAck(0, True))
-        stage.until(lambda: queue.actor.intake.delay_timer is None)
+        stage.until(lambda: queue.actor.publish_delay.timer is None)
     publisher.go(), consumer.go()
     assert publisher.actor.state == "running" and not publisher.unsent
 
@@ -360,10 +362,10 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
         while (
             client.unsent
             or client.actor.state != "running"
-            or any(queue.actor.intake.delayed for queue in queues.values())
+            or any(queue.actor.publish_delay.delayed for queue in queues.values())
         ):
             client.go()
-            stage.until(lambda: all(queue.actor.intake.delay_timer is None for queue in queues.values()))
+            stage.until(lambda: all(queue.actor.publish_delay.timer is None for queue in queues.values()))
         client.go()
         assert books.turns and books.most["channel"] <= pair[0] and books.most["queue"] <= 2 * pair[0]
         assert not any(stage.actor(entry.address).credit.blocked for entry in client.actor.channels.values())

@@ -121,7 +121,7 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
         stage.base.end(stage.base.cells[ending.actorAddressString], CRASHED)
     stage.settle()
     actor = queue.actor
-    assert not actor.channels and not len(actor.consumers) and not actor.intake.confirmed and not actor._monitored
+    assert not actor.channels and not len(actor.consumers) and not actor.confirms.confirmed and not actor._monitored
     assert not actor.credit._credit_to
     queue.consume(staying)
     stage.settle()
@@ -171,17 +171,17 @@ def test_publishes_wait_for_deliveries_but_not_for_ever(stage):
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(10, 300), first_confirm=1)
     stage.settle()
-    assert queue.actor.intake.delayed and not stage.actor(publisher).take("confirm")
-    stage.until(lambda: queue.actor.intake.stalled)
+    assert queue.actor.publish_delay.delayed and not stage.actor(publisher).take("confirm")
+    stage.until(lambda: queue.actor.publish_delay.is_stalled)
     stage.settle()
-    assert not queue.actor.intake.delayed and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
+    assert not queue.actor.publish_delay.delayed and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
     queue.publish(publisher, numbered(10, 310), first_confirm=11)
     stage.settle()
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(11, 20)])], "nobody reads, so nobody need wait"
     queue.tell(consumer, "sent", 50)
     queue.publish(publisher, numbered(10, 320))
     stage.settle()
-    assert not queue.actor.intake.stalled
+    assert not queue.actor.publish_delay.is_stalled
 
 
 def test_a_question_is_answered_with_what_was_published_before(stage):
@@ -242,12 +242,12 @@ def test_held_up_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             elif name == "settle":
                 stage.settle()
             elif name == "wait":
-                stage.until(lambda: queue.actor.intake.delay_timer is None)
+                stage.until(lambda: queue.actor.publish_delay.timer is None)
             drain()
         while len(got) < sum(published):
             queue.tell(consumer, "sent", unsent)
             unsent = 0
-            stage.until(lambda: queue.actor.intake.delay_timer is None)
+            stage.until(lambda: queue.actor.publish_delay.timer is None)
             stage.settle()
             drain()
         for number, publisher in enumerate(publishers):
@@ -263,4 +263,4 @@ def test_held_up_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             assert confirmed == list(range(1, published[number] + 1))
             granted = sum(amount for _, amount in stage.actor(publisher).take("bump"))
             assert granted == published[number] // 200 * 200
-        assert not queue.actor.intake.delayed and queue.actor.intake.delay_timer is None
+        assert not queue.actor.publish_delay.delayed and queue.actor.publish_delay.timer is None

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from warren.actors.queue.range_readers import PORTIONS_A_TURN
+from warren.actors.queue.range_readers import BATCHES_PER_TURN
 from warren.store.index.segment_jobs import SegmentReadJob
 from warren.store.journal.number_reserve import AHEAD
 from warren.store.queue.paging import IO_BATCH_SIZE
@@ -264,7 +264,7 @@ def test_acknowledging_up_to_a_number_that_is_on_disk(stage, mode, size):
 
 def test_a_wide_hole_on_disk_is_looked_through_in_turns(stage):
     """A tailing head and an old message that nobody settled: what lies between is gone, and takes more portions than one turn has."""
-    count = 64 * (PORTIONS_A_TURN + 4)
+    count = 64 * (BATCHES_PER_TURN + 4)
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, count, 10)
     eater = consumer(stage, queue, acks=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.queue.awaiting import AwaitingConfirms
+from warren.actors.queue.publisher_confirms import AwaitingConfirms
 
 publishes = st.tuples(st.just("add"), st.sampled_from("abc"), st.integers(1, 6), st.integers(0, 3), st.booleans())
 safe = st.tuples(
@@ -39,14 +39,14 @@ def test_awaiting_is_a_dict_of_numbers(steps):
                     if number in model:
                         channel_id, publish = model.pop(number)
                         expected.setdefault(channel_id, []).append(publish)
-            found = awaiting.safe(ranges)
+            found = awaiting.take(ranges)
             assert {
                 channel_id: [n for low, high in spans for n in range(low, high + 1)]
                 for channel_id, spans in found.items()
             } == expected
         else:
-            awaiting.drop_channel(fields[0])
+            awaiting.forget_channel(fields[0])
             model = {number: entry for number, entry in model.items() if entry[0] != fields[0]}
-    rest = awaiting.safe([(0, 5000)])
+    rest = awaiting.take([(0, 5000)])
     assert sum(high - low + 1 for spans in rest.values() for low, high in spans) == len(model)
     assert not len(awaiting)

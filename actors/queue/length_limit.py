@@ -1,0 +1,81 @@
+"""`LengthLimit`: limits on the ready messages of a queue and on their body bytes (AB-99 to AB-102)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...routing.arguments import QueueSettings
+from ...store.messages.message import QueuedMessage
+from ...store.queue.backing_queue import BackingQueue
+from .dead_letterer import DeadLetterer
+
+#: Messages dropped from the head at a time.
+DROP_BATCH = 1000
+
+
+class LengthLimit:
+    """The limits of one queue. `prepare` has more of the head read from the disk."""
+
+    __slots__ = (
+        "_backing",
+        "_dead_letterer",
+        "_max_bytes",
+        "_max_length",
+        "_prepare",
+        "dead_letters_refused",
+        "drops_head",
+        "rejects_publish",
+    )
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        backing: BackingQueue,
+        dead_letterer: DeadLetterer,
+        prepare: Callable[[], None],
+    ) -> None:
+        self._backing = backing
+        self._dead_letterer = dead_letterer
+        self._prepare = prepare
+        self._max_length = settings.max_length
+        self._max_bytes = settings.max_length_bytes
+        #: The oldest messages are dropped when a limit is exceeded.
+        self.drops_head = settings.drops_head
+        #: A publish is refused that would exceed a limit.
+        self.rejects_publish = settings.rejects_publish
+        #: A refused publish becomes a dead letter.
+        self.dead_letters_refused = settings.overflow == "reject-publish-dlx"
+
+    def is_exceeded_by(self, count: int, body_bytes: int) -> bool:
+        """Whether `count` more ready messages with `body_bytes` in all would exceed a limit."""
+        backing = self._backing
+        return (
+            self._max_length is not None
+            and len(backing) + count > self._max_length
+            or self._max_bytes is not None
+            and backing.ready_bytes + body_bytes > self._max_bytes
+        )
+
+    def drop_overflow(self) -> None:
+        """Drop messages from the head until the queue is within its limits (AB-100)."""
+        backing, dead_letterer = self._backing, self._dead_letterer
+        while len(backing) and self.is_exceeded_by(0, 0):
+            if not backing.available(1):
+                self._prepare()
+                if not backing.available(1):
+                    return  # `DiskLoader` calls this again when the head is in memory
+            excess = 1 if self._max_length is None else max(1, len(backing) - self._max_length)
+            if dead_letterer.is_enabled:
+                deliveries = backing.fetch(min(excess, DROP_BATCH), True)
+                dead_letterer.publish(
+                    "maxlen",
+                    [
+                        QueuedMessage(tag, content, origin, None, redelivered)
+                        for origin, redelivered, tags, contents in deliveries
+                        for tag, content in zip(tags, contents)
+                    ],
+                )
+                for delivery in deliveries:
+                    backing.ack(delivery.tags)
+            else:
+                dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH), False).count)
