@@ -228,9 +228,9 @@ class Durability:
             if missing:
                 log.warning(
                     "%s: %d messages are dropped, because their bodies are not in the message store. After a crash "
-                    "these are messages that were never confirmed, since their bodies had not reached the disk, or messages "
-                    "that were acknowledged. If files of the message store are damaged or missing, confirmed messages "
-                    "may be among them",
+                    "these are messages that were never confirmed, since their bodies had not reached the disk, or "
+                    "messages that were acknowledged. If files of the message store are damaged or missing, confirmed "
+                    "messages may be among them",
                     self._phrase,
                     len(missing),
                 )
