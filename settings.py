@@ -29,7 +29,7 @@ MAX_MESSAGE_SIZE_HARD_CAP = 536_870_912
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used. `key` is its name; the text names the key, the value, the reason and the way out."""
+    """A setting that cannot be used. `key` is its name; the text names key, value, reason and way out."""
 
     def __init__(self, key: str, text: str):
         super().__init__(text)
@@ -84,7 +84,7 @@ class Settings:
     )
     tls_verify: str = setting(
         "none",
-        "client certificates: `none` asks for none, `optional` checks one if the client sends it, `required` demands one",
+        "client certificates: `none` asks for none, `optional` checks one that is sent, `required` demands one",
         choices=("none", "optional", "required"),
     )
     ssl_handshake_timeout: int = setting(5_000, "ms that a TLS handshake may take", low=1, high=3_600_000)

@@ -147,9 +147,3 @@ def follow(newcomer):
     assert "hello" in seen and "from the shell" in seen
     assert "a lamp" in seen
     assert seen[-1] == "Fine: nothing found."
-
-
-def test_every_link_leads_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"

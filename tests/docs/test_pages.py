@@ -1,0 +1,41 @@
+"""The pages for users, README.md and docs/*.md: links, imports, and no references to the specification."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+#: The modules that a page may tell its readers to import.
+PUBLIC_MODULES = {"warren", "warren.extensions", "warren.simulation.strategies"}
+
+parametrize_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@parametrize_pages
+def test_every_link_has_a_target(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@parametrize_pages
+def test_every_anchor_has_a_heading(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text()):
+        text = (page.parent / target).read_text() if target else page.read_text()
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@parametrize_pages
+def test_programs_import_public_modules_only(page):
+    imported = re.findall(r"^\s*(?:from|import) (warren[\w.]*)", page.read_text(), re.MULTILINE)
+    mentioned = re.findall(r"`(warren\.[a-z_.]+[a-z])`", page.read_text())
+    assert {*imported, *mentioned} <= PUBLIC_MODULES
+
+
+@parametrize_pages
+def test_no_requirement_ids(page):
+    """Their readers are users, who do not have the specification at hand."""
+    assert re.findall(r"\b(?:AB|FC|QS|GM|[CDW])-\d+", page.read_text()) == []
