@@ -1,8 +1,9 @@
-"""The table of crash points (queue-and-store section 10.2): a virtual host's store is stopped just there, by a kill and by power cuts that lose, tear or zero what was
-not synced.
+"""The table of crash points (queue-and-store section 10.2): the processes of a virtual host are stopped exactly there.
 
-Each has its test here under its number, but for C-17 (test_vhost_store.py), C-19 (test_message_store_cases.py) and C-20 (test_message_store_combine.py). The model
-tests of this folder stop at random places; here it is certain that the place is met.
+`SimVhost` runs the real processes and lets a test decide which of their writes reach the disk. A process is stopped by a kill,
+and by power cuts that lose, tear or zero what was not synced. Each crash point has its test here under its number, except
+C-19 (test_message_store_cases.py) and C-20 (test_message_store_combine.py). The model tests of this folder and the simulation
+stop processes at random places; here it is certain that the place is met.
 """
 
 from __future__ import annotations
@@ -14,64 +15,46 @@ from random import Random
 
 import pytest
 
+from warren.actors.disk.journal import Journal
+from warren.actors.queue.contract import to_queue
+from warren.store.bodies.garbage_collection import GcJob
 from warren.store.bodies.location_index import LocationIndex
-from warren.store.data_dir.vhost_store import VhostStore, Work
-from warren.store.disk.faulty_disk import Crash, FaultyDisk
-from warren.store.messages.message import Origin, body_size
-from warren.store.queue.backing_queue import BackingQueue
+from warren.store.bodies.rdq_file import OVERHEAD
+from warren.store.bodies.sync_job import SyncJob
+from warren.store.data_dir.file_limits import FileLimits
+from warren.store.index.segment_jobs import FlushJob
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.messages.message import body_size
 
+from ..sim_vhost import SimQueue, SimVhost, content
+
+#: Bytes of a body that is embedded in the index, and of one that goes to the message store.
 SMALL, LARGE = 1, 100
-"""Bytes of bodies that are embedded in the index, and that go to the message store."""
 SEGMENT = 16
+LIMITS = FileLimits(journal=2500, store=1000, segment_entries=SEGMENT, embed_below=60)
+#: Of each message its number, content and whether it is redelivered, in the order of the queue.
 Found = list[tuple[int, bytes, bool]]
-"""Number, content and whether it is redelivered, in the queue's order."""
 
 
-def content(mark: int, size: int) -> bytes:
-    return (
-        b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00"
-        + size.to_bytes(8, "big")
-        + b"\x10\x00\x02\xce"
-        + mark.to_bytes(8, "big")
-        + bytes(size)
-    )
+class Vhost(SimVhost):
+    """A virtual host with one queue. `way` is how it ends: "kill", or the seed of a power cut.
 
+    `sent` are the contents published since the last start, in their order.
+    """
 
-class Vhost:
-    """One queue, `queue`, on a disk that forgets. `end` is how it ends: 'kill', or the seed of a power cut."""
-
-    def __init__(self, root: Path, end: str | int, max_priority: int | None = None) -> None:
-        self.root = str(root)
-        self.way = end
-        self.max_priority = max_priority
-        self.disk = FaultyDisk()
-        self.boot = self.mark = self.dies_at = 0
+    def __init__(self, root: Path, way: str | int, max_priority: int | None = None) -> None:
+        super().__init__(root, {1: max_priority}, limits=LIMITS)
+        self.way = way
+        self.mark = self.dies_at = 0
         self.has_died = False
-        self.queues = {1}
         self.start()
 
-    def start(self) -> None:
-        self.store = VhostStore(
-            self.disk,
-            self.root,
-            segment_entries=SEGMENT,
-            embed_below=60,
-            journal_file_limit=2500,
-            store_file_limit=1000,
-            boot_id=str(self.boot),
-        )
-        self.store.recover(self.queues)
-        self.queue: BackingQueue = self.store.open_queue(1, self.max_priority) if self.queues else None  # type: ignore[assignment]
-
     def let_go(self) -> None:
-        """A process that ends holds nothing open."""
-        self.store.persistent.engine.abandon()
-        self.store.transient.engine.abandon()
+        """End the process, and with a power cut the machine."""
         if self.way == "kill":
-            self.disk.kill()
+            self.kill()
         else:
-            self.disk.crash(Random(self.way))
-            self.boot += 1
+            self.lose_power(Random(self.way))
 
     def end(self) -> None:
         self.let_go()
@@ -80,63 +63,36 @@ class Vhost:
     def publish(self, count: int, size: int, persistent: bool = True, priority: int = 0) -> list[bytes]:
         contents = [content(self.mark + at, size) for at in range(count)]
         self.mark += count
-        self.queue.publish(
-            Origin("", ("q",), b"\x10\x00\x02", persistent=persistent, priority=priority),
-            contents,
-            count * size,
-            None,
-            True,
-        )
+        self.queue.publish(contents, persistent=persistent, priority=priority)
         return contents
 
     def kept(self, count: int, size: int, **more: int) -> list[bytes]:
-        """The same, confirmed."""
+        """Publish, and wait for every confirm."""
+        before = len(self.queue.confirmed)
         contents = self.publish(count, size, **more)
-        self.store.write_all()
-        assert sum(last - first + 1 for first, last in self.queue.drain_confirmed()) == count
+        self.write_all()
+        assert len(self.queue.confirmed) - before == count
         return contents
 
     def taken(self, count: int) -> list[int]:
-        """The tags of so many messages, delivered."""
-        return [tag for delivery in self.queue.fetch(count, True) for tag in delivery.tags]
-
-    def work(self) -> Work:
-        work = self.store.take_work()
-        assert work is not None
-        return work
-
-    def dies_in(self, action: Callable[[], object], operations: int) -> bool:
-        """Run it up to that operation of the disk; False if it has not so many."""
-        self.disk.fail_after(operations, Crash())
-        try:
-            action()
-        except Crash:
-            return True
-        finally:
-            self.disk.heal()
-        return False
+        """Have that many messages delivered; returns their tags."""
+        return [got.tag for got in self.queue.fetch(count)]
 
     def run(self, action: Callable[[], object]) -> None:
-        """See `each_operation`."""
+        """Run it up to the operation of the disk that `each_operation` has chosen."""
         self.has_died = self.dies_in(action, self.dies_at)
 
     def found(self) -> Found:
-        """All there is, without consuming it; and every count agrees with that."""
-        found: Found = self.queue.fold(
-            lambda message, is_pending, acc: ([*acc, (message.tag, message.content, message.redelivered)], True), []
-        )
-        assert len(found) == len(self.queue) == self.queue.depth()
-        assert self.queue.ready_bytes == sum(body_size(got) for _, got, _ in found)
-        self.store.persistent.engine.check()
+        """Every message there is. They are delivered and requeued; every count agrees with them."""
+        queue = self.queue
+        found = [(got.tag, got.content, got.is_redelivered) for got in queue.look()]
+        assert len(found) == len(queue) == queue.backing.depth()
+        assert queue.backing.ready_bytes == sum(body_size(got) for _, got, _ in found)
+        self.persistent.check()
         return found
 
     def contents(self) -> list[bytes]:
         return [got for _, got, _ in self.found()]
-
-    @property
-    def wanted_bytes(self) -> int:
-        """Of bodies in the message store."""
-        return self.store.persistent.engine.file_sizes[1]
 
     @property
     def segments(self) -> list[str]:
@@ -149,26 +105,34 @@ def end(request: pytest.FixtureRequest) -> str | int:
 
 
 @pytest.fixture
-def vhost(tmp_path: Path, end: str | int) -> Vhost:
-    return Vhost(tmp_path, end)
+def vhost(tmp_path: Path, end: str | int) -> Iterator[Vhost]:
+    vhost = Vhost(tmp_path, end)
+    yield vhost
+    vhost.kill()
 
 
-def to_segments(vhost: Vhost) -> Work:
-    """Publish until the journal has closed a file; returns the work that folds the queue, not yet run."""
-    while True:
-        work = vhost.store.take_work()
-        if work is None:
-            vhost.publish(5, SMALL)
-        elif work.folds:
-            vhost.queue.drain_confirmed()
-            return work
-        else:
-            work.run()
-            vhost.store.done(work)
+def to_segments(vhost: Vhost) -> list[bytes]:
+    """Publish until the journal has closed a file; the flush that the journal asks of the queue is not made yet. Returns the contents."""
+    contents: list[bytes] = []
+    while not vhost.waits(FlushJob):
+        contents += vhost.publish(5, SMALL)
+        vhost.make_all(Journal)
+    return contents
+
+
+def flushed(vhost: Vhost) -> list[bytes]:
+    """The same, and the flush is made; the RETIRE record that gives up the journal's file is not written yet."""
+    contents = to_segments(vhost)
+    vhost.make_all(FlushJob)
+    assert vhost.waits(Journal)
+    return contents
 
 
 def each_operation(tmp_path: Path, ways: Iterable[str | int], least: int) -> Iterator[Vhost]:
-    """For every way to end and every operation of the disk a vhost whose `run` ends there: until one has run to the end of what it does, of more than `least` operations."""
+    """For each way to end and each operation of the disk a virtual host whose `run` ends there.
+
+    The last one of a way runs to the end of what it does, which takes more than `least` operations.
+    """
     for way in ways:
         for operations in itertools.count(1):
             vhost = Vhost(tmp_path / f"{way} {operations}", way)
@@ -180,45 +144,37 @@ def each_operation(tmp_path: Path, ways: Iterable[str | int], least: int) -> Ite
                 break
 
 
-def folded(vhost: Vhost) -> None:
-    """The same, run; the journal has not heard of it yet."""
-    work = to_segments(vhost)
-    work.run()
-    vhost.store.done(work)
-
-
-# --- bodies and entries -----------------------------------------------------------------------------------------------
+# -- bodies and entries ---
 
 
 @pytest.mark.parametrize("operations", range(4))
 def test_c_1_body_in_the_buffer_of_the_store(vhost, operations):
-    """In memory, or written and not synced: absent or complete, and not confirmed."""
+    """In memory, or written and not synced: the message is absent or complete, and was not confirmed."""
     published = vhost.publish(3, LARGE)
-    work = vhost.work()
     if operations:
-        assert vhost.dies_in(lambda: work.stores[0][1].write(), operations)
-    assert vhost.queue.drain_confirmed() == []
+        assert vhost.dies_in(lambda: vhost.make(vhost.call(SyncJob)), operations)
+    assert not vhost.queue.confirmed
     vhost.end()
     assert set(vhost.contents()) <= set(published)
     assert vhost.kept(2, LARGE) == vhost.contents()[-2:]
 
 
 def test_c_2_body_durable_and_its_entry_not(vhost):
-    """An orphan: the recount finds nobody who wants it."""
+    """An orphan: no queue refers to it when the references are counted again."""
     vhost.publish(3, LARGE)
-    for _, work in vhost.work().stores:
-        work.write()
+    vhost.make_all(SyncJob)
+    assert vhost.waits(Journal)
     vhost.end()
     assert (vhost.found(), vhost.wanted_bytes) == ([], 0)
 
 
 def test_c_3_entry_durable_and_its_body_not(vhost):
-    """The entry is acknowledged away; the messages with bodies stay, at this start and the next."""
+    """The start acknowledges the entry away; the messages with bodies stay, at this start and the next."""
     kept = vhost.kept(2, LARGE)
     vhost.publish(3, LARGE)
     kept += vhost.publish(2, SMALL)
-    batch = vhost.work().journal_batch
-    vhost.store.journal.commit(batch)
+    vhost.make_all(Journal)
+    assert vhost.waits(SyncJob)
     for _ in range(2):
         vhost.end()
         assert vhost.contents() == kept
@@ -226,16 +182,18 @@ def test_c_3_entry_durable_and_its_body_not(vhost):
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_4_both_durable_and_the_confirm_not_sent(vhost, size):
+    """Both calls have been made, and no process has handled their results: the messages are there."""
     published = vhost.publish(3, size)
-    vhost.work().run()
-    assert vhost.queue.drain_confirmed() == []
+    for call in list(vhost.calls):
+        vhost.make(call)
+    assert not vhost.queue.confirmed
     vhost.end()
     assert vhost.contents() == published
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_5_confirm_sent(vhost, size):
-    """Present, and redelivered."""
+    """The messages are there, and redelivered."""
     kept = vhost.kept(3, size)
     vhost.end()
     assert vhost.found() == [(number, got, True) for number, got in enumerate(kept)]
@@ -243,19 +201,20 @@ def test_c_5_confirm_sent(vhost, size):
 
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_c_6_embedded(vhost, is_synced):
-    """Entry and body are one record: present if the journal was synced; absent if it was not written."""
+    """Entry and body are one record: the messages are there if the journal was synced, and absent if it was not written."""
     published = vhost.publish(3, SMALL)
     if is_synced:
-        vhost.work().run()
+        vhost.make(vhost.call(Journal))
     vhost.end()
     assert vhost.contents() == (published if is_synced else [])
 
 
-# --- acknowledgements -------------------------------------------------------------------------------------------------
+# -- acknowledgements ---
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_c_7_delivered_and_not_acked(vhost, size):
+    """All messages are there, and redelivered."""
     kept = vhost.kept(4, size)
     vhost.taken(2)
     vhost.end()
@@ -263,13 +222,14 @@ def test_c_7_delivered_and_not_acked(vhost, size):
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-@pytest.mark.parametrize("store_heard", [True, False])
-def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, store_heard):
-    """It comes back with its body, for the store counts references anew, even if it had committed that nobody wants it."""
+@pytest.mark.parametrize("is_store_synced", [True, False])
+def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, is_store_synced):
+    """The message returns with its body: the start counts references again, even if the store had committed that there is none."""
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(2))
-    if store_heard:
-        job = vhost.store.persistent.engine.take_sync(everything=True)
+    assert vhost.waits(Journal)
+    if is_store_synced:
+        job = vhost.persistent.take_sync(everything=True)
         assert (job is None) == (size == SMALL)
         if job is not None:
             job.run()
@@ -278,23 +238,23 @@ def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, store_heard):
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_c_9_ack_durable_and_the_store_has_not_heard(vhost, size):
-    """Absent, and the recount frees the body."""
+def test_c_9_ack_durable_and_not_committed_by_the_store(vhost, size):
+    """The messages are absent, and counting the references again frees their bodies."""
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(3))
-    batch = vhost.store.journal.take_batch()
-    vhost.store.journal.commit(batch)
+    vhost.make(vhost.call(Journal))
     vhost.end()
     assert vhost.contents() == kept[3:]
-    assert vhost.wanted_bytes == (len(kept[3]) + 30 if size == LARGE else 0)
+    assert vhost.wanted_bytes == (len(kept[3]) + OVERHEAD if size == LARGE else 0)
 
 
 def test_c_10_file_of_an_acked_body_gone_and_the_ack_not_durable(vhost):
-    """Absent, which it may be, for it was acknowledged; what was not is there."""
+    """Acknowledged messages may be absent; the others are there."""
     kept = vhost.kept(30, LARGE)
     files = {name for name in vhost.disk.list("msg_store_persistent") if name.endswith(".rdq")}
     vhost.queue.ack(vhost.taken(28))
-    vhost.store.persistent.write_all()
+    vhost.make_all(SyncJob, GcJob)
+    assert vhost.waits(Journal)
     assert len(files - set(vhost.disk.list("msg_store_persistent"))) >= 3
     vhost.end()
     found = vhost.contents()
@@ -303,16 +263,15 @@ def test_c_10_file_of_an_acked_body_gone_and_the_ack_not_durable(vhost):
     assert vhost.contents() == found
 
 
-# --- folding ----------------------------------------------------------------------------------------------------------
+# -- flushing to segments ---
 
 
 def test_c_11_middle_of_a_segment_append(tmp_path):
-    """D-9: the torn tail is cut, and the journal still has it all. Killed at each operation of the fold, and with every fate of what was not synced."""
+    """D-9: the torn tail is cut, and the journal still has all of it. Stopped at each operation of the flush, with each fate of what was not synced."""
     torn = 0
     for vhost in each_operation(tmp_path, ("kill", *range(4)), 5):
-        work = to_segments(vhost)
-        kept = vhost.contents()
-        vhost.run(lambda work=work: [flush.run() for _, flush in work.flushes])
+        kept = to_segments(vhost)
+        vhost.run(lambda vhost=vhost: vhost.make(vhost.call(FlushJob)))
         written = {name: vhost.disk.open(f"queues/100/{name}").size() for name in vhost.segments}
         vhost.let_go()
         torn += any(vhost.disk.open(f"queues/100/{name}").size() < written.get(name, 0) for name in vhost.segments)
@@ -326,25 +285,25 @@ def test_c_11_middle_of_a_segment_append(tmp_path):
 
 def test_c_12_segments_appended_and_the_journal_not_given_up(vhost):
     """What both have counts once."""
-    work = to_segments(vhost)
-    kept = vhost.contents()
-    for _, flush in work.flushes:
-        flush.run()
+    kept = to_segments(vhost)
+    vhost.make(vhost.call(FlushJob))
     for _ in range(2):
         assert len(vhost.segments) > 1
         vhost.end()
         assert vhost.contents() == kept
 
 
-def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost):
-    """What the journal has of it resurrects nothing."""
-    folded(vhost)
-    kept = vhost.contents()
-    vhost.queue.ack(vhost.taken(SEGMENT))
-    vhost.store.journal.commit(vhost.store.journal.take_batch())
+def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost, monkeypatch):
+    """The journal's files still have the records of the segment's messages, and bring none of them back."""
+    kept = to_segments(vhost)
+    tags = vhost.taken(SEGMENT)
+    vhost.make(vhost.call(FlushJob))
+    vhost.queue.ack(tags)
+    monkeypatch.setattr(JournalEngine, "unlink_retired", lambda engine, batch: None)
+    vhost.make(vhost.call(Journal))
+    monkeypatch.undo()
     before = vhost.segments
-    flush = next(iter(vhost.store._variable.values())).folding.take_removal()
-    flush.run()
+    vhost.make(vhost.call(FlushJob))
     vhost.disk.sync_dir("queues/100")
     assert before[0] == "0.idx" and "0.idx" not in vhost.segments
     for _ in range(2):
@@ -353,12 +312,11 @@ def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost):
 
 
 def test_c_14_while_the_journal_is_given_up(tmp_path):
-    """Whatever of its files is gone: before the RETIRE record they count, after it none does."""
+    """Whichever of its files are gone: before the RETIRE record they count, after it none does."""
     for vhost in each_operation(tmp_path, ("kill", *range(4)), 2):
-        folded(vhost)
-        before = vhost.contents()
+        before = flushed(vhost)
         vhost.queue.ack(vhost.taken(7))
-        vhost.run(vhost.store.write_all)
+        vhost.run(vhost.write_all)
         vhost.end()
         assert vhost.contents() in (before, before[7:])
 
@@ -384,53 +342,65 @@ def test_c_15_tail_of_the_journal(vhost, spoil):
     assert not set(lost) & set(kept + later)
 
 
-# --- purge and delete -------------------------------------------------------------------------------------------------
+# -- purge and delete ---
 
 
 def filled(vhost: Vhost) -> list[bytes]:
     """Messages in segments, in the journal and in the store."""
-    folded(vhost)
-    vhost.kept(5, LARGE)
-    vhost.kept(5, SMALL)
-    return vhost.contents()
+    contents = flushed(vhost)
+    contents += vhost.publish(5, LARGE)
+    contents += vhost.publish(5, SMALL)
+    vhost.write_all()
+    assert len(vhost.queue.confirmed) == len(contents)
+    return contents
 
 
 def test_c_16_purged(vhost):
-    """All is there or nothing; what was delivered stays; after purge-ok nothing returns."""
+    """All messages are there or none; delivered ones stay; none returns once purge-ok is sent."""
     kept = filled(vhost)
     pending = vhost.taken(2)
-    assert vhost.queue.purge() == len(kept) - 2
+    answer = vhost.queue.begin(to_queue.purge())
+    assert not answer.is_here, "the acks are not in the journal"
     vhost.end()
     assert vhost.contents() == kept
     assert vhost.taken(2) == pending
-    vhost.queue.purge()
-    vhost.store.write_all()
+    assert vhost.queue.purge() == len(kept) - 2
     for _ in range(2):
         vhost.end()
         assert vhost.contents() == kept[:2]
 
 
 def test_c_16_deleted(tmp_path):
-    """QS-23: stopped at each operation of a deletion; the metadata knows of it no more, so nothing of it is left after the next start."""
+    """QS-23: stopped at each operation of a deletion. The metadata has no such queue any more, so nothing of it is left after the next start."""
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 5):
         filled(vhost)
-
-        def delete(vhost=vhost):
-            vhost.store.delete_queue(1)
-            vhost.store.write_all()
-
-        vhost.run(delete)
+        vhost.run(vhost.queue.delete)
         vhost.let_go()
-        vhost.queues = set()
+        vhost.highest = {}
         vhost.start()
         assert vhost.disk.list("queues") == [] and vhost.wanted_bytes == 0
 
 
-# --- the store's files ------------------------------------------------------------------------------------------------
+def test_c_17_queues_that_the_metadata_has_no_more(tmp_path, end):
+    """They leave nothing behind, neither files nor references."""
+    vhost = Vhost(tmp_path, end)
+    other: SimQueue = vhost.declare(2)
+    kept = vhost.kept(40, LARGE)
+    other.publish([content(number, LARGE) for number in range(40)])
+    vhost.write_all()
+    del vhost.highest[2]
+    vhost.end()
+    assert vhost.disk.list("queues") in ([], ["100"])
+    assert vhost.contents() == kept
+    assert vhost.wanted_bytes == 40 * (len(kept[0]) + OVERHEAD)
+    vhost.kill()
+
+
+# -- the files of the message store ---
 
 
 def test_c_18_rolled_and_the_new_file_is_empty_or_missing(tmp_path):
-    """Both are accepted, and what is written next is found."""
+    """The start accepts both, and what is written next is found."""
     seen = set()
     for way in ("kill", *range(6)):
         for operations in range(1, 6):
@@ -438,7 +408,12 @@ def test_c_18_rolled_and_the_new_file_is_empty_or_missing(tmp_path):
             kept = vhost.kept(7, LARGE)
             assert vhost.disk.list("msg_store_persistent") == ["1.rdq", "state"]
             published = vhost.publish(2, LARGE)
-            assert vhost.dies_in(vhost.store.write_all, operations)
+
+            def write(vhost=vhost):
+                vhost.make_all(SyncJob)
+                vhost.write_all()
+
+            assert vhost.dies_in(write, operations)
             vhost.let_go()
             new = "msg_store_persistent/2.rdq"
             seen.add(vhost.disk.open(new).size() if vhost.disk.exists(new) else None)
@@ -452,36 +427,36 @@ def test_c_18_rolled_and_the_new_file_is_empty_or_missing(tmp_path):
     assert seen >= {None, 0}
 
 
-# --- the end and the beginning ----------------------------------------------------------------------------------------
+# -- stop and start ---
 
 
 def mixed(vhost: Vhost) -> list[bytes]:
-    """Some of everything; what is to be there after the next start."""
+    """Messages of every kind, some acknowledged. Returns those that must be there after the next start."""
     kept = filled(vhost)
     vhost.publish(3, SMALL, persistent=False)
     vhost.queue.ack(vhost.taken(3))
-    vhost.store.write_all()
+    vhost.write_all()
     return kept[3:]
 
 
 def test_c_21_between_two_steps_of_a_stop(tmp_path):
-    """Terms without a clean store, or none: everything is looked through and counted anew."""
+    """Recovery terms without a cleanly closed store, or no terms: the start scans every index and counts every reference."""
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 10):
         kept = mixed(vhost)
-        vhost.run(vhost.store.stop)
+        vhost.run(vhost.stop)
         vhost.end()
         assert vhost.contents() == kept
 
 
 @pytest.mark.parametrize("lost", ["terms", "state", "journal"])
 def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
-    """D-7: queues' terms, the store's state, the journal."""
+    """D-7: the terms of the queues, the state of the store, or the end of the journal is missing."""
     kept = mixed(vhost)
     if lost == "terms":
-        monkeypatch.setattr("warren.store.data_dir.vhost_store.leave_vhost", lambda root, terms: None)
+        monkeypatch.setattr("warren.actors.node.vhost_supervisor.leave_vhost", lambda path, terms: None)
     elif lost == "journal":
-        monkeypatch.setattr(type(vhost.store.journal), "close_flushed", lambda journal: journal.close())
-    vhost.store.stop()
+        monkeypatch.setattr(type(vhost.journal.files), "close_folded", lambda journal: journal.close())
+    vhost.stop()
     monkeypatch.undo()
     if lost == "state":
         vhost.disk.delete("msg_store_persistent/state")
@@ -491,7 +466,7 @@ def test_c_21_one_of_the_three_did_not_end(vhost, monkeypatch, lost):
 
 
 def test_c_22_during_recovery(tmp_path):
-    """QS-24: stopped at each operation of a start; the next one finds the same."""
+    """QS-24: stopped at each operation of a start; the next start finds the same."""
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 10):
         kept = mixed(vhost)
         vhost.let_go()
@@ -501,50 +476,51 @@ def test_c_22_during_recovery(tmp_path):
 
 
 def test_c_22_terms_count_once(vhost):
-    """A start that read the terms of a clean stop and then came to an end was an unclean one."""
+    """A start that has read the terms of a clean stop and then dies is an unclean end."""
     kept = mixed(vhost)
-    vhost.store.stop()
+    vhost.stop()
     vhost.let_go()
     assert vhost.dies_in(vhost.start, 3)
     vhost.end()
     assert vhost.found() == [(number, got, True) for (number, _, _), got in zip(vhost.found(), kept, strict=True)]
 
 
-# --- modes and levels -------------------------------------------------------------------------------------------------
+# -- modes and levels ---
 
 
 def test_c_23_becoming_lazy(tmp_path):
-    """Only places in memory change: the persistent are all there, transient ones gone."""
+    """Only places in memory change: every persistent message is there, no transient one."""
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 5):
         kept = mixed(vhost)
         vhost.publish(20, LARGE, persistent=False)
 
         def become_lazy(vhost=vhost):
-            vhost.queue.set_queue_mode("lazy")
-            vhost.store.write_all()
+            vhost.queue.set_mode("lazy")
+            vhost.write_all()
 
         vhost.run(become_lazy)
         vhost.end()
         assert vhost.contents() == kept
 
 
-@pytest.mark.parametrize("flushed", [(), (0,), (2,), (0, 2)], ids=str)
-def test_c_24_one_level_flushed_and_another_not(tmp_path, end, flushed):
-    """Each recovers on its own."""
+@pytest.mark.parametrize("levels", [(), (0,), (2,), (0, 2)], ids=str)
+def test_c_24_one_level_flushed_and_another_not(tmp_path, end, levels):
+    """Each level recovers on its own."""
     vhost = Vhost(tmp_path, end, max_priority=2)
     low, high, middle = (
         vhost.kept(20, SMALL, priority=0),
         vhost.kept(20, LARGE, priority=2),
         vhost.kept(5, SMALL, priority=1),
     )
-    for level in flushed:
-        vhost.store._variable[1 << 8 | level].folding.flush(True)
+    for level in levels:
+        vhost.queue.levels[level].folding.flush(True)
     for _ in range(2):
         vhost.end()
         assert vhost.contents() == high + middle + low
+    vhost.kill()
 
 
-# --- LMDB -------------------------------------------------------------------------------------------------------------
+# -- LMDB ---
 
 
 def test_c_25_commit_missing_for_bytes_in_a_file(vhost, monkeypatch):
@@ -558,13 +534,13 @@ def test_c_25_commit_missing_for_bytes_in_a_file(vhost, monkeypatch):
 
 
 def test_c_26_power_loss(tmp_path):
-    """All that was synced is there; the store's index is that of another boot, and is made anew, whatever became of it."""
+    """All that was synced is there. The store's index is of another boot, and is built again whatever became of it."""
     for seed in range(10):
         vhost = Vhost(tmp_path / f"{seed}", seed)
         kept = mixed(vhost)
         vhost.publish(5, LARGE)
         vhost.let_go()
-        data = tmp_path / f"{seed}" / "msg_store_persistent" / "index" / "data.mdb"
+        data = Path(vhost.path, "msg_store_persistent", "index", "data.mdb")
         data.write_bytes(Random(seed).randbytes(data.stat().st_size))
         vhost.start()
         assert vhost.contents() == kept
