@@ -11,12 +11,13 @@ import time
 import timeit
 from collections.abc import Callable
 
-from ..store.bodies.queue_bodies import StoreBodies
-from ..store.data_dir.vhost_store import DirectLog
+from ..store.bodies.store_client import StoreClient
+from ..store.bodies.store_engine import StoreEngine
 from ..store.disk.real_disk import RealDisk
 from ..store.index.queue_index import QueueIndex
 from ..store.journal.journal_engine import JournalEngine
-from ..store.messages.message import Origin
+from ..store.journal.log_writer import LogWriter
+from ..store.messages.message import Delivery, Origin
 from ..store.queue.backing_queue import BackingQueue, Recover
 from ..store.queue.memory_queue import MemoryQueue
 from ..store.queue.priority_queue import PriorityQueue
@@ -26,6 +27,7 @@ ORIGIN = Origin("", ("bench",), b"\x00\x00")
 PERSISTENT = Origin("", ("bench",), b"\x10\x00\x02", persistent=True)
 BODY = 1024
 LARGE = 10_000
+CLIENT = "queue"
 
 
 def contents(count: int, body: int = BODY) -> list[bytes]:
@@ -72,40 +74,79 @@ def rounds(queue: BackingQueue) -> dict[str, tuple[int, Callable[[], None]]]:
     }
 
 
-class Node:
-    """One variable queue with its journal and stores."""
+class DurableQueue:
+    """One variable queue with its journal and its stores, which do in this thread what processes do in several."""
 
     def __init__(self, root: str) -> None:
         disk = RealDisk(root)
         disk.make_dir("journal")
         self.journal = JournalEngine(disk, "journal")
         self.journal.recover()
-        self.stores = [
-            StoreBodies(disk, kind, f"{root}/{kind}-index", kind == "persistent")
-            for kind in ("persistent", "transient")
-        ]
-        for store in self.stores:
-            store.recover(may_trust=False)
-        self.queue = VariableQueue(
-            1, QueueIndex(disk, "queue", 1, DirectLog(self.journal)), self.stores[0], self.stores[1]
-        )
+        self.log = LogWriter()
+        self.engines: dict[StoreClient, StoreEngine] = {}
+        for kind in ("persistent", "transient"):
+            engine = StoreEngine(disk, kind, f"{root}/{kind}-index", kind == "persistent")
+            engine.recover(None, lambda: ())
+            engine.register(CLIENT)
+            self.engines[StoreClient()] = engine
+        self.persistent, self.transient = self.engines
+        index = QueueIndex(disk, "queue", 1, self.log)
+        self.queue = VariableQueue(1, index, self.persistent, self.transient, reads_ahead=True)
         self.queue.init(Recover.NEW)
 
+    def send(self) -> None:
+        """Pass on what the queue has gathered for the journal and the stores."""
+        for part in self.log.take():
+            self.journal.append(part.queue, part.parts, part.records, part.next_number)
+        for client, engine in self.engines.items():
+            sent = client.take()
+            if sent is not None:
+                engine.write(CLIENT, sent.writes)
+                engine.remove(CLIENT, sent.removes)
+
     def sync(self) -> int:
-        """Returns how many publishes are confirmed by it."""
+        """Write everything; returns how many publishes are confirmed by it."""
+        self.send()
         journal, queue = self.journal, self.queue
-        queue.invoke("store", self.stores[0].write_all())
-        self.stores[1].write_all()
-        queue.invoke("journal", journal.write_all())
-        if journal.closed_files:
-            queue.folding.flush(True)
+        for client, engine in self.engines.items():
+            while (sync := engine.take_sync()) is not None:
+                sync.run()
+                engine.finish_sync(sync)
+                while (collection := engine.take_gc()) is not None:
+                    collection.run()
+                    engine.finish_gc(collection)
+            for report in engine.take_reports():
+                client.answered(report.ids)
+        position = journal.write_all()
+        if journal.closed_files or queue.folding.wants_flush:
+            flush = queue.folding.take_flush(True)
+            if flush is not None:
+                flush.run()
+                queue.folding.flushed(flush)
             journal.retire(journal.current)
             batch = journal.take_batch()
-            assert batch is not None
-            journal.commit(batch)
-            queue.invoke("journal", journal.committed(batch))
-            journal.unlink_retired(batch)
+            if batch is not None:
+                journal.commit(batch)
+                position = journal.committed(batch)
+                journal.unlink_retired(batch)
+        queue.durable(position, self.persistent.durable)
         return sum(last - first + 1 for first, last in queue.drain_confirmed())
+
+    def fetch(self, count: int) -> list[Delivery]:
+        """Up to `count` messages; what is on the disk is read first."""
+        while not self.queue.available(1) and (load := self.queue.prepare()) is not None:
+            self.send()
+            load.run()
+            persistent = self.read(self.persistent, load.wanted.persistent)
+            load.reader.prepared(load, persistent, self.read(self.transient, load.wanted.transient))
+        return self.queue.fetch(count, True)
+
+    def read(self, client: StoreClient, ids: list[bytes]) -> list[bytes | None]:
+        engine = self.engines[client]
+        job = engine.read(ids)
+        job.run()
+        engine.finish_read(job)
+        return job.messages
 
     def pass_through(self, total: int, body: int) -> None:
         """Publish with confirms, deliver in fifties, acknowledge; a sync for every thousand."""
@@ -114,7 +155,7 @@ class Node:
         for published in range(200, total + 200, 200):
             self.queue.publish(PERSISTENT, run, 200 * body, None, True)
             for _ in range(4):
-                for delivery in self.queue.fetch(50, True):
+                for delivery in self.fetch(50):
                     self.queue.ack(delivery.tags)
             if not published % 1000:
                 confirmed += self.sync()
@@ -128,13 +169,14 @@ class Node:
                 self.sync()
 
     def drain(self, total: int, body: int) -> None:
-        drained = 0
-        while deliveries := self.queue.fetch(200, True):
+        drained = synced = 0
+        while deliveries := self.fetch(200):
             for delivery in deliveries:
                 drained += len(delivery.contents)
                 self.queue.ack(delivery.tags)
-            if not drained % 1000:
+            if drained >= synced + 1000:
                 self.sync()
+                synced = drained
         assert drained == total
 
 
@@ -142,7 +184,7 @@ def on_disk(directory: str | None) -> None:
     for body, total in ((BODY, 100_000), (LARGE, 10_000)):
         for mode in ("default", "lazy"):
             with tempfile.TemporaryDirectory(dir=directory) as root:
-                node = Node(root)
+                node = DurableQueue(root)
                 node.queue.set_queue_mode(mode)
                 print(f"VariableQueue, {mode}, persistent messages of {body} bytes")
                 steps: tuple[tuple[str, Callable[[int, int], None]], ...] = (

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-
-from warren.store.bodies.queue_bodies import StoreBodies
-from warren.store.data_dir.vhost_store import DirectLog
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
-from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.message import Origin
 from warren.store.queue.backing_queue import Recover
 from warren.store.queue.variable_queue import VariableQueue
 
+from .engines import DirectBodies, DirectLog, stored_ids
+
 SEGMENT = 64
 PERSISTENT = Origin("", ("q",), b"\x10\x00\x02", persistent=True)
 TRANSIENT = Origin("", ("q",), b"\x10\x00\x01")
-
-
-def stored_ids(disk, queue, segment, replayed) -> list[bytes]:
-    """What a queue refers to in the store, found without disturbing what it is about to find itself."""
-    found = QueueIndex(disk, "q", queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
-    return [message_id for span in found.stored for message_id in span.ids()]
 
 
 def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:
@@ -43,11 +34,11 @@ class Node:
     def opened(self, recover):
         self.journal = JournalEngine(self.disk, "journal")
         replayed = self.journal.recover().get(1)
-        self.persistent = StoreBodies(self.disk, "persistent", str(self.tmp_path / "p"))
-        self.transient = StoreBodies(self.disk, "transient", str(self.tmp_path / "t"), is_durable=False)
+        self.persistent = DirectBodies(self.disk, "persistent", str(self.tmp_path / "p"))
+        self.transient = DirectBodies(self.disk, "transient", str(self.tmp_path / "t"), is_durable=False)
         self.transient.recover(may_trust=False)
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
-        self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, 1, SEGMENT, replayed)])
+        self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, "q", 1, SEGMENT, replayed)])
         queue = VariableQueue(1, index, self.persistent, self.transient, replayed, self.sync, **self.options)
         queue.init(recover)
         return queue

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from warren.actors.disk.journal import Journal
 from warren.actors.disk.message_store import MessageStore
 from warren.actors.node.context import NodeContext
-from warren.actors.node.contract import to_vhost
+from warren.actors.node.contract import to_queue_supervisor, to_vhost
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.actors.queue.contract import to_queue
 from warren.amqp.fields import table_from
@@ -139,7 +139,7 @@ class SimQueue:
         self.number = number
         arguments = {} if max_priority is None else {"x-max-priority": max_priority}
         self.row = QueueRow("/", str(number), None, f"{number:014x}{0:018x}", True, arguments=table_from(arguments))
-        self.published: list[bytes] = []
+        self.published: list[bytes] = []  # to this process of the queue
         self._consumers = 0
 
     def opened(self, row: QueueRow) -> None:
@@ -188,7 +188,9 @@ class SimQueue:
         shared: int = 0,
     ) -> range:
         """Publish one run, each body of `size` bytes or as its header says. Returns the numbers by which they are confirmed."""
-        body_bytes = sum(int.from_bytes(got[11:19], "big") for got in contents) if size is None else size * len(contents)
+        body_bytes = (
+            sum(int.from_bytes(got[11:19], "big") for got in contents) if size is None else size * len(contents)
+        )
         origin = Origin("", (self.row.name,), PROPS, persistent, priority)
         first = len(self.published) + 1
         self.published += contents
@@ -202,6 +204,18 @@ class SimQueue:
         assert len(set(confirmed)) == len(confirmed), "confirmed twice"
         return set(confirmed)
 
+    def consume(self, prefetch: int) -> str:
+        """Begin to consume, with acknowledgements; returns the consumer's tag."""
+        self._consumers += 1
+        tag = f"c{self._consumers}"
+        self._send(
+            to_queue.consume(self._id, self._channel, tag, False, False, prefetch, False, 0, table_from({}), "guest")
+        )
+        return tag
+
+    def cancel(self, tag: str) -> None:
+        self._send(to_queue.cancel(self._id, tag))
+
     def fetch(self, count: int) -> list[Delivered]:
         """Up to `count` messages from the head, which are pending from then on. Of the calls that wait only reads are made."""
         channel = self.channel
@@ -209,14 +223,9 @@ class SimQueue:
         if not wanted:
             return []
         before = len(channel.delivered)
-        self._consumers += 1
-        tag = f"c{self._consumers}"
-        channel_id = self._id
-        self._send(
-            to_queue.consume(channel_id, self._channel, tag, False, False, wanted, False, 0, table_from({}), "guest")
-        )
+        tag = self.consume(wanted)
         self.vhost.make_all(ReadAheadJob, BodyReadJob)
-        self._send(to_queue.cancel(channel_id, tag))
+        self.cancel(tag)
         return channel.delivered[before:]
 
     def settle(self, outcome: str, tags: Sequence[int]) -> None:
@@ -242,6 +251,13 @@ class SimQueue:
     def set_mode(self, mode: str) -> None:
         self._send(to_queue.set_queue_mode(mode))
 
+    def page_out(self) -> None:
+        """Take out of memory whatever may leave it, as when the memory monitor allows no seconds of traffic there."""
+        for level in self.levels.values():
+            level.paging._io_batch_size = 1
+        self._send(to_queue.ram_duration_target(0.0))
+        self._send(to_queue.ram_duration_target(float("inf")))
+
     def purge(self) -> int:
         count: int = self.vhost.ask(self.row.address, to_queue.purge())
         return count
@@ -255,6 +271,7 @@ class SimQueue:
         """End the process of the queue by a fault, and wait until its supervisor has restarted it from the disk."""
         node, base = self.vhost.node, self.vhost.base
         node.restarted.pop(self.row.queue_id, None)
+        self.vhost.world.advance(60.0)  # else a queue that crashes again soon stays down
         base.crash(base.cells[self.row.address.actorAddressString], RuntimeError("as the test wants"))
         self.vhost.run_until(lambda: self.row.queue_id in node.restarted)
         self.vhost.put(self.number, node.restarted[self.row.queue_id])
@@ -337,8 +354,6 @@ class SimVhost:
 
     def declare(self, number: int, max_priority: int | None = None) -> SimQueue:
         """Start a new queue."""
-        from warren.actors.node.contract import to_queue_supervisor
-
         queue = self.queues[number] = SimQueue(self, number, max_priority)
         self.highest[number] = max_priority
         self._put(self.ask(self.supervisor, to_queue_supervisor.start_queue(queue.row)))

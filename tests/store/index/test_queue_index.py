@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.store.data_dir.vhost_store import DirectLog
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.disk.walk_frames import walk_frames
 from warren.store.index.queue_index import QueueIndex
@@ -20,6 +19,8 @@ from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
 from warren.store.messages.records import Kind, make_stub
 from warren.store.messages.run import Run
+
+from ..engines import DirectLog
 
 ENTRIES = 16
 PERSISTENT = Origin("x", ("k",), b"\0\0", persistent=True)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from warren.store.data_dir.vhost_store import DirectLog
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.walk_frames import walk_frames
@@ -18,6 +17,8 @@ from warren.store.journal.journal_engine import JournalBroken, JournalEngine
 from warren.store.messages.message import Origin
 from warren.store.messages.records import make_stub
 from warren.store.messages.run import Run
+
+from ..engines import DirectLog
 
 ORIGIN = Origin("x", ("k",), b"\0\0", persistent=True)
 QUEUES = (1, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -13,8 +12,6 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.store.bodies.queue_bodies import StoreBodies
-from warren.store.data_dir.vhost_store import DirectLog
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
@@ -23,6 +20,8 @@ from warren.store.queue.backing_queue import INFINITE, BackingQueue, Duplicate, 
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import LEVEL_SHIFT, PriorityQueue
 from warren.store.queue.variable_queue import VariableQueue
+
+from ..engines import DirectBodies, DirectLog, stored_ids, write_journal
 
 MAX_PRIORITY = 3
 ORIGINS = [Origin("", ("q",), b"\x00\x00", persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
@@ -279,37 +278,26 @@ class VariableMachine(QueueMachine):
         self.replayed = self.journal.recover()
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), self.entries)
         self.stores = [
-            StoreBodies(
+            DirectBodies(
                 self.disk, kind, f"{self.root}/{kind}", kind == "persistent", file_limit=2000, boot_id=str(self.boot)
             )
             for kind in ("persistent", "transient")
         ]
-        # Recounted from the queue's index, as the start of a vhost does.
-        assert self.stores[0].recover(may_trust, self.references) == may_trust
-        self.stores[1].recover(may_trust=False)
-        return VariableQueue(1, index, *self.stores, self.replayed.get(1), self.sync, self.embed_below, 1, self.entries)
-
-    def references(self):
-        """Found without disturbing what the queue is about to find itself."""
-        found = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), self.entries).scan(
-            copy.deepcopy(self.replayed.get(1)), None
+        # Counted from the queue's index, as at the start of a vhost.
+        replayed = self.replayed.get(1)
+        assert (
+            self.stores[0].recover(may_trust, lambda: [stored_ids(self.disk, "q", 1, self.entries, replayed)])
+            == may_trust
         )
-        return [[message_id for span in found.stored for message_id in span.ids()]]
+        self.stores[1].recover(may_trust=False)
+        return VariableQueue(1, index, *self.stores, replayed, self.sync, self.embed_below, 1, self.entries)
 
     def sync(self):
         """The owner's part: write, say what is durable, fold when the journal has closed files."""
         for store in self.stores:
             store.write_all()
         self.queue.invoke("store", self.stores[0].durable)
-        self.queue.invoke("journal", self.journal.write_all())
-        if self.journal.closed_files:
-            current = self.journal.current
-            self.queue.folding.flush(True)
-            self.journal.retire(current)
-            batch = self.journal.take_batch()
-            self.journal.commit(batch)
-            self.queue.invoke("journal", self.journal.committed(batch))
-            self.journal.unlink_retired(batch)
+        self.queue.invoke("journal", write_journal(self.journal, [self.queue]))
         self.certain = {held.tag: held for held in self.all_held() if held.origin.persistent}
         self.since_sync = []
 

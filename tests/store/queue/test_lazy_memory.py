@@ -1,28 +1,37 @@
-"""Section 7.3, scaled down: what a lazy queue keeps in memory does not grow with what is in it. Ten million messages are bench/backlog.py's."""
+"""Queue-and-store section 7.3, scaled down: what a lazy queue keeps in memory does not grow with its length. bench/backlog.py does it with ten million messages."""
 
 from __future__ import annotations
 
 import gc
 import tracemalloc
 
-from warren.store.data_dir.vhost_store import VhostStore
+from warren.store.data_dir.data_dir import DataDir
+from warren.store.data_dir.file_limits import FileLimits
 from warren.store.disk.real_disk import RealDisk
-from warren.store.messages.message import Origin
 
-ORIGIN = Origin("", ("q",), b"\x10\x00\x02", persistent=True)
+from ..sim_vhost import SimVhost
+
 SIZE = 1000
 AT_ONCE = 1000
 
 
-def held(store: VhostStore) -> int:
-    """Bytes of Python objects, when the disk has all there is to write."""
-    store.write_all()
+def forget(vhost: SimVhost) -> None:
+    """Empty what the test itself remembers of the messages."""
+    queue = vhost.queue
+    for remembered in (queue.published, queue.channel.confirmed, queue.channel.delivered, vhost.world.trace):
+        remembered.clear()
+
+
+def held(vhost: SimVhost) -> int:
+    """Bytes of Python objects, when the disk has everything."""
+    vhost.write_all()
+    forget(vhost)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
 
 def test_a_lazy_queue_of_any_length_takes_the_same_memory(tmp_path):
-    """No more than 1.5 MB above the empty queue, whether it has 20,000 messages of 1 KB or five times as many; they all come back, in order."""
+    """The processes hold at most 1.5 MB more than with an empty queue, whether it has 20,000 messages of 1 KB or five times as many."""
     head = (
         b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00"
         + SIZE.to_bytes(8, "big")
@@ -30,26 +39,30 @@ def test_a_lazy_queue_of_any_length_takes_the_same_memory(tmp_path):
         + SIZE.to_bytes(4, "big")
     )
     contents = [head + number.to_bytes(4, "big") + bytes(SIZE - 4) + b"\xce" for number in range(AT_ONCE)]
-    store = VhostStore(RealDisk(str(tmp_path / "data")), str(tmp_path), journal_file_limit=8 << 20)
-    store.recover({1})
-    queue = store.open_queue(1)
-    queue.set_queue_mode("lazy")
+    vhost = SimVhost(tmp_path, disk=RealDisk(DataDir(str(tmp_path)).vhost("/")), limits=FileLimits(journal=8 << 20))
+    vhost.start()
+    queue = vhost.queue
+    queue.set_mode("lazy")
     tracemalloc.start()
     try:
-        empty = held(store)
+        empty = held(vhost)
         grown = []
         for thousands in (20, 80):
             for _ in range(thousands):
-                queue.publish(ORIGIN, contents, SIZE * AT_ONCE, None, False)
-                store.write_all()
-            grown.append(held(store) - empty)
+                queue.publish(contents, SIZE)
+                vhost.write_all()
+                forget(vhost)
+            grown.append(held(vhost) - empty)
     finally:
         tracemalloc.stop()
-    assert queue.info("messages_ram") == 0 and len(queue) == 100_000
+    assert queue.backing.info("messages_ram") == 0 and len(queue) == 100_000
     assert max(grown) <= 1_500_000, grown
     assert grown[1] - grown[0] <= 100_000, grown
     for start in range(0, 100_000, 10_000):
-        got = [content for delivery in queue.fetch(10_000, False) for content in delivery.contents]
-        assert got == contents * 10, f"from {start}"
-    assert queue.is_empty()
-    store.stop()
+        got = queue.fetch(10_000)
+        assert [delivered.content for delivered in got] == contents * 10, f"from {start}"
+        queue.ack([delivered.tag for delivered in got])
+        forget(vhost)
+    assert len(queue) == 0
+    vhost.stop()
+    vhost.kill()

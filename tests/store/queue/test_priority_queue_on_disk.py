@@ -12,12 +12,17 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from warren.store.data_dir.vhost_store import VhostStore
 from warren.store.disk.faulty_disk import FaultyDisk
-from warren.store.queue.backing_queue import INFINITE, BackingQueue
-from warren.store.queue.priority_queue import LEVEL_SHIFT, NUMBER_MASK
+from warren.store.index.queue_index import QueueIndex
+from warren.store.journal.journal_engine import JournalEngine
+from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
+from warren.store.queue.priority_queue import LEVEL_SHIFT, NUMBER_MASK, PriorityQueue
+from warren.store.queue.variable_queue import VariableQueue
 
+from ..engines import DirectBodies, DirectLog, stored_ids, write_journal
 from .test_backing_queues import MAX_PRIORITY, ORIGINS, PriorityMachine, content
+
+SEGMENT = 16
 
 
 class Priorities:
@@ -27,26 +32,50 @@ class Priorities:
         self.disk = FaultyDisk()
         self.root = tempfile.mkdtemp()
         self.boot = 0
-        self.open()
+        self.open(Recover.NEW)
 
-    def open(self) -> BackingQueue:
-        self.store = VhostStore(
-            self.disk,
-            self.root,
-            segment_entries=16,
-            embed_below=40,
-            journal_file_limit=3000,
-            store_file_limit=2000,
-            boot_id=str(self.boot),
+    def open(self, recover: Recover) -> BackingQueue:
+        self.disk.make_dir("journal")
+        self.journal = JournalEngine(self.disk, "journal", file_limit=3000)
+        self.replayed = self.journal.recover()
+        self.log = DirectLog(self.journal)
+        self.persistent, self.transient = (
+            DirectBodies(
+                self.disk, kind, f"{self.root}/{kind}", kind == "persistent", file_limit=2000, boot_id=str(self.boot)
+            )
+            for kind in ("persistent", "transient")
         )
-        self.store.recover({1})
-        self.queue = self.store.open_queue(1, MAX_PRIORITY)
+        self.persistent.recover(False, self.references)
+        self.transient.recover(may_trust=False)
+        self.queue = PriorityQueue(MAX_PRIORITY, self.make_level)
+        self.queue.init(recover)
         return self.queue
+
+    def references(self):
+        """The ids that the indexes of all levels name."""
+        return [
+            stored_ids(self.disk, f"q{priority}", priority, SEGMENT, self.replayed.get(priority))
+            for priority in range(MAX_PRIORITY + 1)
+        ]
+
+    def make_level(self, priority: int) -> VariableQueue:
+        index = QueueIndex(self.disk, f"q{priority}", priority, self.log, SEGMENT)
+        replayed = self.replayed.pop(priority, None)
+        return VariableQueue(
+            priority, index, self.persistent, self.transient, replayed, embed_below=40, segment_entries=SEGMENT
+        )
 
     @property
     def levels(self):
         """By priority, those in use."""
         return self.queue._by_priority
+
+    def write_all(self) -> None:
+        for store in (self.persistent, self.transient):
+            store.write_all()
+        journal = write_journal(self.journal, self.levels.values())
+        for level in self.levels.values():
+            level.durable(journal, self.persistent.durable)
 
     def page(self, most: float) -> None:
         for level in self.levels.values():
@@ -57,16 +86,16 @@ class Priorities:
                 level.handle_info("bump")
 
     def end(self, seed: int | None) -> BackingQueue:
-        """Killed, or a power cut; everything that was told is on the disk."""
-        self.store.write_all()
-        self.store.persistent.engine.abandon()
-        self.store.transient.engine.abandon()
+        """A kill, or a power cut, after everything was written."""
+        self.write_all()
+        for store in (self.persistent, self.transient):
+            store.engine.abandon()
         if seed is None:
             self.disk.kill()
         else:
             self.disk.crash(Random(seed))
             self.boot += 1
-        return self.open()
+        return self.open(Recover.NON_CLEAN)
 
     def close(self) -> None:
         shutil.rmtree(self.root)
@@ -84,7 +113,7 @@ class PagedPriorityMachine(PriorityMachine):
 
     @rule()
     def drain_confirmed(self):
-        self.disk.store.write_all()
+        self.disk.write_all()
         self.take_confirmed()
         assert not self.unconfirmed
 

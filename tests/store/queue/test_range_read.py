@@ -10,8 +10,6 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.store.bodies.queue_bodies import StoreBodies
-from warren.store.data_dir.vhost_store import DirectLog
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
@@ -19,6 +17,8 @@ from warren.store.messages.message import Origin
 from warren.store.queue.backing_queue import INFINITE, Recover
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.variable_queue import VariableQueue
+
+from ..engines import DirectBodies, DirectLog
 
 SEGMENT = 16
 ORIGINS = [Origin("", ("q",), b"\x00\x00", persistent) for persistent in (False, True)]
@@ -157,8 +157,8 @@ class VariableRangeMachine(RangeMachine):
         self.disk.make_dir("journal")
         self.journal = JournalEngine(self.disk, "journal")
         self.journal.recover()
-        self.persistent = StoreBodies(self.disk, "persistent", f"{self.directory}/p")
-        self.transient = StoreBodies(self.disk, "transient", f"{self.directory}/t", is_durable=False)
+        self.persistent = DirectBodies(self.disk, "persistent", f"{self.directory}/p")
+        self.transient = DirectBodies(self.disk, "transient", f"{self.directory}/t", is_durable=False)
         self.persistent.recover(False)
         self.transient.recover(False)
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)

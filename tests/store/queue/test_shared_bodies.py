@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from functools import cache
 from random import Random
 
 import hypothesis.strategies as st
@@ -14,51 +13,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warren.store.data_dir.vhost_store import VhostStore
-from warren.store.disk.faulty_disk import FaultyDisk
-from warren.store.messages.message import Origin
+from warren.actors.queue.contract import to_queue
 from warren.store.messages.message_ids import SharedIds, StoredSpan, as_bytes, is_shared, own_base, stored_spans
 
+from ..engines import references
 from ..one_queue import PERSISTENT, SEGMENT, Node, contents, page_all, tags
+from ..sim_vhost import SimVhost, content
 
 LARGE, SMALL = 100, 1
+#: Highest priority of each queue. The second begins lazy.
 HIGHEST = {1: None, 2: None, 3: 2}
-"""Highest priority of each queue. The second begins lazy."""
-
-
-def content(mark: int, size: int) -> bytes:
-    return (
-        b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00"
-        + size.to_bytes(8, "big")
-        + b"\x10\x00\x02\xce"
-        + mark.to_bytes(8, "big")
-        + bytes(size)
-    )
-
-
-@cache
-def origin(persistent: bool = True, priority: int = 0) -> Origin:
-    """Always the same: runs of one are joined."""
-    return Origin("", ("q",), b"\x10\x00\x02", persistent=persistent, priority=priority)
 
 
 class SharedMachine(RuleBasedStateMachine):
-    """Queues that are given the same messages, on a disk that forgets. After each step the stores count just the references that the queues have.
+    """Queues that are given the same messages, on a disk that forgets. After each step the stores count exactly the references that the queues have.
 
-    `confirmed` is what the store said is safe and nobody acked; `published` everything, by (queue, tag); `owed` what is to be confirmed.
+    Messages are known by (queue, content). `published` are those the queues should hold, `confirmed` those that must
+    survive any crash, `acked` those that were acknowledged since the last start, and `handed_out` the pending ones.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.disk = FaultyDisk()
         self.root = tempfile.mkdtemp()
+        self.vhost = SimVhost(self.root, HIGHEST)
         self.random = Random(5)
         self.names = dict(enumerate(HIGHEST, 1))  # number -> which of HIGHEST
-        self.published = {}
+        self.published = set()
         self.confirmed = set()
         self.acked = set()
-        self.mark = self.boot = 0
-        self.are_transients_counted = True
+        self.mark = 0
         self.sources = [SharedIds(self.random.randbytes) for _ in range(2)]
         self.open()
 
@@ -66,32 +49,21 @@ class SharedMachine(RuleBasedStateMachine):
         try:
             self.consume_all()
         finally:
+            self.vhost.kill()
             shutil.rmtree(self.root)
 
     def open(self):
-        self.store = VhostStore(
-            self.disk,
-            self.root,
-            segment_entries=16,
-            embed_below=60,
-            journal_file_limit=1500,
-            store_file_limit=800,
-            boot_id=str(self.boot),
-        )
-        self.store.recover(set(self.names))
-        self.queues = {queue: self.open_queue(queue) for queue in self.names}
-        self.work = None
-        self.are_transients_counted = True
-        self.owed = set()
+        self.vhost.start()
+        for queue in self.names:
+            self.opened(queue)
+        self.is_counted = True
         self.handed_out = {queue: [] for queue in self.names}
 
-    def open_queue(self, queue):
-        opened = self.store.open_queue(queue, HIGHEST[self.names[queue]])
-        opened.set_queue_mode("lazy" if self.names[queue] == 2 else "default")
-        return opened
+    def opened(self, queue):
+        self.vhost.queues[queue].set_mode("lazy" if self.names[queue] == 2 else "default")
 
     def queue_of(self, data):
-        return data.draw(st.sampled_from(sorted(self.queues)))
+        return data.draw(st.sampled_from(sorted(self.names)))
 
     @rule(
         data=st.data(),
@@ -101,127 +73,116 @@ class SharedMachine(RuleBasedStateMachine):
         source=st.integers(0, 1),
     )
     def publish(self, data, sizes, priority, persistent, source):
-        targets = data.draw(st.lists(st.sampled_from(sorted(self.queues)), min_size=1, unique=True))
+        targets = data.draw(st.lists(st.sampled_from(sorted(self.names)), min_size=1, unique=True))
         run = [content(self.mark + index, size) for index, size in enumerate(sizes)]
         self.mark += len(sizes)
         shared = self.sources[source].take(run, 60) if len(targets) > 1 else 0
         for queue in targets:
-            self.publish_to(queue, origin(persistent, priority), run, sum(sizes), shared)
-
-    def publish_to(self, queue, how, run, body_bytes, shared):
-        opened = self.queues[queue]
-        if opened.is_empty() and self.mark % 2:
-            tags = opened.publish_delivered(how, run, body_bytes, None, how.persistent, shared)
-            self.handed_out[queue] += tags
-        else:
-            tags = opened.publish(how, run, body_bytes, None, how.persistent, shared=shared)
-        if how.persistent:
-            self.published.update(((queue, tag), c) for tag, c in zip(tags, run, strict=True))
-            self.owed.update((queue, tag) for tag in tags)
+            opened = self.vhost.queues[queue]
+            if len(opened) or not self.mark % 2:
+                opened.publish(run, None, persistent, priority, shared)
+            else:  # a consumer waits, so the messages never enter the queue's own lists
+                before = len(opened.channel.delivered)
+                tag = opened.consume(len(run))
+                opened.publish(run, None, persistent, priority, shared)
+                opened.cancel(tag)
+                self.handed_out[queue] += opened.channel.delivered[before:]
+            if persistent:
+                self.published.update((queue, got) for got in run)
 
     @rule(data=st.data(), count=st.integers(1, 20))
     def fetch(self, data, count):
         queue = self.queue_of(data)
-        for delivery in self.queues[queue].fetch(count, True):
-            for tag, got in zip(delivery.tags, delivery.contents, strict=True):
-                assert not delivery.origin.persistent or self.published[queue, tag] == got
-            self.handed_out[queue] += delivery.tags
+        found = self.vhost.queues[queue].fetch(count)
+        for got in found:
+            assert not got.origin.persistent or (queue, got.content) in self.published
+        self.handed_out[queue] += found
 
     @rule(data=st.data(), is_ack=st.booleans())
     def settle(self, data, is_ack):
         queue = self.queue_of(data)
-        tags = self.handed_out[queue]
-        chosen = tags[data.draw(st.integers(0, 3)) :: data.draw(st.integers(1, 3))]
+        held = self.handed_out[queue]
+        chosen = held[data.draw(st.integers(0, 3)) :: data.draw(st.integers(1, 3))]
+        tags = [got.tag for got in chosen]
+        self.vhost.queues[queue].settle("ack" if is_ack else "requeue", tags)
         if is_ack:
-            self.queues[queue].ack(chosen)
-            self.acked.update((queue, tag) for tag in chosen)
-        else:
-            self.queues[queue].requeue(chosen)
-        self.handed_out[queue] = [tag for tag in tags if tag not in set(chosen)]
+            self.acked.update((queue, got.content) for got in chosen)
+        self.handed_out[queue] = [got for got in held if got.tag not in set(tags)]
 
     @rule(data=st.data())
     def purge(self, data):
+        """Its answer waits for the journal, and is not waited for here."""
         queue = self.queue_of(data)
-        self.queues[queue].purge()
-        kept = set(self.handed_out[queue])
+        self.vhost.queues[queue].begin(to_queue.purge())
+        kept = {got.content for got in self.handed_out[queue]}
         self.acked.update(key for key in self.published if key[0] == queue and key[1] not in kept)
 
-    @precondition(lambda self: self.work is None)
     @rule(data=st.data())
     def delete(self, data):
         """Deleted, and declared anew."""
         queue = self.queue_of(data)
-        self.store.delete_queue(queue)
-        self.published = {key: value for key, value in self.published.items() if key[0] != queue}
-        self.confirmed = {key for key in self.confirmed if key[0] != queue}
-        self.owed = {key for key in self.owed if key[0] != queue}
-        del self.handed_out[queue]
+        self.vhost.queues[queue].delete()
+        self.note_confirms()
+        del self.vhost.queues[queue], self.vhost.highest[queue], self.handed_out[queue]
+        self.published, self.confirmed, self.acked = (
+            {key for key in keys if key[0] != queue} for keys in (self.published, self.confirmed, self.acked)
+        )
         name = self.names.pop(queue)
         another = max((queue, *self.names)) + 1
         self.names[another] = name
-        self.queues = {number: opened for number, opened in self.queues.items() if number != queue}
-        self.queues[another] = self.open_queue(another)
+        self.vhost.declare(another, HIGHEST[name])
+        self.opened(another)
         self.handed_out[another] = []
 
-    @precondition(lambda self: self.work is None)
     @rule(data=st.data(), mode=st.sampled_from(["lazy", "default"]))
     def mode(self, data, mode):
-        self.queues[self.queue_of(data)].set_queue_mode(mode)
+        self.vhost.queues[self.queue_of(data)].set_mode(mode)
 
-    @precondition(lambda self: self.work is None)  # a queue that does not read ahead flushes at once
     @rule(data=st.data())
     def page(self, data):
-        """Out of memory with everything."""
-        queue = self.queue_of(data)
-        opened = self.queues[queue]
-        for number, level in self.store._variable.items():
-            if number >> 8 == queue:
-                level.paging._io_batch_size = 1
-        opened.set_ram_duration_target(0)
-        opened.handle_info("page")
-        opened.set_ram_duration_target(float("inf"))
+        """Take everything out of memory."""
+        self.vhost.queues[self.queue_of(data)].page_out()
 
-    @rule(steps=st.integers(1, 4))
-    def work_on(self, steps):
-        for _ in range(steps):
-            if self.work is None:
-                self.work = self.store.take_work()
-            else:
-                self.work.run()
-                self.store.done(self.work)
-                self.work = None
-                self.drain_confirmed()
+    @precondition(lambda self: self.vhost.calls)
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def make_calls(self, data, count):
+        """The disk does some of what waits, in any order; publishing goes on between."""
+        for _ in range(count):
+            if self.vhost.calls:
+                at = data.draw(st.integers(0, len(self.vhost.calls) - 1))
+                self.vhost.make(self.vhost.calls[at])
+                self.vhost.turn()
 
-    def drain_confirmed(self):
-        for queue, opened in self.queues.items():
-            for first, last in opened.drain_confirmed():
-                self.confirmed.update((queue, tag) for tag in range(first, last + 1))
-        self.owed -= self.confirmed
+    @rule()
+    def write_all(self):
+        self.vhost.write_all()
 
-    @precondition(lambda self: self.work is None)
+    def note_confirms(self):
+        for queue, opened in self.vhost.queues.items():
+            confirmed = {(queue, opened.published[number - 1]) for number in opened.confirmed}
+            self.confirmed |= confirmed & self.published
+
     @rule()
     def stop(self):
-        self.store.stop()
-        self.drain_confirmed()
-        self.disk.crash(Random(1))
-        left = set(self.published) - self.acked
+        """Everything persistent is there after a clean stop, even if the power fails after it."""
+        self.vhost.stop()
+        self.note_confirms()
+        self.vhost.lose_power(Random(1))
+        left = self.published - self.acked
         self.open()
         assert self.found() == left
 
-    @precondition(lambda self: self.work is None)
     @rule(data=st.data())
     def restart_one_queue(self, data):
-        """Its process failed; the store and the other queues go on."""
+        """Its process fails; the store and the other queues go on."""
         queue = self.queue_of(data)
-        self.store.write_all()
-        self.drain_confirmed()
-        assert not self.owed
-        self.are_transients_counted = False  # what it had of them stays until the next start
-        self.queues[queue] = self.store.reopen_queue(queue, HIGHEST[self.names[queue]])
+        self.vhost.write_all()
+        self.note_confirms()
+        self.is_counted = False  # some of its references stay until the next start counts them
+        self.vhost.queues[queue].crash()
+        self.opened(queue)
         self.handed_out[queue] = []
-        assert {key for key in self.found() if key[0] == queue} == {
-            key for key in set(self.published) - self.acked if key[0] == queue
-        }
+        assert self.found(queue) == {key for key in self.published - self.acked if key[0] == queue}
 
     @rule(
         seed=st.integers(0, 1 << 16),
@@ -230,83 +191,60 @@ class SharedMachine(RuleBasedStateMachine):
         during=st.sampled_from(["work", "stop", "start"]),
     )
     def crash(self, seed, at, kill, during):
-        self.disk.fail_after(at, KeyboardInterrupt())
-        try:
-            if during == "work" or self.work:
-                self.work_on(4)
-            elif during == "stop":
-                self.store.stop()
-                self.open()
-        except KeyboardInterrupt:
-            pass
-        self.disk.heal()
-        self.drain_confirmed()
+        if during != "start":
+            self.vhost.dies_in(self.vhost.write_all if during == "work" else self.vhost.stop, at)
+        self.note_confirms()
         for _ in range(2):
-            self.abandon()
             if kill:
-                self.disk.kill()
+                self.vhost.kill()
             else:
-                self.boot += 1
-                self.disk.crash(Random(seed))
-            self.disk.fail_after(at, KeyboardInterrupt())
-            try:
-                self.open()  # a crash inside recovery (C-22)
-            except KeyboardInterrupt:
-                pass
-            self.disk.heal()
-            self.abandon()
-            self.disk.kill()
+                self.vhost.lose_power(Random(seed))
+            self.vhost.dies_in(self.vhost.start, at)  # a crash inside recovery (C-22)
+            self.vhost.kill()
         self.sources = [SharedIds(self.random.randbytes) for _ in range(2)]
         self.open()
         found = self.found()
         assert self.confirmed - self.acked <= found, "QS-37"
-        self.published = {key: value for key, value in self.published.items() if key in found}
+        assert found <= self.published, "QS-38"
+        self.published = found
         self.confirmed &= found
         self.acked = set()
 
-    def abandon(self):
-        self.store.persistent.engine.abandon()
-        self.store.transient.engine.abandon()
-
-    def found(self):
-        """Everything there is, none of it delivered yet; every body is read."""
+    def found(self, *queues):
+        """The persistent messages of all queues, or of those named, as consumers get them. Every body is read."""
         found = set()
-        for queue, opened in self.queues.items():
-
-            def visit(message, is_pending, acc, queue=queue):
-                if message.origin.persistent:
-                    assert self.published[queue, message.tag] == message.content, "QS-38"
-                    acc.append((queue, message.tag))
-                return acc, True
-
-            found.update(opened.fold(visit, []))
+        for queue in queues or self.names:
+            found.update((queue, got.content) for got in self.vhost.queues[queue].look() if got.origin.persistent)
         return found
 
     @invariant()
     def references_agree(self):
-        """Each reference that a queue has is counted, and no other: nothing is lost that is wanted, nothing stays that is not."""
-        self.store.persistent.engine.check()
-        by_kind = {True: Counter(), False: Counter()}
-        for level in self.store._variable.values():
-            for persistent, message_id in level.references():
-                by_kind[persistent][message_id] += 1
-        assert self.store.persistent.engine.reference_counts() == by_kind[True]
-        transient = Counter(self.store.transient.engine.reference_counts())
-        assert transient == by_kind[False] if self.are_transients_counted else transient >= by_kind[False]
+        """Each reference that a queue has is counted, and no other: no body is removed that is wanted, none stays that is not."""
+        self.vhost.persistent.check()
+        levels = [level for opened in self.vhost.queues.values() for level in opened.levels.values()]
+        if any(level.folding.take_release() is not None for level in levels):
+            return  # a purge has not found out yet which bodies it has let go
+        held = {True: Counter(), False: Counter()}
+        for level in levels:
+            for is_persistent, message_id in references(level):
+                held[is_persistent][message_id] += 1
+        for is_persistent, engine in ((True, self.vhost.persistent), (False, self.vhost.transient)):
+            counted = Counter(engine.reference_counts())
+            assert counted == held[is_persistent] if self.is_counted else counted >= held[is_persistent]
 
     def consume_all(self):
-        """When every queue has let go of everything nothing is left."""
-        if self.work is not None:
-            self.work_on(1)
-        for queue, opened in self.queues.items():
-            opened.requeue(self.handed_out[queue])
-            while len(opened):
-                opened.fetch(50, False)
-        self.store.write_all()
-        self.drain_confirmed()
-        assert not self.owed
-        assert self.store.persistent.engine.file_sizes[1] == 0
-        assert not self.store.persistent.engine.reference_counts()
+        """When no queue has a message left, the persistent store has none either."""
+        if not self.is_counted:
+            self.vhost.write_all()
+            self.vhost.kill()
+            self.open()
+        for queue, opened in self.vhost.queues.items():
+            opened.ack([got.tag for got in self.handed_out[queue]])
+            opened.ack([got.tag for got in opened.fetch(1 << 30)])
+        self.vhost.write_all()
+        assert all(len(opened.confirmed) == len(opened.published) for opened in self.vhost.queues.values())
+        assert self.vhost.wanted_bytes == 0
+        assert not self.vhost.persistent.reference_counts()
 
 
 TestSharedBodies = SharedMachine.TestCase
@@ -323,7 +261,8 @@ def publish_shared(node, count=BACKLOG):
     first = SharedIds(os.urandom).take(contents(count), 0)
     ids = [as_bytes(first + index) for index in range(count)]
     node.queue.publish(PERSISTENT, contents(count), 10 * count, None, False, shared=first)
-    node.persistent.of("another").write(list(zip(ids, contents(count), strict=True)))
+    node.persistent.engine.register("another")
+    node.persistent.engine.write("another", list(zip(ids, contents(count), strict=True)))
     return ids
 
 
@@ -412,9 +351,9 @@ def test_messages_of_several_sources_that_come_back_together(tmp_path):
         ids.append(as_bytes(own_base(1) + len(ids)))
     node.queue.fetch(16, True)
     node.queue.requeue(range(16))
-    assert [message_id for _, message_id in node.queue.references()] == ids
+    assert [message_id for _, message_id in references(node.queue)] == ids
     page_all(node.queue)
-    assert [message_id for _, message_id in node.queue.references()] == ids
+    assert [message_id for _, message_id in references(node.queue)] == ids
     assert tags_and_contents(node.queue.fetch(16, False)) == list(enumerate(contents(16)))
     assert not node.persistent.engine.reference_counts()
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from warren.store.bodies.walk_records import walk_records
-from warren.store.data_dir.vhost_store import VhostStore
+from warren.store.data_dir.data_dir import DataDir
+from warren.store.data_dir.file_limits import FileLimits
 from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.walk_frames import walk_frames
 from warren.store.index.segment_file import BLOCK
-from warren.store.messages.message import Origin
+from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.records import Kind, Type, decode_runs, decode_spans, records
 
+from ..sim_vhost import SimVhost
+
+#: Queue id -> highest priority.
 QUEUES = {1: None, 2: 2}
-"""Queue id -> highest priority."""
+LIMITS = FileLimits(journal=900, store=700, segment_entries=16, embed_below=60)
 BOOT = "boot"
 STORED = b"stored"
 
@@ -37,30 +42,16 @@ def content(mark: int, size: int) -> bytes:
     )
 
 
-def origin(priority: int = 0) -> Origin:
-    return Origin("", ("q",), b"\x10\x00\x02", persistent=True, priority=priority)
+class Vhost(SimVhost):
+    """A virtual host on a real disk.
 
+    Queue 1 has small messages and, every third, one for the message store; queue 2 has priorities. Some are acknowledged, some of
+    all are in segments, and the rest in the journal.
+    """
 
-class Vhost:
-    """Queue 1: small messages and, every third, one for the message store; queue 2: priorities. Some are acknowledged, some of all are in segments, and the rest in the journal."""
-
-    def __init__(self, path: Path, boot_id: str = BOOT) -> None:
-        self.path = path
-        self.disk = RealDisk(str(path))
-        self.boot_id = boot_id
-
-    def start(self) -> None:
-        self.store = VhostStore(
-            self.disk,
-            str(self.path),
-            segment_entries=16,
-            embed_below=60,
-            journal_file_limit=900,
-            store_file_limit=700,
-            boot_id=self.boot_id,
-        )
-        self.store.recover(set(QUEUES))
-        self.queues = {queue: self.store.open_queue(queue, highest) for queue, highest in QUEUES.items()}
+    def __init__(self, root: Path, boot_id: str = BOOT) -> None:
+        disk = RealDisk(DataDir(str(root)).vhost("/"))
+        super().__init__(root, QUEUES, disk=disk, limits=LIMITS, boot_id=boot_id)
 
     def fill(self) -> None:
         mark = 0
@@ -68,29 +59,30 @@ class Vhost:
             for queue in self.queues.values():
                 contents = [content(mark + index, 100 if index == 2 else 5) for index in range(3)]
                 mark += 3
-                queue.publish(origin(turn % 3), contents, sum(map(len, contents)), None, False)
-            self.store.write_all()
+                queue.publish(contents, priority=turn % 3)
+            self.write_all()
             if turn % 4 == 1:
-                for delivery in self.queues[1].fetch(2, True):
-                    self.queues[1].ack(delivery.tags)
-                self.store.write_all()
+                self.queue.ack([got.tag for got in self.queue.fetch(2)])
+                self.write_all()
 
     def end(self, is_clean: bool) -> None:
         if is_clean:
-            self.store.stop()
-        else:
-            for store in (self.store.persistent, self.store.transient):
-                store.engine.abandon()
+            self.stop()
+        self.kill()
 
     def take_all(self) -> set[tuple[int, bytes]]:
-        """Every message there is, looked at without being consumed: they are pending, and so ready again at the next start."""
+        """Every message there is. They are delivered and not acknowledged, and so ready again at the next start."""
         found = set()
         for number, queue in self.queues.items():
-            while len(queue):
-                for delivery in queue.fetch(1000, True):
-                    assert not found & {(number, got) for got in delivery.contents}, "delivered twice"
-                    found |= {(number, got) for got in delivery.contents}
+            contents = [got.content for got in queue.fetch(1 << 30)]
+            assert len(contents) == len(set(contents)), "delivered twice"
+            found |= {(number, got) for got in contents}
         return found
+
+
+def directory(root: Path) -> Path:
+    """The directory of the virtual host in a data directory."""
+    return Path(DataDir(str(root)).vhost("/"))
 
 
 def messages_at(path: Path, at: int) -> tuple[set[bytes], set[int]]:
@@ -125,13 +117,13 @@ def messages_at(path: Path, at: int) -> tuple[set[bytes], set[int]]:
 
 @pytest.fixture(scope="module", params=["clean", "killed"])
 def template(request, tmp_path_factory) -> tuple[Path, bool, set, set]:
-    """Directory, how it was stopped, the messages that are there, and all that ever were."""
-    path = tmp_path_factory.mktemp(request.param) / "vhosts" / "v"
+    """The data directory, whether it was stopped cleanly, the messages that are there, and all that ever were."""
+    path = tmp_path_factory.mktemp(request.param) / "data"
     vhost = Vhost(path)
     vhost.start()
     vhost.fill()
     vhost.end(request.param == "clean")
-    check = path.parent.parent / "check"
+    check = path.parent / "check"
     shutil.copytree(path, check)
     other = Vhost(check)
     other.start()
@@ -156,15 +148,15 @@ def template(request, tmp_path_factory) -> tuple[Path, bool, set, set]:
 def test_any_byte(template, boot_id, tmp_path, caplog, data):
     """Journal, segments, message store."""
     source, is_clean, held, everything = template
-    path = tmp_path / "v"
-    shutil.rmtree(path, ignore_errors=True)
-    shutil.copytree(source, path)
+    root = tmp_path / "data"
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(source, root)
     names = sorted(
-        str(found.relative_to(path))
-        for found in path.rglob("*")
+        str(found.relative_to(root))
+        for found in root.rglob("*")
         if found.suffix in (".wal", ".idx", ".rdq") and found.stat().st_size
     )
-    victim = path / data.draw(st.sampled_from(names))
+    victim = root / data.draw(st.sampled_from(names))
     whole = victim.read_bytes()
     at = data.draw(st.integers(0, len(whole) - 1))
     concerned, acked = messages_at(victim, at)
@@ -172,7 +164,7 @@ def test_any_byte(template, boot_id, tmp_path, caplog, data):
     caplog.clear()
     previous = None
     for stop in (False, True, False):
-        vhost = Vhost(path, boot_id)
+        vhost = Vhost(root, boot_id)
         vhost.start()
         found = vhost.take_all()
         lost = held - found
@@ -196,19 +188,19 @@ def test_any_byte(template, boot_id, tmp_path, caplog, data):
 def test_damaged_acknowledgements_give_back_messages_that_count(template, boot_id, tmp_path, caplog):
     """After a clean stop there is more than the recovery terms say: all of it counts. What had its body in the store has lost it, until a start counts references anew."""
     source, _, held, everything = template
-    path = tmp_path / "v"
-    shutil.copytree(source, path)
-    victim = path / "queues/100/0.idx"
+    root = tmp_path / "data"
+    shutil.copytree(source, root)
+    victim = directory(root) / "queues/100/0.idx"
     whole = victim.read_bytes()
     acked = messages_at(victim, len(whole) - 3)[1]
     assert acked, "the last frame has acknowledgements"
     victim.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
     starts = []
     for stop in (False, True, False):
-        vhost = Vhost(path, boot_id)
+        vhost = Vhost(root, boot_id)
         vhost.start()
         starts.append(vhost.take_all())
-        assert len(vhost.queues[1]) == 0
+        assert len(vhost.queue) == 0
         vhost.end(stop)
     assert held < starts[0] <= starts[1] == starts[2] <= everything
     assert not any("is damaged" in record.message and " -" in record.message for record in caplog.records)
@@ -218,42 +210,42 @@ def test_a_message_that_looks_like_frames(tmp_path):
     """A journal in a message in the journal: what is in it is never taken for the journal's own, wherever the damage is."""
     inner = Vhost(tmp_path / "inner")
     inner.start()
-    inner.queues[1].publish(origin(), [content(number, 5) for number in range(40)], 40 * 27, None, False)
-    inner.store.write_all()
-    inner.end(False)
-    said = (tmp_path / "inner/journal/000001.wal").read_bytes()
-    path = tmp_path / "outer"
-    store = VhostStore(RealDisk(str(path)), str(path), embed_below=1 << 20)
-    store.recover({1})
-    queue = store.open_queue(1)
+    inner.queue.publish([content(number, 5) for number in range(40)])
+    inner.write_all()
+    inner.kill()
+    said = Path(inner.path, "journal/000001.wal").read_bytes()
+    outer = Vhost(tmp_path / "outer")
+    outer.limits = replace(LIMITS, embed_below=1 << 20, journal=1 << 20)
+    outer.start()
     for body in (b"before", said * 2, b"after"):
-        queue.publish(origin(), [bytes(11) + len(body).to_bytes(8, "big") + body], len(body), None, False)
-        store.write_all()
-    for engine in (store.persistent.engine, store.transient.engine):
-        engine.abandon()
+        outer.queue.publish([bytes(11) + len(body).to_bytes(8, "big") + body])
+        outer.write_all()
+    outer.kill()
+    path = Path(outer.path)
     journal = path / "journal/000001.wal"
     whole = journal.read_bytes()
     start = whole.index(said) - 120
     for at in [*range(start, start + 140), *range(start + 140, start + 2 * len(said), 97)]:
         journal.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
-        replayed = store.journal.__class__(RealDisk(str(path)), "journal").recover()
+        replayed = JournalEngine(RealDisk(str(path)), "journal").recover()
         got = [message.content[19:] for run in replayed[1 << 8].embedded.runs for message in run.messages()]
         assert set(got) <= {b"before", said * 2, b"after"} and len(got) >= 2
     for size in range(start + 140, start + 2 * len(said), 97):
         journal.write_bytes(whole[:size])
-        replayed = store.journal.__class__(RealDisk(str(path)), "journal").recover()
+        replayed = JournalEngine(RealDisk(str(path)), "journal").recover()
         assert [message.content[19:] for run in replayed[1 << 8].embedded.runs for message in run.messages()] == [
             b"before"
         ]
 
 
+#: Prints how many messages a data directory has. Run with the folder of the tests of the store, and the data directory.
 START = """
 import sys
+from importlib import import_module
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import logging; logging.basicConfig()
-from test_damage import Vhost
-vhost = Vhost(Path(sys.argv[2]))
+vhost = import_module("store.verify.test_damage").Vhost(Path(sys.argv[2]))
 vhost.start()
 print(len(vhost.take_all()))
 """
@@ -264,18 +256,18 @@ print(len(vhost.take_all()))
 def test_a_truncated_lmdb_file(template, tmp_path, name, size):
     """At which LMDB would end the process (SIGBUS): it is thrown away, which loses nothing (QS-42)."""
     source, _, held, _ = template
-    shutil.copytree(source, tmp_path / "v")
-    data = tmp_path / "v" / name / "data.mdb"
+    shutil.copytree(source, tmp_path / "data")
+    data = directory(tmp_path / "data") / name / "data.mdb"
     os.truncate(data, size)
     result = subprocess.run(
-        [sys.executable, "-c", START, str(Path(__file__).parent), str(tmp_path / "v")],
+        [sys.executable, "-c", START, str(Path(__file__).parents[2]), str(tmp_path / "data")],
         capture_output=True,
         text=True,
         timeout=50,
         cwd="/",
     )
     assert (result.returncode, result.stdout) == (0, f"{len(held)}\n"), result.stderr
-    assert f"{tmp_path}/v/{name}" in result.stderr and "nothing is lost by it" in result.stderr
+    assert str(data.parent) in result.stderr and "nothing is lost by it" in result.stderr
 
 
 @given(data=st.data())
@@ -285,15 +277,15 @@ def test_a_truncated_lmdb_file(template, tmp_path, name, size):
 def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
     """They are believed as they were written, or not at all."""
     source, _, held, _ = template
-    path = tmp_path / "v"
-    shutil.rmtree(path, ignore_errors=True)
-    shutil.copytree(source, path)
-    terms = path / "recovery" / "data.mdb"
+    root = tmp_path / "data"
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(source, root)
+    terms = directory(root) / "recovery" / "data.mdb"
     whole = terms.read_bytes()
     used = [at for at, byte in enumerate(whole) if byte]
     at = data.draw(st.sampled_from(used))
     terms.write_bytes(whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :])
-    vhost = Vhost(path)
+    vhost = Vhost(root)
     vhost.start()
     assert vhost.take_all() == held
     vhost.end(True)
@@ -305,7 +297,8 @@ def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
 def test_foreign_names(template, tmp_path, caplog):
     """They are left alone, and a line says so."""
     source, _, held, _ = template
-    shutil.copytree(source, tmp_path / "v")
+    root = tmp_path / "data"
+    shutil.copytree(source, root)
     foreign = [
         "queues/notes",
         "queues/0700",
@@ -319,19 +312,19 @@ def test_foreign_names(template, tmp_path, caplog):
         "msg_store_transient/x.rdq",
     ]
     for name in foreign:
-        path = tmp_path / "v" / name
+        path = directory(root) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir() if "." not in name else path.write_bytes(b"mine")
     for stop in (True, True, False, True):
-        vhost = Vhost(tmp_path / "v")
+        vhost = Vhost(root)
         vhost.start()
         assert vhost.take_all() == held
         vhost.end(stop)
-    assert all((tmp_path / "v" / name).exists() for name in foreign)
+    assert all((directory(root) / name).exists() for name in foreign)
     text = "\n".join(record.message for record in caplog.records if record.levelno == logging.WARNING)
     for names in (
         "queues: '0700', 'AB', 'notes' left alone",
         "journal: '1.wal', 'x.wal' left alone",
         "msg_store_persistent: '07.rdq', 'x.rdt' left alone",
     ):
-        assert f"{tmp_path}/v/{names}" in text
+        assert f"{directory(root)}/{names}" in text

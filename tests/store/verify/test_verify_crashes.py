@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -10,76 +9,58 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.store.data_dir.vhost_store import VhostStore
-from warren.store.disk.faulty_disk import FaultyDisk
-from warren.store.messages.message import Origin
 from warren.store.verify.verify_report import Findings, Severity, VhostReport
 from warren.store.verify.verify_vhost import VhostPlace, check_vhost
 
+from ..sim_vhost import SimVhost, content
+
+#: Queue id -> highest priority.
 QUEUES = {1: None, 2: None, 3: 2}
-"""Queue id -> highest priority."""
-
-
-def content(size: int) -> bytes:
-    return bytes(11) + size.to_bytes(8, "big") + bytes(size)
 
 
 class Node:
     """Queues on a disk that loses what was not synced, driven at random until the power or the process ends."""
 
     def __init__(self, root: str, random: Random) -> None:
-        self.disk = FaultyDisk()
-        self.root = root
+        self.vhost = SimVhost(root, QUEUES)
         self.random = random
-        self.boot = 0
 
     def start(self) -> None:
-        self.store = VhostStore(
-            self.disk,
-            self.root,
-            segment_entries=16,
-            embed_below=60,
-            journal_file_limit=1500,
-            store_file_limit=800,
-            boot_id=str(self.boot),
-        )
-        self.store.recover(set(QUEUES))
-        self.queues = {queue: self.store.open_queue(queue, highest) for queue, highest in QUEUES.items()}
+        self.vhost.start()
 
     def work(self, steps: int) -> None:
         for _ in range(steps):
-            queue = self.queues[self.random.choice(sorted(QUEUES))]
+            queue = self.vhost.queues[self.random.choice(sorted(QUEUES))]
             size, count = self.random.choice((1, 100)), self.random.randint(1, 12)
-            origin = Origin("", ("q",), b"", persistent=self.random.random() < 0.7, priority=self.random.randrange(3))
-            queue.publish(origin, [content(size)] * count, count * size, None, False)
+            persistent, priority = self.random.random() < 0.7, self.random.randrange(3)
+            queue.publish([content(0, size)] * count, None, persistent, priority)
             if self.random.random() < 0.2:
-                queue.set_queue_mode(self.random.choice(("lazy", "default")))
-            for delivery in queue.fetch(self.random.randint(0, 15), True):
-                queue.ack([tag for tag in delivery.tags if self.random.random() < 0.8])
+                queue.set_mode(self.random.choice(("lazy", "default")))
+            queue.ack([got.tag for got in queue.fetch(self.random.randint(0, 15)) if self.random.random() < 0.8])
             if self.random.random() < 0.7:
-                self.store.write_all()
+                self.vhost.write_all()
 
     def end(self) -> None:
         """The power fails, or the process is killed."""
-        self.disk.heal()
-        for store in (self.store.persistent, self.store.transient):
-            store.engine.abandon()
         if self.random.random() < 0.5:
-            self.disk.kill()
+            self.vhost.kill()
         else:
-            self.disk.crash(self.random)
-            self.boot += 1
+            self.vhost.lose_power(self.random)
 
     def verify(self) -> tuple[VhostReport, Findings]:
         findings = Findings()
-        before = self.disk.operations, tree(self.root)
+        vhost = self.vhost
+        before = vhost.disk.operations, tree(vhost.root)
+        names = {queue: str(queue) for queue in QUEUES}
         report = check_vhost(
-            VhostPlace(self.disk, self.root, "vhosts/1", "/", {queue: str(queue) for queue in QUEUES}, str(self.boot)),
-            findings,
-            lambda size: None,
+            VhostPlace(vhost.disk, vhost.path, "vhosts/1", "/", names, vhost.boot_id), findings, lambda size: None
         )
-        assert (self.disk.operations, tree(self.root)) == before, "verify has changed something"
+        assert (vhost.disk.operations, tree(vhost.root)) == before, "verify has changed something"
         return report, findings
+
+    def messages(self) -> dict[str, int]:
+        """Ready messages of each queue that has any."""
+        return {str(queue): len(opened) for queue, opened in self.vhost.queues.items() if len(opened)}
 
 
 def tree(root: str) -> dict[str, bytes]:
@@ -95,7 +76,7 @@ def messages(report: VhostReport) -> dict[str | None, int]:
 
 
 @given(seed=st.integers(0, 1 << 32), at=st.integers(1, 60), during=st.sampled_from(["work", "stop", "start"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_after_a_crash(seed, at, during):
     with TemporaryDirectory() as root:
         node = Node(root, Random(seed))
@@ -103,32 +84,28 @@ def test_after_a_crash(seed, at, during):
         node.work(10)
         if during == "start":
             node.end()
-        node.disk.fail_after(at, KeyboardInterrupt())
-        with suppress(KeyboardInterrupt):
-            if during == "start":
-                node.start()
-            elif during == "stop":
-                node.store.stop()
-            node.work(10 if during == "work" else 0)
+        actions = {"start": node.start, "stop": node.vhost.stop, "work": lambda: node.work(10)}
+        node.vhost.dies_in(actions[during], at)
         node.end()
         report, findings = node.verify()
         assert [finding for finding in findings if finding.severity > Severity.NOTE] == []
         node.start()
-        assert messages(report) == {str(queue): len(opened) for queue, opened in node.queues.items() if len(opened)}
+        assert messages(report) == node.messages()
         node.end()
 
 
 @given(seed=st.integers(0, 1 << 32))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_after_a_clean_stop(seed):
     with TemporaryDirectory() as root:
         node = Node(root, Random(seed))
         node.start()
         node.work(15)
-        node.store.stop()
+        node.vhost.stop()
         report, findings = node.verify()
         assert [finding for finding in findings if finding.place != "name"] == []
         assert report.stopped == "clean"
+        node.vhost.kill()
         node.start()
-        assert messages(report) == {str(queue): len(opened) for queue, opened in node.queues.items() if len(opened)}
+        assert messages(report) == node.messages()
         node.end()

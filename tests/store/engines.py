@@ -1,0 +1,169 @@
+"""The engines of the store without processes, for tests that look at one of them: journal, message stores and queues share a thread.
+
+What a process gathers and sends at the end of its turn is passed on at once here (`DirectLog`, `DirectBodies`), and what a
+process has done in another thread is done where it is needed. Recovery as a whole, with several queues and in its real
+order, is tested with the processes instead: see `sim_vhost`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container, Iterable, Iterator, Sequence
+
+from warren.store.bodies.store_client import StoreClient
+from warren.store.bodies.store_engine import FILE_LIMIT, StoreEngine
+from warren.store.bodies.store_recovery import References
+from warren.store.disk.disk import Disk
+from warren.store.index.queue_index import QueueIndex
+from warren.store.journal.journal_engine import JournalEngine, Replayed
+from warren.store.journal.log_writer import LogWriter
+from warren.store.messages.run import Run
+from warren.store.queue.variable_queue import VariableQueue
+
+CLIENT = "queues"
+IDS_AT_A_TIME = 4096
+
+
+class DirectLog:
+    """The `queue_index.Log` of queues that share a thread with their journal: positions are the journal's."""
+
+    def __init__(self, journal: JournalEngine) -> None:
+        self._journal = journal
+        self._writer = LogWriter()
+
+    def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
+        self._writer.publish(queue, run, is_stored)
+        return self._pass_on()
+
+    def ack(self, queue: int, spans: Sequence[range]) -> int:
+        self._writer.ack(queue, spans)
+        return self._pass_on()
+
+    def skip_to(self, queue: int, next_number: int) -> None:
+        self._writer.skip_to(queue, next_number)
+
+    def reserve(self, queue: int, number: int) -> int:
+        self._writer.reserve(queue, number)
+        return self._pass_on()
+
+    def delete(self, queue: int) -> int:
+        self._writer.resume(queue, 0)
+        self._writer.delete(queue)
+        return self._pass_on()
+
+    def _pass_on(self) -> int:
+        for part in self._writer.take():
+            self._journal.append(part.queue, part.parts, part.records, part.next_number)
+        return self._journal.position
+
+
+class DirectBodies(StoreClient):
+    """A message store and its only client, `CLIENT`. The arguments are those of `StoreEngine`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        index_path: str,
+        is_durable: bool = True,
+        file_limit: int = FILE_LIMIT,
+        boot_id: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.engine = StoreEngine(disk, directory, index_path, is_durable, file_limit, boot_id)
+
+    def recover(self, may_trust: bool, references: References = lambda: ()) -> bool:
+        """Whether the store is as it was left; `references` are counted if not, or unless `may_trust`."""
+        is_trusted = self.engine.recover({CLIENT} if may_trust else None, references)
+        self.engine.register(CLIENT)
+        return is_trusted
+
+    def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
+        position = super().write(messages)
+        self._pass_on()
+        return position
+
+    def remove(self, message_ids: Iterable[bytes]) -> None:
+        super().remove(message_ids)
+        self._pass_on()
+
+    def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+        super().remove_between(first, last, keep)
+        self._pass_on()
+
+    def contains(self, message_id: bytes) -> bool:
+        return self.engine.contains(message_id)
+
+    def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]:
+        job = self.engine.read(message_ids)
+        if not job.is_complete:
+            job.run()
+        self.engine.finish_read(job)
+        return job.messages
+
+    def _pass_on(self) -> None:
+        sent = self.take()
+        if sent is not None:
+            self.engine.write(CLIENT, sent.writes)
+            self.engine.remove(CLIENT, sent.removes)
+            for first, last, keep in sent.ranges:
+                after: bytes | None = first
+                while after is not None:
+                    after = self.engine.remove_between(CLIENT, after, last, keep, IDS_AT_A_TIME)
+        self._take_reports()
+
+    def _take_reports(self) -> None:
+        for report in self.engine.take_reports():
+            if report.client == CLIENT:
+                self.answered(report.ids)
+
+    def write_all(self) -> int:
+        """Do all work that waits for the disk; returns `durable`."""
+        while True:
+            collection = self.engine.take_gc()  # first, since it may make a sync urgent
+            sync = self.engine.take_sync()
+            if sync is None and collection is None:
+                return self.durable
+            if sync is not None:
+                sync.run()
+            if collection is not None:
+                collection.run()
+            if sync is not None:
+                self.engine.finish_sync(sync)
+            if collection is not None:
+                self.engine.finish_gc(collection)
+            self._take_reports()
+
+    def close(self) -> None:
+        """Write everything, and leave cleanly."""
+        self.write_all()
+        self.engine.detach(CLIENT)
+        self.engine.close()
+        self._take_reports()
+
+
+def stored_ids(disk: Disk, directory: str, queue: int, segment: int, replayed: Replayed | None) -> list[bytes]:
+    """The ids in a message store that a queue's index names. `replayed`, which the queue itself recovers from later, is left as it is."""
+    found = QueueIndex(disk, directory, queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
+    return [message_id for span in (found.stored if found is not None else []) for message_id in span.ids()]
+
+
+def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> int:
+    """Commit what was appended; if the journal has closed files, flush every level and give them up. Returns the durable position."""
+    durable = journal.write_all()
+    if journal.closed_files:
+        current = journal.current
+        for level in levels:
+            level.folding.flush(True)
+        journal.retire(current)
+        batch = journal.take_batch()
+        assert batch is not None
+        journal.commit(batch)
+        durable = journal.committed(batch)
+        journal.unlink_retired(batch)
+    return durable
+
+
+def references(level: VariableQueue) -> Iterator[tuple[bool, bytes]]:
+    """Of each body in a message store that the queue refers to: whether it is persistent, and its id."""
+    return level.references()
