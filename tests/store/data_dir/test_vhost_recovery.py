@@ -250,8 +250,8 @@ def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
     fill(vhost, 10)
     vhost.write_all()
     assert len(vhost.queue.confirmed) == 10
-    fill(vhost, 30)
     fill(vhost, 10, 200)
+    fill(vhost, 30)
     for _ in range(2):
         vhost.make_all()
         vhost.world.run(seconds=2.0)  # after which the processes try again
