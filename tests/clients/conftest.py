@@ -1,8 +1,8 @@
-"""The broker that the client libraries talk to.
+"""The broker that the client libraries connect to.
 
-Each module gets an embedded broker of its own on a free port. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the same
-tests run against that broker instead: run them against a RabbitMQ to see that a test asks for nothing but what AMQP clients
-may expect (the oracle).
+Each module gets an embedded broker of its own on a free port. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F`
+the same tests run against that broker instead. A run against RabbitMQ (the oracle) shows whether a test expects
+anything that AMQP clients may not expect.
 """
 
 import itertools
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def broker_url():
-    """An AMQP URL that every client library accepts as it is."""
+    """An AMQP URL that every client library accepts."""
     oracle = os.environ.get("WARREN_TEST_URL")
     if oracle:
         yield oracle
@@ -29,12 +29,12 @@ def broker_url():
 
 @pytest.fixture
 def broker_address(broker_url):
-    """`(host, port)` for clients that want no URL."""
+    """`(host, port)` for clients that do not take a URL."""
     parts = urlsplit(broker_url)
     return parts.hostname, parts.port
 
 
 @pytest.fixture
 def name():
-    """A name that no other test uses, also on a shared broker."""
+    """A name that no other test uses, even on a shared broker."""
     return f"test-{os.getpid()}-{next(_numbers)}"

@@ -105,7 +105,7 @@ async def test_master_and_worker_pattern(connection, name):
 
 
 async def test_delayed_retry_by_dead_lettering(connection, name):
-    """The retry queue of many asyncio services: messages wait out a TTL and come back by their dead-letter exchange."""
+    """A retry queue: messages wait for their TTL and return through the dead-letter exchange."""
     channel = await connection.channel()
     queue = await channel.declare_queue(name, exclusive=True)
     await channel.declare_queue(
@@ -122,7 +122,7 @@ async def test_delayed_retry_by_dead_lettering(connection, name):
 
 
 class Relay:
-    """A TCP relay to the broker whose connections can be cut, as a network does it: no word to either side."""
+    """A TCP relay to the broker that can cut its connections without a close on either side, as a network does."""
 
     def __init__(self, host, port):
         self.target = (host, port)
@@ -157,7 +157,7 @@ class Relay:
 
 
 async def test_a_robust_connection_comes_back(broker_address, name):
-    """The client loses its socket, reconnects, declares and consumes again, all by itself."""
+    """The client loses its socket, then reconnects, declares and consumes again without help from the test."""
     async with Relay(*broker_address) as relay:
         connection = await aio_pika.connect_robust(
             f"amqp://guest:guest@127.0.0.1:{relay.port}/%2F", reconnect_interval=0.05

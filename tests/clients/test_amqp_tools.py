@@ -1,4 +1,4 @@
-"""The command-line tools of rabbitmq-c (Debian package amqp-tools), as a shell script uses them."""
+"""The command-line tools of rabbitmq-c (Debian package amqp-tools), used as in a shell script."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""node's amqplib. Its packages are installed by `make` with `npm ci` beside conversation.js."""
+"""node's amqplib. `make` installs its packages beside conversation.js with `npm ci`."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_a_conversation(broker_url, name):
-    """Confirms, prefetch, returns, topics, large bodies and a channel error, each fact as amqplib reports it."""
+    """amqplib reports confirms, prefetch, returns, topics, large bodies and a channel error as expected."""
     result = subprocess.run(
         ["node", "conversation.js", broker_url, name], cwd=NODE, capture_output=True, text=True, timeout=50
     )

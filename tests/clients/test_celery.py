@@ -1,7 +1,7 @@
-"""A Celery worker in a process of its own: groups, chains, retries, ETA over rpc://, and chords.
+"""A Celery worker in a process of its own: groups, chains, retries and ETA over rpc://, and chords.
 
-Celery's rpc:// backend does not support chords with any broker, so that part keeps its results in files; the chord's own
-messages, and the retried task that polls it, still travel through the broker.
+Celery's rpc:// backend does not support chords with any broker, so the chord tests keep their results in files. The
+chord's own messages, and the retried task that polls it, still travel through the broker.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ APP = Path(__file__).parent / "celery_app"
 
 @contextmanager
 def worker(broker_url, backend, queue, log):
-    """The tasks module connected to a running worker."""
+    """The tasks module, connected to a running worker."""
     environment = {
         "CELERY_TEST_BROKER": broker_url,
         "CELERY_TEST_BACKEND": backend,
@@ -28,7 +28,7 @@ def worker(broker_url, backend, queue, log):
     }
     command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool=threads", "--concurrency=4"]
     command += ["--loglevel=INFO", f"--hostname={queue}@test"]
-    # In the app's folder: the repository's own root holds an `amqp` that is not the client library of that name.
+    # In the app's folder, because the repository's root has a folder `amqp` that would hide the client library.
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command, cwd=APP, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
@@ -103,7 +103,7 @@ def test_a_chain(rpc):
 
 
 def test_an_eta(rpc):
-    """The worker holds the message and raises its prefetch meanwhile."""
+    """The worker keeps the message until its time and raises its prefetch meanwhile."""
     began = time.monotonic()
     assert rpc.add.apply_async((1, 1), countdown=0.5).get(timeout=10) == 2
     assert time.monotonic() - began >= 0.4

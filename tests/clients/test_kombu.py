@@ -50,7 +50,7 @@ def test_compressed_payloads_through_a_topic_exchange(connection, name):
 
 
 def test_global_prefetch_is_refused_to_none(connection, name):
-    """kombu picks the basic.qos flag from the server's product and version; prefetch 2 then means two in hand."""
+    """kombu chooses the basic.qos flag by product and version; prefetch 2 then allows two unacknowledged messages."""
     queue = kombu.Queue(name, durable=False, auto_delete=True)
     in_hand = []
     consumer = connection.Consumer(queue, callbacks=[lambda _body, message: in_hand.append(message)], prefetch_count=2)

@@ -7,7 +7,7 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 
 
 class RoundTrip:
-    """Open, declare, confirm, publish, consume, acknowledge, close: each step in the callback of the one before."""
+    """Open, declare, confirm, publish, consume, acknowledge, close: each step in the previous one's callback."""
 
     def __init__(self, queue, count, on_end):
         self.queue, self.count, self.on_end = queue, count, on_end

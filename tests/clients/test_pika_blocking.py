@@ -1,4 +1,4 @@
-"""pika's BlockingConnection, as its users write it."""
+"""pika's BlockingConnection, used as in its documentation."""
 
 import functools
 import threading
@@ -21,7 +21,7 @@ def channel(connection):
 
 
 def get_soon(channel, queue, auto_ack=True, seconds=5.0):
-    """basic_get until there is a message: a publish without confirms may still be on its way."""
+    """Repeat basic_get until it returns a message: a publish without confirms may still be in flight."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         method, properties, body = channel.basic_get(queue, auto_ack=auto_ack)
@@ -64,7 +64,7 @@ def test_a_message_comes_back_with_its_properties(channel, name):
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 1_000_000, 5_000_000])
 def test_bodies_of_any_size(channel, name, size):
-    """An empty body has no body frame; a large one is cut into frames of frame_max."""
+    """An empty body has no body frame; a large body is split into frames of frame_max."""
     channel.queue_declare(name, exclusive=True)
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     channel.basic_publish("", name, body)
@@ -105,7 +105,7 @@ def test_callbacks_under_start_consuming(channel, name):
 
 
 def test_confirms_and_unroutable_mandatory(channel, name):
-    """With confirms, basic_publish returns when the broker has the message; an unroutable mandatory one raises."""
+    """With confirms, basic_publish returns when the broker has the message; an unroutable mandatory message raises."""
     channel.confirm_delivery()
     channel.queue_declare(name, exclusive=True)
     channel.basic_publish("", name, b"kept", mandatory=True)
@@ -200,7 +200,7 @@ def test_priorities_decide_the_order(channel, name):
 
 
 def test_transactions(channel, name):
-    """Nothing of a transaction is seen before commit, nothing after rollback."""
+    """Consumers see the messages of a transaction after commit, and never after rollback."""
     channel.queue_declare(name, exclusive=True)
     channel.tx_select()
     channel.basic_publish("", name, b"one")
@@ -213,7 +213,7 @@ def test_transactions(channel, name):
 
 
 def test_a_missing_queue_closes_the_channel_with_404(connection, name):
-    """The channel dies, the connection lives."""
+    """A channel error closes the channel; the connection stays open."""
     channel = connection.channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
         channel.queue_declare(name, passive=True)
@@ -265,7 +265,7 @@ def test_the_consumer_of_a_deleted_queue_is_told(connection, channel, name):
 
 
 def test_direct_reply_to(broker_url, channel, name):
-    """A request without a reply queue: the answer comes over amq.rabbitmq.reply-to."""
+    """The answer to a request without a reply queue arrives through amq.rabbitmq.reply-to."""
     channel.queue_declare(name, exclusive=False, auto_delete=True)
 
     def serve():
@@ -298,7 +298,7 @@ def test_direct_reply_to(broker_url, channel, name):
 
 
 def test_acknowledging_from_a_worker_thread(connection, channel, name):
-    """The pattern of pika's documentation: work elsewhere, acknowledge on the connection's thread."""
+    """pika's documented pattern: other threads do the work, the connection's thread acknowledges."""
     channel.queue_declare(name, exclusive=True)
     channel.basic_qos(prefetch_count=1)
     done = []

@@ -85,7 +85,7 @@ def test_errors_are_raised_as_their_reply_codes(connection, name):
 
 
 def test_heartbeats_keep_a_quiet_connection_open(broker_address):
-    """With heartbeat 1 both sides hear of one another while nothing else is said."""
+    """With heartbeat 1 and no other traffic, both sides send heartbeats and the connection stays open."""
     host, port = broker_address
     with amqp.Connection(f"{host}:{port}", heartbeat=1) as connection:
         assert connection.heartbeat == 1

@@ -1,7 +1,8 @@
 """The Celery application of test_celery.py, loaded by its worker process and by the test.
 
-`CELERY_TEST_BROKER` and `CELERY_TEST_BACKEND` are its URLs. Chords need a result backend that can count, which Celery's rpc:// cannot;
-with the file system as backend Celery polls the chord by a task that retries with a countdown, all of it over the broker.
+`CELERY_TEST_BROKER` and `CELERY_TEST_BACKEND` are its URLs. Chords need a result backend that can count, which Celery's
+rpc:// cannot. With the file system as backend, Celery polls the chord with a task that retries with a countdown, and
+all of its messages travel through the broker.
 """
 
 import os

@@ -1,5 +1,5 @@
-// One conversation of amqplib with the broker, one fact per step printed as a line of JSON; test_amqplib.py checks them.
-// Arguments: URL, a name nobody else uses.
+// A conversation of amqplib with the broker. Each step prints a fact as a line of JSON, which test_amqplib.py checks.
+// Arguments: URL, a name that no other test uses.
 
 const amqp = require('amqplib');
 const [url, name] = process.argv.slice(2);

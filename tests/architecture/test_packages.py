@@ -1,0 +1,10 @@
+"""setup.cfg lists every folder of the package. A folder that the list lacks would be missing in the wheel."""
+
+import configparser
+
+
+def test_setup_cfg_lists_every_folder(layers, root):
+    config = configparser.ConfigParser()
+    config.read(root / "setup.cfg")
+    folders = {path.parent.relative_to(root) for path in layers.sources(root)}
+    assert set(config["options"]["packages"].split()) == {".".join(("warren", *folder.parts)) for folder in folders}
