@@ -1,6 +1,7 @@
 """Messages per second through the journal: `python -m warren.bench.journal [directory]`.
 
-Runs of 200 messages of 1 KB are published, written, synced and acknowledged; then once more with the writing in a thread of its own, as a node does it.
+Runs of 200 messages of 1 KB are published, written, synced and acknowledged: first in one thread, then with a second
+thread that writes, as in a node.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def gather(journal: JournalEngine, first: int, messages: list[bytes]) -> int:
     return first
 
 
-def tidy(journal: JournalEngine, batch: Batch) -> None:
+def retire(journal: JournalEngine, batch: Batch) -> None:
     if journal.closed_files:
         journal.retire(journal.current)
     journal.unlink_retired(batch)
@@ -57,7 +58,7 @@ def in_one_thread(journal: JournalEngine) -> None:
         assert batch is not None
         journal.commit(batch)
         journal.committed(batch)
-        tidy(journal, batch)
+        retire(journal, batch)
 
 
 def with_a_writer(journal: JournalEngine) -> None:
@@ -73,7 +74,7 @@ def with_a_writer(journal: JournalEngine) -> None:
             if writing and writing[0].done():
                 writing[0].result()
                 journal.committed(writing[1])
-                tidy(journal, writing[1])
+                retire(journal, writing[1])
                 writing = None
             if writing is None and (batch := journal.take_batch()):
                 writing = writer.submit(journal.commit, batch), batch
@@ -81,14 +82,13 @@ def with_a_writer(journal: JournalEngine) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as root:
-        for name, work in (("one thread", in_one_thread), ("a thread that writes", with_a_writer)):
+        for name, work in (("one thread", in_one_thread), ("with a writing thread", with_a_writer)):
             journal = opened(f"{root}/{name}")
             started, processor = time.perf_counter(), time.process_time()
             work(journal)
             elapsed = time.perf_counter() - started
-            print(
-                f"{name:24}{TOTAL / elapsed:12,.0f} messages/s   {(time.process_time() - processor) / TOTAL * 1e9:6.0f} ns of processor a message"
-            )
+            nanoseconds = (time.process_time() - processor) / TOTAL * 1e9
+            print(f"{name:24}{TOTAL / elapsed:12,.0f} messages/s   {nanoseconds:6.0f} ns of CPU time a message")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from ...runtime.contract import Address
-    from ...store.journal.journal_engine import Replayed
     from ...store.journal.log_writer import QueueRecords
+    from ...store.journal.replay import Replayed
     from ...store.messages.message_ids import StoredSpan
     from ..queue.contract import ToQueue
     from .journal import JournalSettings

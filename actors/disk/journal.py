@@ -36,8 +36,9 @@ from ...runtime.process import Process
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
-from ...store.journal.journal_engine import FILE_LIMIT, Batch, JournalEngine, Replayed
+from ...store.journal.journal_engine import FILE_LIMIT, Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
+from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError

@@ -28,8 +28,8 @@ from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
 from ...store.disk.disk import Disk
 from ...store.index.queue_index import QueueIndex
-from ...store.journal.journal_engine import Replayed
 from ...store.journal.log_writer import LogWriter
+from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import INFINITE, BackingQueue, Recover
 from ...store.queue.placement import EMBED_BELOW

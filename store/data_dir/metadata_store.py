@@ -1,14 +1,16 @@
 """What survives a restart of vhosts, exchanges, queues and bindings: an LMDB environment, the only truth about which queues exist (section 11.3).
 
-    meta                                        'format'          ->  u32 big-endian
-    vhosts, exchanges, queues, bindings         digest of key 16  ->  u8 row version | u32 CRC-32 of what follows | msgpack [key, fields]
+    meta                                        'format'          ->  u32 big-endian vhosts, exchanges, queues, bindings
+    digest of key 16  ->  u8 row version | u32 CRC-32 of what follows | msgpack [key, fields]
 
-A row is a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of what else is known of it. What stands in them is the caller's matter. The key is
-hashed because LMDB takes 511 octets at most, and one binding's names alone are more. LMDB has no checksums of its own, so each row has one. A field may be added
-without a new row version: older rows lack it.
+A row is a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of what else is known of it.
+What stands in them is the caller's matter. The key is hashed because LMDB takes 511 octets at most, and one binding's
+names alone are more. LMDB has no checksums of its own, so each row has one. A field may be added without a new row
+version: older rows lack it.
 
-Durability: every commit is synced, data and meta page; `apply` returns when its changes are on the disk, all of them or, after an error, all or none of them. One
-commit costs a dozen page writes and two syncs whether it has one change or hundreds, so callers gather what comes while the previous one runs.
+Durability: every commit is synced, data and meta page; `apply` returns when its changes are on the disk, all of them
+or, after an error, all or none of them. One commit costs a dozen page writes and two syncs whether it has one change or
+hundreds, so callers gather what comes while the previous one runs.
 
 The environment is made beside its place and renamed: a directory at `path` is whole, or damaged.
 """
@@ -65,7 +67,8 @@ class Change(NamedTuple):
 class MetadataStore:
     """See the module. `path` is a directory of the operating system, this environment's alone. Raises MetadataError.
 
-    `load` and `apply` are called one at a time, from any thread; `close` at any time, from any thread, and does not wait.
+    `load` and `apply` are called one at a time, from any thread; `close` at any time, from any thread, and does not
+    wait.
 
     is_read_only    nothing is locked, made or written; the environment exists, and nobody else has it open
     """
@@ -181,7 +184,8 @@ class MetadataStore:
 
     def _commit(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         if self._is_in_doubt:
-            # A failed commit may have left the environment unusable ("update of meta page failed"); what is on the disk counts.
+            # A failed commit may have left the environment unusable ("update of meta page failed"); what is on the disk
+            # counts.
             self._env.close()
             self._open()
             self._is_in_doubt = False

@@ -2,8 +2,9 @@
 
     terms   queue id as u64 big-endian  ->  u32 CRC-32 of key and terms | msgpack of the terms that `terminate` returned
 
-`take_all` reads and durably clears the table before anything else happens: from then on a crash is an unclean end (section 10.1, C-22).
-A queue without terms is recovered as one that ended uncleanly. That loses nothing, so a damaged environment is just thrown away (`take_terms`).
+`take_all` reads and durably clears the table before anything else happens: from then on a crash is an unclean end
+(section 10.1, C-22). A queue without terms is recovered as one that ended uncleanly. That loses nothing, so a damaged
+environment is just thrown away (`take_terms`).
 """
 
 from __future__ import annotations

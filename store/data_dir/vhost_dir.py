@@ -7,11 +7,13 @@
     vhosts/<id>/msg_store_transient/      the same; emptied at start
     vhosts/<id>/recovery/                 LMDB, see `recovery_terms`
 
-A queue of priorities is several queues to everything below: its levels' **number** is `queue << 8 | priority`, where `queue` is `data_dir.queue_number` of its id.
+A queue of priorities is several queues to everything below: its levels' **number** is `queue << 8 | priority`, where
+`queue` is `data_dir.queue_number` of its id.
 
-Start: terms are read and durably cleared, so that a crash from then on is an unclean end; directories of queues that are no more are deleted; the journal is replayed;
-the persistent store believes its index only if every queue has terms and the journal says nothing, and else counts its references anew from what the queues find.
-Stop: queues, journal, stores, and the terms last of all: a crash anywhere in between leaves an unclean end (C-21).
+Start: terms are read and durably cleared, so that a crash from then on is an unclean end; directories of queues that
+are no more are deleted; the journal is replayed; the persistent store believes its index only if every queue has terms
+and the journal says nothing, and else counts its references anew from what the queues find. Stop: queues, journal,
+stores, and the terms last of all: a crash anywhere in between leaves an unclean end (C-21).
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@
 
 `kill()` is the end of the process alone: everything that was written stays. Both leave open files unusable.
 
-`fail_after(operations, error)`: that many operations from now one raises, and so does every later one of the same kind of error
-that lasts (`EROFS`); `Crash` as the error stops the program there, as a power cut would. `limit` bounds the bytes held (ENOSPC).
+`fail_after(operations, error)`: that many operations from now one raises, and so does every later one of the same kind
+of error that lasts (`EROFS`); `Crash` as the error stops the program there, as a power cut would. `limit` bounds the
+bytes held (ENOSPC).
 """
 
 from __future__ import annotations

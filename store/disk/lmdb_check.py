@@ -1,20 +1,23 @@
 """Is an LMDB data file whole? Looked at page by page, without LMDB.
 
-LMDB has no checksums and trusts what it maps: a number that leads outside a page or the file ends the process (SIGSEGV, SIGBUS) instead of raising. So a file whose
-loss matters is walked through before LMDB opens it. Nobody else may have it open meanwhile. About 0.2 s per 100,000 rows, and 0.01 s if they are all of one size; nothing is
-changed.
+LMDB has no checksums and trusts what it maps: a number that leads outside a page or the file ends the process (SIGSEGV,
+SIGBUS) instead of raising. So a file whose loss matters is walked through before LMDB opens it. Nobody else may have it
+open meanwhile. About 0.2 s per 100,000 rows, and 0.01 s if they are all of one size; nothing is changed.
 
 The file, as LMDB 0.9 writes it on 64-bit machines, numbers in the machine's order:
 
-    page          u64 number | u16 - | u16 flags | u16 lower | u16 upper | ...           overflow: u32 pages instead of lower, upper
-    pages 0, 1    head | u32 magic | u32 version | u64 - | u64 map size | db free | db main | u64 last page | u64 transaction       the newer of the two counts
-    db            u32 (free: page size) | u16 flags | u16 depth | u64 branch, leaf, overflow pages, entries | u64 root, all ones: empty
-    node          u16, u16 low and high half of the data's size | u16 flags | u16 key size | key | data; offsets in u16s from 16 to `lower`
-                  branch: the first three u16s are the child's page number; leaf flags 1: the data is a u64 page number of an overflow run, 2: it is a db
+    page          u64 number | u16 - | u16 flags | u16 lower | u16 upper | ...           overflow: u32 pages instead of
+    lower, upper pages 0, 1    head | u32 magic | u32 version | u64 - | u64 map size | db free | db main | u64 last page
+    | u64 transaction       the newer of the two counts db            u32 (free: page size) | u16 flags | u16 depth |
+    u64 branch, leaf, overflow pages, entries | u64 root, all ones: empty node          u16, u16 low and high half of
+    the data's size | u16 flags | u16 key size | key | data; offsets in u16s from 16 to `lower`
+                  branch: the first three u16s are the child's page number; leaf flags 1: the data is a u64 page number
+                  of an overflow run, 2: it is a db
     free db       transaction -> u64 count | u64 page numbers, free to be written to
 
-Checked: every reachable page lies in the file, knows its number, is of the kind its place needs and reached once; nodes lie in their page; trees are as
-deep and have as many entries as their db says; tables are plain ones; no reachable page is free, and none free twice. What rows mean is their owner's to check.
+Checked: every reachable page lies in the file, knows its number, is of the kind its place needs and reached once; nodes
+lie in their page; trees are as deep and have as many entries as their db says; tables are plain ones; no reachable page
+is free, and none free twice. What rows mean is their owner's to check.
 """
 
 from __future__ import annotations

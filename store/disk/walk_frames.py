@@ -1,15 +1,18 @@
 """Walking through a file of frames (see `records`): journal files and index segments, at recovery and when they are verified.
 
-A file is read frame by frame. Where there is no whole frame the file is damaged, and the walk goes on with the next whole one, so that damage costs no more than the
-frames it is in. What nothing whole follows and looks like an append that did not get to its end is a **torn tail**: nobody had been told that it was durable.
+A file is read frame by frame. Where there is no whole frame the file is damaged, and the walk goes on with the next
+whole one, so that damage costs no more than the frames it is in. What nothing whole follows and looks like an append
+that did not get to its end is a **torn tail**: nobody had been told that it was durable.
 
-Contents of messages are in the frames, and may contain frames (somebody sends a copy of a journal by message), so not everything that looks like a frame is one. Where
-the walk goes on:
+Contents of messages are in the frames, and may contain frames (somebody sends a copy of a journal by message), so not
+everything that looks like a frame is one. Where the walk goes on:
 
-1. Where the damaged frame says that it ends, if a whole frame begins there, or the file ends: the damage is anywhere but in the size.
-2. At the first whole frame up to which the checksum of the damaged one is right: nothing but its size is damaged.
-3. A frame that goes on behind the end of the file, and of which 2 is not so, is a torn tail. But where whole frames follow one another to the very end of the file it is damaged;
-   and if there are others in it, it may be either: nothing of it is used, and it is not called torn, so that nobody cuts it off for good.
+1. Where the damaged frame says that it ends, if a whole frame begins there, or the file ends: the damage is anywhere
+but in the size. 2. At the first whole frame up to which the checksum of the damaged one is right: nothing but its size
+is damaged. 3. A frame that goes on behind the end of the file, and of which 2 is not so, is a torn tail. But where
+whole frames follow one another to the very end of the file it is damaged;
+   and if there are others in it, it may be either: nothing of it is used, and it is not called torn, so that nobody
+   cuts it off for good.
 4. Else more than its size is damaged, and the next whole frame it is.
 """
 

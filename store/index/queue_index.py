@@ -41,7 +41,7 @@ from typing import Protocol
 
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
-from ..journal.journal_engine import Replayed
+from ..journal.replay import Replayed
 from ..messages.run import PendingRuns, Run, spans
 from .segment import Segment
 from .segment_cache import SegmentCache

@@ -14,7 +14,7 @@ from ..disk.damage_log import log_foreign
 from ..disk.disk import Disk
 from ..disk.progress import Progress
 from ..disk.walk_frames import DamagedPart, walk_frames
-from ..journal.journal_engine import Replayed
+from ..journal.replay import Replayed
 from ..messages.message_ids import StoredSpan
 from ..messages.records import Kind, RunHead, decode_spans, skim_runs
 from .segment import Segment

@@ -1,72 +1,70 @@
-"""The write-ahead journal of a vhost: one for all its queues, so that one sync confirms them all (design, section 4).
+"""The write-ahead journal of a vhost: one for all its queues, so that one sync confirms them all (design section 4).
 
 How it works
 ------------
-`append` gathers records, which queues encode with a `LogWriter`, and returns a **position** (records ever appended). Writing is in three
-steps, so that the process that owns the journal never waits for a disk:
+`append` gathers records, which queues encode with a `LogWriter`, and returns a **position**: the number of records ever
+appended. Writing takes three steps, so that the process that owns the journal never waits for a disk:
 
-    batch = journal.take_batch()      # what has gathered; None if nothing has
-    journal.commit(batch)             # in a worker thread: write, fdatasync. One batch at a time
+    batch = journal.take_batch()      # the gathered records; None if there are none
+    journal.commit(batch)             # in a worker thread: write and sync. One batch at a time
     journal.committed(batch)          # back in the process: `durable` moves to batch.position
 
 While a batch is synced the next one gathers: group commit without a timer.
 
-Files are `<n>.wal`, frames of records (see `records`). A batch that would make a file larger than `file_limit` begins a new one, whose first records
-are the STATE of each queue. Older files are given up in this order: the queues **fold** what still lives of them into their
-segments (`queue_index`) and sync; a RETIRE record becomes durable; the files are unlinked. Replay ignores files below the last
-RETIRE, so it does not matter in which order, or whether, the unlinks reach the disk: a publish can never come back without its ack.
+`journal_file` describes the files. A batch that would make a file larger than `file_limit` begins a new one, whose
+first records are the STATE of each queue. Older files are given up in this order: the queues **flush** what is left of
+these files to their segments (`queue_index`), synced; a RETIRE record becomes durable; the files are unlinked. Replay
+ignores files below the last RETIRE, so the unlinks may reach the disk in any order or not at all: a publish never comes
+back without its ack.
 
-What was acked before its file is folded never reaches a segment: a message consumed early costs one sequential write.
+A message that is acked before the flush of its file never reaches a segment: consumed early, it costs one sequential
+write.
 
-At recovery only the torn tail of the last file is cut. What is damaged elsewhere is passed over (`walk_frames`): the frames behind it are replayed, and the file
-stays as it is, for nothing is ever appended to a file of an earlier life.
+Recovery (`replay`) cuts only the torn tail of the last file. It passes over damage elsewhere: the frames behind the
+damage are replayed, and the file stays as it is, because nothing is ever appended to a file of an earlier process.
 
-There is no record of deliveries: a message may have been delivered just before a crash, so after one all are flagged redelivered
-(section 5.5), whatever a record might say.
+There is no record of deliveries. After a crash any message may have been delivered before, so all are flagged
+redelivered, whatever a record could say (queue-and-store section 5.5).
 
-Errors: `commit` raises OSError when the batch could not be written; nothing of it counts and the same batch may be committed again
-(QS-35). When a sync failed nothing is known any more: `JournalBroken`, and only recovery helps.
+Errors: `commit` raises OSError when the batch could not be written; then nothing of it counts, and the same batch may
+be committed again (QS-35). When a sync fails, `commit` raises `JournalBroken`: what reached the disk is unknown, and
+only a recovery helps.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
-from ..disk.walk_frames import DamagedPart, walk_frames
-from ..messages.message_ids import StoredSpan, stored_spans
-from ..messages.records import Kind, Record, Type, decode_runs, decode_spans, frame, record, records, stub_id
-from ..messages.run import PendingRuns
+from ..messages.records import Kind, Type, frame, record
+from .journal_file import SUFFIX, file_name, file_number
 from .number_reserve import AHEAD
+from .replay import DamagedFile, Replayed, replay_files
 
+#: Bytes after which a file is closed.
 FILE_LIMIT = 64 << 20
+#: Bytes after which a frame is closed; recovery reads one frame at a time.
 FRAME_LIMIT = 1 << 20
-"""A frame is closed once it holds this much; recovery reads one at a time."""
+#: Bytes of disk blocks that are reserved ahead of the end of the file.
 RESERVED_AHEAD = 8 << 20
-SUFFIX = ".wal"
-_NAME = re.compile(r"(\d{6,})\.wal", re.ASCII)
-
-
-def file_number(name: str) -> int | None:
-    """The number of a journal file's name, None for any other name."""
-    match = _NAME.fullmatch(name)
-    return int(match[1]) if match is not None and name == file_name(int(match[1])) else None
-
-
-def file_name(number: int) -> str:
-    return f"{number:06}{SUFFIX}"
 
 
 class JournalBroken(Exception):
-    """What reached the disk is unknown. Nothing more is written; start again and recover."""
+    """A sync failed, so what reached the disk is unknown. The journal writes nothing more; restart and recover."""
 
 
 class Batch(NamedTuple):
-    """What one write and one sync make durable."""
+    """The records that one write and one sync make durable.
+
+    payloads   parts of each frame's payload
+    position   the journal's position after the last record
+    file       number of the file to write to
+    offset     where in that file; 0 begins it
+    size       bytes of the records, without frames and STATE records
+    retires    files below this number may be unlinked once the batch is durable
+    """
 
     payloads: list[list[bytes]]
     position: int
@@ -74,67 +72,16 @@ class Batch(NamedTuple):
     offset: int
     size: int
     retires: int
-    """The files below this one may be unlinked once the batch is durable."""
-
-
-@dataclass
-class Replayed:
-    """What the journal knows of a queue after recovery."""
-
-    embedded: PendingRuns = field(default_factory=PendingRuns)
-    stored: PendingRuns = field(default_factory=PendingRuns)
-    """Published and not acked in the journal; the contents of `stored` are stubs."""
-    acked: list[range] = field(default_factory=list)
-    """Everything acked in the journal: the segments may still have it."""
-    next_number: int = 0
-    end: int = 0
-    """Behind the highest number that was published or acked; `next_number` is what was told ahead as well."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing is known but where the numbering stood."""
-        return not (self.embedded.count or self.stored.count or self.acked)
-
-    def stored_spans(self) -> list[StoredSpan]:
-        """Of `stored`, what the message store is to have."""
-        return [
-            span
-            for run in self.stored.runs
-            for piece in run.without_holes()
-            for span in stored_spans(piece.first, map(stub_id, piece.contents))
-        ]
-
-    def ack(self, spans: Sequence[range]) -> None:
-        for span in spans:
-            # A number that was once acked must never be given again: replay would take the new message for gone.
-            self.end = max(self.end, span[-1] + 1)
-            self.next_number = max(self.next_number, self.end)
-            last = self.acked[-1] if self.acked else None
-            if last is not None and last.step == span.step == 1 and last.stop == span.start:
-                self.acked[-1] = range(last.start, span.stop)
-            else:
-                self.acked.append(span)
-            self.embedded.discard(span)
-            self.stored.discard(span)
-
-
-class _DamagedFile(NamedTuple):
-    number: int
-    parts: list[DamagedPart]
-    frames_behind: int
-
-
-@dataclass
-class _Found:
-    """`retired`: the files below this number do not count."""
-
-    queues: dict[int, Replayed] = field(default_factory=dict)
-    retired: int = 0
-    damaged: list[_DamagedFile] = field(default_factory=list)
 
 
 class JournalEngine:
-    """See the module. `directory` exists; `recover` is called once before anything else."""
+    """The journal of one vhost, in an existing directory. `recover` is called once, before anything else.
+
+    position   records ever appended
+    durable    the position up to which records are on the disk
+    current    number of the file that the next batch goes to, unless the batch begins another
+    oldest     number of the oldest file that still counts
+    """
 
     def __init__(
         self, disk: Disk, directory: str, file_limit: int = FILE_LIMIT, frame_limit: int = FRAME_LIMIT
@@ -144,27 +91,30 @@ class JournalEngine:
         self._file_limit = file_limit
         self._frame_limit = frame_limit
         self._payloads: list[list[bytes]] = []
-        self._gathered = 0  # bytes in _payloads
-        self._open_frame = 0  # bytes in the last of them
+        #: Bytes in `_payloads`, and in the last of them.
+        self._gathered = 0
+        self._open_frame = 0
         self._next_numbers: dict[int, int] = {}
         self._retires = 0
         self._file: File | None = None
-        self._in_flight = False
-        self._broken = False
-        self._has_rest = False  # an attempt to commit may have left something at the end of the file
+        self._is_in_flight = False
+        self._is_broken = False
+        #: A failed commit may have left bytes at the end of the file.
+        self._has_rest = False
         self.position = 0
         self.durable = 0
         self.current = 0
-        """Number of the file that the next batch goes to, unless it begins another."""
         self._size = 0
         self._reserved = 0
         self.oldest = 1
-        """Number of the oldest file that still counts."""
 
-    # -- recovery
+    # -- recovery ---
 
     def recover(self) -> dict[int, Replayed]:
-        """Replay all files, cut the torn tail, say what is damaged, and begin a new file with the next batch."""
+        """Replay all files, cut the torn tail, log damage, and have the next batch begin a new file.
+
+        Returns what is left of each queue, by its number. Waits for the disk.
+        """
         names = self._disk.list(self._directory)
         numbers = sorted(number for name in names if (number := file_number(name)) is not None)
         log_foreign(
@@ -173,53 +123,27 @@ class JournalEngine:
             (name for name in names if name.endswith(SUFFIX) and file_number(name) is None),
             "a file of the journal",
         )
-        found = self._replay(numbers)
+        found = replay_files(self._disk, self._directory, numbers)
         if any(number < found.retired for number in numbers):
-            # A crash came between a RETIRE and its unlinks: the old files must count for nothing.
+            # A crash came between a RETIRE record and its unlinks: the older files must not count.
             self._unlink([number for number in numbers if number < found.retired])
             numbers = [number for number in numbers if number >= found.retired]
-            found = self._replay(numbers)
+            found = replay_files(self._disk, self._directory, numbers)
         for damaged in found.damaged:
             self._log_damaged(damaged)
         self.current = numbers[-1] if numbers else 0
         self.oldest = numbers[0] if numbers else 1
-        self._size = self._file_limit  # never append to a file of an earlier life
+        self._size = self._file_limit  # never append to a file of an earlier process
         self._disk.sync_dir(self._directory)
-        # What was published or told ahead in damaged bytes is not known, and its numbers must not be given again; a message takes more than a byte.
+        # Damaged bytes may have published or reserved numbers that must not be given again. Every message takes more
+        # than a byte, so the size of the damage bounds how many.
         gap = sum(part.size + AHEAD for damaged in found.damaged for part in damaged.parts)
         for replayed in found.queues.values():
             replayed.next_number += gap
         self._next_numbers = {queue: replayed.next_number for queue, replayed in found.queues.items()}
         return found.queues
 
-    def _replay(self, numbers: list[int]) -> _Found:
-        found = _Found()
-        for number in numbers:
-            file = self._disk.open(self._path(number))
-            parts: list[DamagedPart] = []
-            frames_behind = 0
-            for part in walk_frames(file):
-                if isinstance(part, DamagedPart):
-                    # Only the last file may end with an append that was not confirmed: it was synced before the next one was begun.
-                    if part.is_torn_tail and number == numbers[-1]:
-                        file.truncate(part.offset)
-                    else:
-                        parts.append(part)
-                    continue
-                frames_behind += part.is_behind
-                for entry in records(part.payload):
-                    if entry.type is Type.RETIRE:
-                        found.retired = max(found.retired, entry.queue)
-                    else:
-                        _replay(found.queues, entry)
-            if parts:
-                found.damaged.append(_DamagedFile(number, parts, frames_behind))
-            # A killed process leaves bytes that were read here but never synced; what is built on them must not be undone later.
-            file.sync()
-            file.close()
-        return found
-
-    def _log_damaged(self, damaged: _DamagedFile) -> None:
+    def _log_damaged(self, damaged: DamagedFile) -> None:
         behind = (
             f"{damaged.frames_behind:,} whole frames, which are replayed" if damaged.frames_behind else "nothing whole"
         )
@@ -228,20 +152,26 @@ class JournalEngine:
             self._path(damaged.number),
             damaged.parts,
             behind,
-            "What the damaged bytes said is lost, unless the queues had it in their segments: messages published there may be gone, confirmed ones too, "
-            "and messages acknowledged there may come back",
+            "The records in these bytes are lost unless the queues had them in their segments: messages published "
+            "there may be gone, confirmed ones too, and messages acknowledged there may come back",
         )
 
     def replay(self) -> dict[int, Replayed]:
-        """What the files say now, for a queue that starts again alone: everything of it is written. Nothing is under way."""
-        assert not self._in_flight
-        numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]
-        return self._replay(numbers).queues
+        """What the files leave of each queue now. Waits for the disk; no batch is in flight.
 
-    # -- gathering
+        For a queue that crashed alone: the caller has committed all its records.
+        """
+        assert not self._is_in_flight
+        numbers = [number for number in range(self.oldest, self.current + 1) if self._disk.exists(self._path(number))]
+        return replay_files(self._disk, self._directory, numbers).queues
+
+    # -- gathering ---
 
     def append(self, queue: int, parts: Sequence[bytes], records: int, next_number: int | None) -> int:
-        """Records of one queue, as `LogWriter` made them; `next_number` is where its numbering stands then, None if the queue is gone."""
+        """Append records of one queue, as `LogWriter` encoded them; returns the position after them.
+
+        `next_number` is where the queue's numbering stands after them, None if the queue was deleted.
+        """
         if next_number is None:
             self._next_numbers.pop(queue, None)
         else:
@@ -249,24 +179,24 @@ class JournalEngine:
         return self._append(parts, records)
 
     def retire(self, file: int) -> int:
-        """All that lives in files before `file` was folded and synced by its queues."""
+        """Record that the files before `file` are given up: all queues have flushed what was left of them, synced."""
         assert self._retires <= file <= self.current + 1
         self._retires = file
         return self._append(record(Type.RETIRE, file, []), 1)
 
     @property
     def numbers(self) -> list[int]:
-        """Those that have said anything and were not deleted."""
+        """The queues that appended a record and were not deleted."""
         return list(self._next_numbers)
 
     @property
     def closed_files(self) -> int:
-        """Files before the current one that nobody has retired."""
+        """How many files before the current one are not retired."""
         return max(0, self.current - max(self.oldest, self._retires))
 
     def _append(self, parts: Sequence[bytes], count: int) -> int:
-        if self._broken:
-            raise JournalBroken("a sync of the journal has failed")
+        if self._is_broken:
+            raise JournalBroken("an earlier sync of the journal failed; start the virtual host again to recover it")
         if not self._payloads or self._open_frame >= self._frame_limit:
             self._payloads.append([])
             self._open_frame = 0
@@ -277,33 +207,33 @@ class JournalEngine:
         self.position += count
         return self.position
 
-    # -- writing
+    # -- writing ---
 
     def rotate(self) -> int:
-        """Have the next batch begin a new file; returns its number."""
+        """Have the next batch begin a new file; returns that file's number."""
         self._size = self._file_limit
         return self.current + 1
 
     @property
     def current_bytes(self) -> int:
-        """In the file that batches go to."""
+        """Bytes in the file that batches go to."""
         return self._size
 
     @property
     def gathered_bytes(self) -> int:
-        """Bytes that no batch has taken yet."""
+        """Bytes of the records that no batch has taken yet."""
         return self._gathered
 
     def take_batch(self) -> Batch | None:
-        """All that has gathered; None if that is nothing. The one before must be committed."""
-        assert not self._in_flight, "one batch at a time"
+        """Take all gathered records; None if there are none. The batch before is `committed`."""
+        assert not self._is_in_flight, "one batch at a time"
         if not self._payloads:
             return None
         payloads = self._payloads
         if self._size >= self._file_limit or self._size and self._size + self._gathered > self._file_limit:
             self.current += 1
             self._size = 0
-            # States as of now may include what this very batch publishes: numbers only grow, so that does no harm.
+            # These states may include what this very batch publishes. Numbers only grow, so that does no harm.
             states = [
                 part
                 for queue, number in self._next_numbers.items()
@@ -314,13 +244,16 @@ class JournalEngine:
         batch = Batch(payloads, self.position, self.current, self._size, self._gathered, self._retires)
         self._payloads = []
         self._gathered = self._open_frame = 0
-        self._in_flight = True
+        self._is_in_flight = True
         return batch
 
     def commit(self, batch: Batch) -> None:
-        """Write and sync; may run in another thread. After an OSError the same batch may be committed again."""
-        if self._broken:
-            raise JournalBroken("a sync of the journal has failed")
+        """Write and sync a batch. Waits for the disk; may run in another thread.
+
+        After an OSError the same batch may be committed again. Raises JournalBroken after a failed sync.
+        """
+        if self._is_broken:
+            raise JournalBroken("an earlier sync of the journal failed; start the virtual host again to recover it")
         buffers = []
         for parts in batch.payloads:
             payload = b"".join(parts)
@@ -346,8 +279,8 @@ class JournalEngine:
             if not batch.offset:
                 self._sync_names()
         except SyncFailed as error:
-            self._broken = True
-            raise JournalBroken(f"journal file {batch.file}: {error}") from error
+            self._is_broken = True
+            raise JournalBroken(f"journal file {batch.file} could not be synced: {error}") from error
         self._has_rest = False
         self._size = end
 
@@ -358,13 +291,13 @@ class JournalEngine:
             raise SyncFailed(*error.args) from error
 
     def committed(self, batch: Batch) -> int:
-        """The batch is durable; returns the position up to which everything is."""
-        self._in_flight = False
+        """Note that a batch is durable; returns the position up to which all records are."""
+        self._is_in_flight = False
         self.durable = batch.position
         return self.durable
 
     def write_all(self) -> int:
-        """Take, commit and note a batch here and now; for shutdown, and for whoever has no other thread."""
+        """Take and commit a batch here and now; returns the durable position. Waits for the disk."""
         batch = self.take_batch()
         if batch is not None:
             self.commit(batch)
@@ -372,7 +305,7 @@ class JournalEngine:
         return self.durable
 
     def unlink_retired(self, batch: Batch) -> None:
-        """After a batch that retires files is durable; may run in another thread."""
+        """Unlink the files that a durable batch retires. Waits for the disk; may run in another thread."""
         retired = list(range(self.oldest, batch.retires))
         if retired:
             self.oldest = batch.retires
@@ -384,7 +317,10 @@ class JournalEngine:
                 self._disk.delete(self._path(number))
 
     def close_flushed(self) -> None:
-        """Close after every queue has folded and synced everything: a file with the states alone is left."""
+        """Close after every queue has flushed everything, synced: only a file with the states is left.
+
+        Waits for the disk.
+        """
         self.write_all()
         self._size = self._file_limit
         self._retires = self.current + 1
@@ -397,28 +333,12 @@ class JournalEngine:
         self.close()
 
     def close(self) -> None:
-        """Write what is left and let go of the file."""
+        """Commit what has gathered and close the file. Waits for the disk."""
         self.write_all()
         if self._file is not None:
-            self._file.truncate(self._file.size())  # gives back what was reserved
+            self._file.truncate(self._file.size())  # returns the blocks that were reserved
             self._file.close()
             self._file = None
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/{file_name(number)}"
-
-
-def _replay(queues: dict[int, Replayed], entry: Record) -> None:
-    if entry.type is Type.DELETE:
-        queues.pop(entry.queue, None)
-        return
-    queue = queues.setdefault(entry.queue, Replayed())
-    if entry.type is Type.PUBLISH:
-        for run, is_stored in decode_runs(entry.body):
-            (queue.stored if is_stored else queue.embedded).add(run)
-            queue.end = max(queue.end, run.end)
-            queue.next_number = max(queue.next_number, queue.end)
-    elif entry.type is Type.ACK:
-        queue.ack(decode_spans(entry.body))
-    else:
-        queue.next_number = max(queue.next_number, int.from_bytes(entry.body, "big"))

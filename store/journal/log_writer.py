@@ -1,7 +1,7 @@
-"""What one queue says to its vhost's journal, encoded and gathered until it is sent.
+"""Encoding and gathering one queue's journal records until they are sent to the journal.
 
-Positions count this queue's own records, from 1: whoever appends them to the journal says `durable up to` in the same numbers.
-The levels of a queue of priorities write through one writer, each under its own number.
+Positions count this writer's own records, from 1. The journal confirms with the same numbers: `durable up to` a
+position. The levels of a priority queue share one writer, each under its own queue number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from ..messages.run import Run
 
 
 class QueueRecords(NamedTuple):
-    """Records of one number: `parts` are buffers, `messages` how many messages were published in them, the rest as for `Journal.append`."""
+    """Gathered records of one queue number.
+
+    parts         the encoded records, as buffers
+    records       how many records
+    messages      how many messages they publish
+    next_number   where the queue's numbering stands after them, None if it was deleted
+    """
 
     queue: int
     parts: list[bytes]
@@ -24,46 +30,54 @@ class QueueRecords(NamedTuple):
 
 
 class LogWriter:
-    """See the module."""
+    """Gathers records until `take`.
+
+    has_gathered   there is something to take
+    position       records ever made
+    """
 
     __slots__ = ("_gathered", "_messages", "_next", "has_gathered", "position")
 
     def __init__(self) -> None:
         self.has_gathered = False
-        """There is something to take."""
         self.position = 0
-        """Records ever made."""
         self._gathered: dict[int, list[list[bytes]]] = {}
         self._messages: dict[int, int] = {}
         self._next: dict[int, int | None] = {}
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
-        """A run without holes was published; its contents are stubs if the bodies are in the message store."""
+        """Record the publish of a run without holes; returns the position.
+
+        The contents are stubs if the bodies are in the message store (`is_stored`).
+        """
         self._next[queue] = run.end
         self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
         return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
 
     def ack(self, queue: int, spans: Sequence[range]) -> int:
-        """Messages left the queue for good. `spans` as `run.spans` makes them."""
+        """Record that messages left the queue for good; returns the position. `spans` as `run.spans` returns them."""
         return self._add(queue, record(Type.ACK, queue, [encode_spans(spans)]))
 
     def delete(self, queue: int) -> int:
-        """The queue is gone, and nothing said of it before counts. A queue that never said anything need not take its leave."""
+        """Record that the queue was deleted; returns the position. A queue without a record needs none for that."""
         if queue not in self._next:
             return self.position
         self._next[queue] = None
         return self._add(queue, record(Type.DELETE, queue, []))
 
     def resume(self, queue: int, next_number: int) -> None:
-        """The journal may have records of `queue` from before."""
+        """Note that the journal may have records of the queue from before this writer."""
         self._next[queue] = next_number
 
     def skip_to(self, queue: int, next_number: int) -> None:
-        """Messages were published that the journal does not hear of; whatever it hears next tells where the numbering stands."""
+        """Note that the messages below `next_number` were published without a record.
+
+        The journal learns where the numbering stands from the queue's next record.
+        """
         self._next[queue] = next_number
 
     def reserve(self, queue: int, number: int) -> int:
-        """After an unclean end the numbering goes on from there at the least."""
+        """Record that the numbering continues at `number` or above after an unclean end; returns the position."""
         self._next[queue] = number
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
 
@@ -75,7 +89,7 @@ class LogWriter:
         return self.position
 
     def take(self) -> list[QueueRecords]:
-        """What has gathered since the last call."""
+        """The records gathered since the last call."""
         self.has_gathered = False
         gathered, self._gathered = self._gathered, {}
         messages, self._messages = self._messages, {}

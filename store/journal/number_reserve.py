@@ -1,49 +1,56 @@
-"""Which numbers of a queue are never given again, whatever happens: it numbers its messages from 0 for ever (design, section 5).
+"""Reserving a queue's message numbers, so that none is given twice, whatever crashes (design section 5).
 
-The journal is told of persistent messages only, and has them on the disk only later. A reader that has seen the number of any other message, and goes on behind it
-after a crash, would miss what had got the same number meanwhile. So a queue tells the journal **ahead** how far its numbering may go, half of that before it gets there;
-after an unclean end it goes on behind all that it may have given. What a reader is shown is `kept`: the record is on the disk.
+A queue numbers its messages from 0 for ever. The journal has records of persistent messages only, and has them on the
+disk a moment later. Suppose a range reader has been given the number of any other message and continues behind it after
+a crash: it would skip the message that was given the same number meanwhile.
+
+So a queue records in the journal **ahead** how far its numbering may go, and renews the reservation when half of it is
+used. After an unclean end it continues behind everything reserved. Range readers see only numbers that are `kept`: the
+reservation is on the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+#: Numbers reserved ahead, and so the widest gap in a queue's numbering after an unclean end.
 AHEAD = 16384
-"""Numbers that are told ahead, so the widest gap that an unclean end leaves."""
 
 
 class NumberReserve:
-    """See the module. `tell` has a number recorded, returning the journal's position; None for a queue that ends with its process, whose numbers need no keeping."""
+    """The reservation of one queue.
 
-    __slots__ = ("_tell", "_told", "_kept", "renew_from")
+    `reserve(number)` records a reservation and returns the journal's position (`QueueIndex.reserve`). It is None for a
+    queue that ends with its process: its numbers need not be kept. The owner calls `renew` before it gives a number
+    from `renew_from` on.
+    """
 
-    def __init__(self, tell: Callable[[int], int] | None) -> None:
-        self._tell = tell
-        self._told: list[
-            tuple[int, int]
-        ] = []  # position in the journal, and the number below which all are kept when it is durable
-        self.renew_from = 0 if tell is not None else 1 << 63
-        """Whoever gives a number from here on calls `renew`."""
+    __slots__ = ("_kept", "_recorded", "_reserve", "renew_from")
+
+    def __init__(self, reserve: Callable[[int], int] | None) -> None:
+        self._reserve = reserve
+        #: Reservations not yet durable: journal position, and the number below which all are kept once it is durable.
+        self._recorded: list[tuple[int, int]] = []
         self._kept = 0
+        self.renew_from = 0 if reserve is not None else 1 << 63
 
     def found(self, next_number: int) -> None:
-        """The numbers below are those of an earlier life, which is known to have given them."""
+        """Note that an earlier process of the queue gave all numbers below `next_number`."""
         self._kept = next_number
 
     def renew(self, next_number: int) -> int:
-        """Have it recorded; returns the journal's position."""
-        assert self._tell is not None
+        """Reserve the numbers from `next_number` on; returns the journal's position."""
+        assert self._reserve is not None
         self.renew_from = next_number + AHEAD // 2
-        position = self._tell(next_number + AHEAD)
-        self._told.append((position, next_number + AHEAD))
+        position = self._reserve(next_number + AHEAD)
+        self._recorded.append((position, next_number + AHEAD))
         return position
 
     def durable(self, position: int) -> None:
-        """The journal is on the disk up to there."""
-        while self._told and self._told[0][0] <= position:
-            _, self._kept = self._told.pop(0)
+        """Note that the journal is on the disk up to a position."""
+        while self._recorded and self._recorded[0][0] <= position:
+            _, self._kept = self._recorded.pop(0)
 
     def kept(self, next_number: int) -> int:
-        """Of the numbers below `next_number`, those below this one are never given again."""
-        return next_number if self._tell is None else min(next_number, self._kept)
+        """The number below which none is ever given again, at most `next_number`."""
+        return next_number if self._reserve is None else min(next_number, self._kept)

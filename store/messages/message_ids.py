@@ -1,15 +1,17 @@
 """The ids of messages in a message store: 16 bytes, no two messages ever have the same.
 
-They are reckoned with as numbers of 128 bits, so that the ids of messages that follow one another are a range, and a run of them is named by one number, its **base**: the id of
-the message with number `n` in a queue is `base + n`. There are two kinds:
+They are reckoned with as numbers of 128 bits, so that the ids of messages that follow one another are a range, and a
+run of them is named by one number, its **base**: the id of the message with number `n` in a queue is `base + n`. There
+are two kinds:
 
     own      u64 number of the queue | u64 number of the message in it, below 2**63
     shared   u64 random              | 1 bit set | 15 bits random | u48 count
 
-A message that is in one queue alone has its own id, which costs nothing, for its place says it. One that is routed to several is named by whoever routes it, once for all of
-them, and is stored once: each queue takes a reference. A source of shared ids (a channel) draws its 79 random bits when it first needs them, and again after 2**48 messages; it
-never keeps them anywhere. So no crash can bring back an id: of a million sources that have messages in one store two would have to draw the same bits, and that happens in one of
-10**12 such stores.
+A message that is in one queue alone has its own id, which costs nothing, for its place says it. One that is routed to
+several is named by whoever routes it, once for all of them, and is stored once: each queue takes a reference. A source
+of shared ids (a channel) draws its 79 random bits when it first needs them, and again after 2**48 messages; it never
+keeps them anywhere. So no crash can bring back an id: of a million sources that have messages in one store two would
+have to draw the same bits, and that happens in one of 10**12 such stores.
 """
 
 from __future__ import annotations

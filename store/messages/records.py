@@ -6,8 +6,8 @@ All numbers are big-endian.
 
     u8 magic 0x57 | u8 version 1 | u16 kind | u32 payload size | u32 CRC-32 of (version, kind, payload) | payload
 
-What an interrupted append has left at the end of a file is cut off before anything is appended (D-9); zeros are no frame, because of the magic. How a file is read
-that is damaged elsewhere says `walk_frames`.
+What an interrupted append has left at the end of a file is cut off before anything is appended (D-9); zeros are no
+frame, because of the magic. How a file is read that is damaged elsewhere says `walk_frames`.
 
 **Record**, in a frame of kind RECORDS: `u8 type | u64 queue | u32 body size | body`
 
@@ -21,11 +21,13 @@ that is damaged elsewhere says `walk_frames`.
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
-flags: 1 redelivered, 2 bodies are in the message store, 4 all slots are of one length. `origin` is msgpack of `Origin`. `lengths` is one u32 if
-all are equal, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in the store: `id 0..11 | u64 body size | id 11..16`, which has
-the body size where a content has it, so that whatever measures contents measures stubs.
+flags: 1 redelivered, 2 bodies are in the message store, 4 all slots are of one length. `origin` is msgpack of `Origin`.
+`lengths` is one u32 if all are equal, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in
+the store: `id 0..11 | u64 body size | id 11..16`, which has the body size where a content has it, so that whatever
+measures contents measures stubs.
 
-**Spans**: `(u64 first, u32 count, u32 step)` one after the other; round robin over k consumers acknowledges in steps of k.
+**Spans**: `(u64 first, u32 count, u32 step)` one after the other; round robin over k consumers acknowledges in steps of
+k.
 """
 
 from __future__ import annotations

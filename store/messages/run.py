@@ -20,8 +20,8 @@ COALESCE_BELOW = 256
 class Run:
     """Messages `first .. first + len - 1`. A slot of `contents` may be None in `PendingRuns` only: settled there.
 
-    Invariant: `body_bytes` is the sum of the sizes of the slots that are not None. `kind` and `id_base` belong to the owner (see `placement`); runs in
-    which they differ are never joined.
+    Invariant: `body_bytes` is the sum of the sizes of the slots that are not None. `kind` and `id_base` belong to the
+    owner (see `placement`); runs in which they differ are never joined.
     """
 
     __slots__ = (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..disk.progress import Progress
 from ..index.queue_index import QueueIndex
 from ..index.segment_scan import Scan
-from ..journal.journal_engine import Replayed
+from ..journal.replay import Replayed
 from ..messages.message_ids import StoredSpan
 from .backing_queue import Recover
 

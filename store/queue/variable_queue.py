@@ -33,8 +33,8 @@ from typing import Any
 from ..disk.progress import NO_PROGRESS, Progress
 from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..index.segment_jobs import SegmentReadJob
-from ..journal.journal_engine import Replayed
 from ..journal.number_reserve import NumberReserve
+from ..journal.replay import Replayed
 from ..messages.message import Delivery, Origin, QueuedMessage
 from ..messages.message_ids import StoredSpan
 from ..messages.run import PendingRuns, Run, spans

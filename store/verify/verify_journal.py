@@ -16,7 +16,8 @@ from functools import lru_cache
 from ..disk.disk import Disk
 from ..disk.read_only_disk import file_size
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
-from ..journal.journal_engine import Replayed, file_name, file_number
+from ..journal.journal_file import file_name, file_number
+from ..journal.replay import Replayed
 from ..messages.records import STUB_SIZE, Kind, Record, Type, decode_runs, decode_spans, make_stub, records
 from ..messages.run import Run
 from .verify_report import Findings

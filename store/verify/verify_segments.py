@@ -17,7 +17,7 @@ from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
 from ..index.segment_file import BLOCK, cut, mark, segment_number
 from ..index.segment_salvage import KEPT_SUFFIX, NEW_SUFFIX
-from ..journal.journal_engine import Replayed
+from ..journal.replay import Replayed
 from ..messages.message import Sizes
 from ..messages.records import STUB_SIZE, Kind, decode_runs, decode_spans, stub_id
 from ..messages.run import Run

@@ -11,7 +11,7 @@ from hypothesis import given
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.segment_file import Entries, encode
 from warren.store.index.segment_scan import scan_segment
-from warren.store.journal.journal_engine import Replayed
+from warren.store.journal.replay import Replayed
 from warren.store.messages.message import Origin
 from warren.store.messages.records import make_stub
 from warren.store.messages.run import Run

@@ -1,4 +1,4 @@
-"""The journal on a disk that forgets: what was durable comes back, and nothing else that was not a prefix of history."""
+"""The journal on a `FaultyDisk`: recovery finds every durable record, and of later records a prefix at most."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ def live(replayed) -> dict[int, bytes]:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """`history[p]` is the operation at position p + 1; a recovered journal must show some prefix not shorter than `durable`."""
+    """Random operations and crashes.
+
+    `history[p]` is the operation at position p + 1. A recovered journal must show a prefix of it, not shorter than
+    `durable`. `flushed` is what the queues' segments hold, and `tagged` has the journal file of every other message.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +55,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.begin({queue: {} for queue in QUEUES}, dict.fromkeys(QUEUES, 0))
 
     def begin(self, state, numbers):
-        """A new life: `state` is what the segments and the journal together hold at its beginning."""
+        """A process starts: segments and journal together hold `state`."""
         self.journal = JournalEngine(self.disk, "j", file_limit=400, frame_limit=100)
         self.log = DirectLog(self.journal)
         self.replayed = self.journal.recover()
@@ -59,14 +63,14 @@ class JournalMachine(RuleBasedStateMachine):
         self.next = numbers
         self.history = []
         self.tagged = {}
-        self.folded = {queue: {} for queue in QUEUES}
+        self.flushed = {queue: {} for queue in QUEUES}
         for queue, replayed in self.replayed.items():
             self.tagged.update({(queue, number): (0, content) for number, content in live(replayed).items()})
         for queue in QUEUES:
-            self.folded[queue] = {n: c for n, c in state[queue].items() if (queue, n) not in self.tagged}
+            self.flushed[queue] = {n: c for n, c in state[queue].items() if (queue, n) not in self.tagged}
 
     def after(self, count):
-        """The messages that live after the first `count` operations of this life."""
+        """The messages that remain after the first `count` operations of this process."""
         state = {queue: dict(held) for queue, held in self.state.items()}
         for queue, published, acked in self.history[:count]:
             state[queue].update(published)
@@ -111,19 +115,19 @@ class JournalMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.journal.closed_files)
     @rule()
-    def fold(self):
-        """What the queues do: entries of closed files go to the segments, which are durable before the files are retired.
+    def flush(self):
+        """The queues flush: un-acked entries of closed files go to segments, which are durable before the files retire.
 
-        Only what is not acked is folded; acks of what was folded before go to the segments as well.
+        Acks of entries that were flushed before go to the segments as well.
         """
         self.write(None)
         current = self.journal.current
         now = self.after(len(self.history))
         for queue in QUEUES:
-            self.folded[queue] = {n: c for n, c in self.folded[queue].items() if n in now[queue]}
+            self.flushed[queue] = {n: c for n, c in self.flushed[queue].items() if n in now[queue]}
         for (queue, number), (file, content) in list(self.tagged.items()):
             if file < current:
-                self.folded[queue][number] = content
+                self.flushed[queue][number] = content
                 del self.tagged[queue, number]
         self.history.append((QUEUES[0], {}, ()))
         assert self.journal.retire(current) == len(self.history)
@@ -150,9 +154,9 @@ class JournalMachine(RuleBasedStateMachine):
         self.begin(found, {queue: self.next[queue] for queue in QUEUES})
 
     def recovered(self):
-        """What segments and journal together hold: the union, without what is acked."""
+        """What segments and journal together hold: their union, without acked messages."""
         replayed = JournalEngine(self.disk, "j").recover()
-        state = {queue: dict(self.folded[queue]) for queue in QUEUES}
+        state = {queue: dict(self.flushed[queue]) for queue in QUEUES}
         for queue, known in replayed.items():
             state[queue].update(live(known))
             for span in known.acked:
@@ -188,7 +192,7 @@ def test_one_sync_for_everything_gathered(disk):
     assert disk.syncs == before + 1
 
 
-def test_what_gathers_during_a_commit_waits_for_the_next(disk):
+def test_records_that_gather_during_a_commit_wait_for_the_next(disk):
     """A batch in flight does not cover later records."""
     journal = opened(disk)
     first = DirectLog(journal).publish(1, run_of(0, 1))
@@ -200,7 +204,7 @@ def test_what_gathers_during_a_commit_waits_for_the_next(disk):
 
 
 def test_numbers_survive_messages(disk):
-    """A queue whose messages are all gone still knows where its numbering stood, even when their files are."""
+    """The journal keeps where a queue's numbering stands, even after its messages and their files are gone."""
     journal = opened(disk, file_limit=100)
     DirectLog(journal).publish(1, run_of(0, 10))
     DirectLog(journal).ack(1, [range(0, 10)])
@@ -217,7 +221,7 @@ def test_numbers_survive_messages(disk):
 
 
 def test_deleted_queue_does_not_come_back(disk):
-    """Nothing said of a queue before its deletion counts."""
+    """The records of a queue before its deletion do not count."""
     journal = opened(disk)
     DirectLog(journal).publish(1, run_of(0, 10))
     DirectLog(journal).delete(1)
@@ -269,7 +273,7 @@ def test_on_a_real_disk(tmp_path):
 
 
 class TestDamage:
-    """What is damaged is passed over; only what an append left at the very end is cut."""
+    """Damage is passed over; only what an interrupted append left at the very end is cut."""
 
     def written(self, disk, batches=5):
         journal = opened(disk)
@@ -281,8 +285,8 @@ class TestDamage:
 
     @given(data=st.data())
     @settings(max_examples=100, deadline=None)
-    def test_costs_its_frame(self, data):
-        """Whatever byte it is: the other frames are replayed, as often as there is a start, and the file stays as it is."""
+    def test_costs_only_its_frame(self, data):
+        """Whichever byte is damaged, each start replays the other frames and leaves the file as it is."""
         disk = FaultyDisk()
         disk.make_dir("j")
         self.written(disk)
@@ -295,7 +299,7 @@ class TestDamage:
         was_last = victim == len(frames) - 1
         expected = {
             first + number for first in range(0, 50, 10) for number in range(5, 10) if first != 10 * (victim - 1)
-        }  # the first frame says where numbers stand
+        }  # frame 0 has the states
         for _ in range(3):
             replayed = JournalEngine(disk, "j").recover()
             assert set(live(replayed[1])) == expected
@@ -304,7 +308,7 @@ class TestDamage:
             disk.crash(Random(at))
             content = disk._names["j/000001.wal"]
 
-    def test_is_said_in_a_line(self, disk, caplog):
+    def test_is_logged_in_one_line(self, disk, caplog):
         self.written(disk)
         disk._names["j/000001.wal"].data[300] ^= 1
         opened(disk)
@@ -314,12 +318,12 @@ class TestDamage:
             "j/000001.wal is damaged: bytes 33 to 398; behind that 4 whole frames, which are replayed. "
         )
         assert (
-            "messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. `warren store verify DATA_DIR` shows details"
-            in record.message
+            "messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. "
+            "`warren store verify DATA_DIR` shows details" in record.message
         )
 
-    def test_a_torn_tail_is_nothing_to_speak_of(self, disk, caplog):
-        """C-15: it is cut, and what is written later is found."""
+    def test_a_torn_tail_is_not_logged(self, disk, caplog):
+        """C-15: the tail is cut, and later records are found."""
         self.written(disk)
         disk.open("j/000001.wal").truncate(1000)
         journal = opened(disk)
@@ -329,8 +333,8 @@ class TestDamage:
         replayed = opened(disk).recover()
         assert sorted(live(replayed[1])) == [n for n in range(20) if n % 10 >= 5] + [60]
 
-    def test_behind_it_numbers_are_not_given_again(self, disk):
-        """What was published there is not known: what comes next must not be taken for it, whose ack may be behind."""
+    def test_numbers_in_damaged_bytes_are_not_given_again(self, disk):
+        """The ack of a lost message may follow the damage; it must not apply to a message published later."""
         self.written(disk, 1)
         disk._names["j/000001.wal"].data[60] ^= 1
         journal = opened(disk)

@@ -1,4 +1,4 @@
-"""What a queue gathers for its journal (store/log_writer.py)."""
+"""`LogWriter`: the records that a queue gathers for its journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_of(first: int, count: int) -> Run:
 
 
 def written(*gathered) -> dict:
-    """What a journal says that was given these, after a restart."""
+    """What a journal replays after a restart when it was given these records."""
     disk = FaultyDisk()
     disk.make_dir("j")
     journal = JournalEngine(disk, "j")
@@ -47,7 +47,7 @@ def numbers(replayed) -> list[int]:
 
 
 def test_positions_count_records_across_all_numbers():
-    """Everything up to a position is durable when the journal says so, whichever level said it."""
+    """A position covers the records of all levels of a priority queue."""
     writer = LogWriter()
     assert [
         writer.publish(ONE, run_of(0, 3)),
@@ -76,7 +76,7 @@ def test_what_is_taken_is_what_a_journal_replays():
 
 
 def test_an_ack_says_where_numbering_stands_only_if_it_is_known():
-    """A queue that was recovered clean acks what the journal has never heard of; its numbers must not go back."""
+    """After a clean stop a queue acks messages without records in the journal; its numbering must not go back."""
     writer = LogWriter()
     writer.resume(ONE, 100)
     writer.ack(ONE, [range(40, 42)])
@@ -85,7 +85,7 @@ def test_an_ack_says_where_numbering_stands_only_if_it_is_known():
 
 
 def test_a_deleted_number_leaves_nothing():
-    """C-16: neither what was taken before nor what is taken with it."""
+    """C-16: neither records taken before the deletion nor records taken with it count."""
     writer = LogWriter()
     writer.publish(ONE, run_of(0, 2))
     first = writer.take()
@@ -97,7 +97,7 @@ def test_a_deleted_number_leaves_nothing():
 
 
 def test_one_that_never_said_anything_takes_no_leave():
-    """A queue of 256 priorities that used two must not tell the journal of all of them."""
+    """A queue of 256 priorities that used two must not record the deletion of all of them."""
     writer = LogWriter()
     assert writer.delete(ONE) == 0
     assert writer.take() == []

@@ -1,4 +1,4 @@
-"""Numbers that are never given again (store/number_reserve.py): a queue tells the journal ahead how far its numbering may go."""
+"""Message numbers are never given twice (`number_reserve`): a queue reserves them in the journal before it uses them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from warren.store.queue.backing_queue import Recover
 from ..one_queue import TRANSIENT, Node, tags
 
 
-def test_it_is_told_ahead_and_kept_when_it_is_durable():
-    told = []
+def test_numbers_are_kept_once_their_reservation_is_durable():
+    reserved = []
 
-    def tell(number):
-        told.append(number)
-        return len(told)
+    def record(number):
+        reserved.append(number)
+        return len(reserved)
 
-    reserve = NumberReserve(tell)
+    reserve = NumberReserve(record)
     assert reserve.kept(0) == 0
     assert reserve.renew(1) == 1
-    assert (told, reserve.kept(1)) == ([1 + AHEAD], 0)
+    assert (reserved, reserve.kept(1)) == ([1 + AHEAD], 0)
     reserve.durable(1)
     assert (reserve.kept(1), reserve.kept(1 + AHEAD), reserve.kept(2 + AHEAD)) == (1, 1 + AHEAD, 1 + AHEAD)
     assert reserve.renew_from == 1 + AHEAD // 2
     reserve.renew(reserve.renew_from)
     reserve.renew(reserve.renew_from)
     reserve.durable(2)
-    assert reserve.kept(1 << 40) == told[1]
+    assert reserve.kept(1 << 40) == reserved[1]
     reserve.durable(3)
-    assert reserve.kept(1 << 40) == told[2]
+    assert reserve.kept(1 << 40) == reserved[2]
 
 
 def test_a_queue_that_ends_with_its_process_keeps_none():
@@ -40,7 +40,7 @@ def test_a_queue_that_ends_with_its_process_keeps_none():
     assert reserve.renew_from > 1 << 60
 
 
-def test_what_is_recovered_was_given():
+def test_numbers_of_an_earlier_process_are_kept():
     reserve = NumberReserve(lambda number: 1)
     reserve.found(7)
     assert (reserve.kept(7), reserve.kept(8)) == (7, 7)
@@ -48,8 +48,11 @@ def test_what_is_recovered_was_given():
 
 @pytest.mark.parametrize("way", ["kill", *range(5)])
 @pytest.mark.parametrize("count", [1, 100, AHEAD // 2, AHEAD + 100])
-def test_numbers_of_what_the_journal_never_had_are_not_given_again(tmp_path, way, count):
-    """Transient messages, discarded ones, and those handed out at once: whatever of them a reader has seen, what comes after a crash is behind it."""
+def test_numbers_of_messages_without_a_record_are_not_given_again(tmp_path, way, count):
+    """The journal has no record of transient, discarded or at once delivered messages.
+
+    A message published after a crash still gets a number behind all numbers that a reader has seen.
+    """
     node = Node(tmp_path)
     for _ in range(count):
         node.publish(1, TRANSIENT)
@@ -68,7 +71,7 @@ def test_numbers_of_what_the_journal_never_had_are_not_given_again(tmp_path, way
 
 
 def test_numbers_are_shown_only_when_they_are_kept(tmp_path):
-    """The first ones wait for the journal; later ones were told of long before."""
+    """The first numbers wait for the journal; later ones were reserved long before they are used."""
     node = Node(tmp_path)
     node.publish(5, TRANSIENT)
     assert (node.queue.numbers(), node.queue.kept_numbers()) == (range(0, 5), range(0, 0))
@@ -80,10 +83,10 @@ def test_numbers_are_shown_only_when_they_are_kept(tmp_path):
         node.sync()
 
 
-def test_after_a_clean_stop_they_go_on_without_a_gap(tmp_path):
+def test_after_a_clean_stop_numbers_continue_without_a_gap(tmp_path):
     node = Node(tmp_path)
-    for life in range(3):
+    for start in range(3):
         node.publish(10)
         node.queue = node.opened(node.stop())
-        assert node.queue.kept_numbers() == node.queue.numbers() == range(0, 10 * life + 10)
+        assert node.queue.kept_numbers() == node.queue.numbers() == range(0, 10 * start + 10)
     assert tags(node.queue.fetch(100, True)) == list(range(30))

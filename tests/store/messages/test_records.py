@@ -1,4 +1,4 @@
-"""Formats: what is written is what is read, and damage is noticed."""
+"""The formats of frames, records, runs and spans: reading returns what was written, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_runs_come_back(contents, origin, first, expiry, redelivered, is_stored)
     )
 )
 def test_spans_come_back(spans):
-    """Any stride, and more messages than 32 bits count."""
+    """Spans have any stride, and may have more messages than 32 bits count."""
     got = decode_spans(encode_spans(spans))
     assert sum(map(len, got)) == sum(map(len, spans))
     assert {(span[0], span.step) for span in spans} <= {(span[0], span.step) for span in got}
@@ -84,7 +84,7 @@ def test_spans_come_back(spans):
 
 @given(st.data())
 def test_a_flipped_bit_costs_its_frame(data):
-    """Frames before the damage are read, and those behind it; the damaged one is not (D-19)."""
+    """All frames but the damaged one are read (D-19)."""
     disk = FaultyDisk()
     payloads = [bytes([n]) * 30 for n in range(4)]
     whole = b"".join(frame(Kind.RECORDS, payload) + payload for payload in payloads)
@@ -100,7 +100,7 @@ def test_a_flipped_bit_costs_its_frame(data):
 
 
 def test_zeros_are_no_frame():
-    """A tail that the file system filled with zeros ends the file (C-15)."""
+    """Zeros that the file system appended are not read as frames (C-15)."""
     file = FaultyDisk().open("f", create=True)
     file.append([bytes(64)])
     with pytest.raises(Damaged):
@@ -108,7 +108,7 @@ def test_zeros_are_no_frame():
 
 
 def test_records_and_stubs_come_back():
-    """A record keeps its type, queue and body; a stub measures like a content and tells its id."""
+    """A record keeps its type, queue and body. A stub has the body size where a content has it, and its id."""
     entries = list(records(b"".join(record(Type.ACK, 7, [b"ab", b"c"]) + record(Type.DELETE, 8, []))))
     assert [(e.type, e.queue, e.body) for e in entries] == [(Type.ACK, 7, b"abc"), (Type.DELETE, 8, b"")]
     stub = make_stub(bytes(range(16)), 70000)

@@ -1,0 +1,136 @@
+"""Replaying journal files: what the records in them leave of each queue.
+
+A queue's records are applied in order: a publish adds messages, an ack removes them, DELETE removes the queue, and
+STATE or any number seen advances its numbering. Messages that are published and not acked remain. Acks are kept too,
+because the queue's segments may still have the entries.
+
+Damage in a file is passed over (`walk_frames`) and reported: the frames behind it are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..disk.disk import Disk
+from ..disk.walk_frames import DamagedPart, walk_frames
+from ..messages.message_ids import StoredSpan, stored_spans
+from ..messages.records import Record, Type, decode_runs, decode_spans, records, stub_id
+from ..messages.run import PendingRuns
+from .journal_file import file_name
+
+
+@dataclass
+class Replayed:
+    """What the journal has of a queue.
+
+    embedded      messages published and not acked, with their contents
+    stored        messages published and not acked whose bodies are in the message store; the contents are stubs
+    acked         every number acked in the journal: a segment may still have its entry
+    next_number   where the numbering continues: the highest number published, acked or reserved, plus one
+    end           the highest number published or acked, plus one
+    """
+
+    embedded: PendingRuns = field(default_factory=PendingRuns)
+    stored: PendingRuns = field(default_factory=PendingRuns)
+    acked: list[range] = field(default_factory=list)
+    next_number: int = 0
+    end: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the journal has no message and no ack of the queue, only its numbering."""
+        return not (self.embedded.count or self.stored.count or self.acked)
+
+    def stored_spans(self) -> list[StoredSpan]:
+        """The messages of `stored`, by the ids that their bodies have in the message store."""
+        return [
+            span
+            for run in self.stored.runs
+            for piece in run.without_holes()
+            for span in stored_spans(piece.first, map(stub_id, piece.contents))
+        ]
+
+    def apply(self, entry: Record) -> None:
+        """Apply a PUBLISH, ACK or STATE record."""
+        if entry.type is Type.PUBLISH:
+            for run, is_stored in decode_runs(entry.body):
+                (self.stored if is_stored else self.embedded).add(run)
+                self.end = max(self.end, run.end)
+                self.next_number = max(self.next_number, self.end)
+        elif entry.type is Type.ACK:
+            self.ack(decode_spans(entry.body))
+        else:
+            self.next_number = max(self.next_number, int.from_bytes(entry.body, "big"))
+
+    def ack(self, spans: Sequence[range]) -> None:
+        """Remove messages; the numbers may be published in segments, or nowhere."""
+        for span in spans:
+            # A number that was acked once must not be given again: the next replay would drop the new message.
+            self.end = max(self.end, span[-1] + 1)
+            self.next_number = max(self.next_number, self.end)
+            last = self.acked[-1] if self.acked else None
+            if last is not None and last.step == span.step == 1 and last.stop == span.start:
+                self.acked[-1] = range(last.start, span.stop)
+            else:
+                self.acked.append(span)
+            self.embedded.discard(span)
+            self.stored.discard(span)
+
+
+class DamagedFile(NamedTuple):
+    """A journal file with damaged parts, and how many whole frames follow the first of them."""
+
+    number: int
+    parts: list[DamagedPart]
+    frames_behind: int
+
+
+@dataclass
+class ReplayedFiles:
+    """What a set of journal files leaves.
+
+    queues    by the number of the queue
+    retired   files below this number do not count: a RETIRE record gave them up
+    damaged   files with damage other than a torn tail at the end of the last one
+    """
+
+    queues: dict[int, Replayed] = field(default_factory=dict)
+    retired: int = 0
+    damaged: list[DamagedFile] = field(default_factory=list)
+
+
+def replay_files(disk: Disk, directory: str, numbers: Sequence[int]) -> ReplayedFiles:
+    """Replay the files of these ascending numbers; cuts the torn tail of the last one. Waits for the disk."""
+    found = ReplayedFiles()
+    for number in numbers:
+        file = disk.open(f"{directory}/{file_name(number)}")
+        try:
+            parts: list[DamagedPart] = []
+            frames_behind = 0
+            for part in walk_frames(file):
+                if isinstance(part, DamagedPart):
+                    # Only the last file may end with an interrupted append: the others were synced before the next
+                    # began.
+                    if part.is_torn_tail and number == numbers[-1]:
+                        file.truncate(part.offset)
+                    else:
+                        parts.append(part)
+                    continue
+                frames_behind += part.is_behind
+                for entry in records(part.payload):
+                    if entry.type is Type.RETIRE:
+                        found.retired = max(found.retired, entry.queue)
+                    elif entry.type is Type.DELETE:
+                        found.queues.pop(entry.queue, None)
+                    else:
+                        found.queues.setdefault(entry.queue, Replayed()).apply(entry)
+            if parts:
+                found.damaged.append(DamagedFile(number, parts, frames_behind))
+            # A killed process leaves bytes that this replay reads although they were never synced. Recovery builds on
+            # them, so a power cut must not take them back later.
+            file.sync()
+        finally:
+            file.close()
+    return found
