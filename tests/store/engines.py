@@ -15,8 +15,9 @@ from warren.store.bodies.store_engine import FILE_LIMIT, StoreEngine
 from warren.store.bodies.store_recovery import References
 from warren.store.disk.disk import Disk
 from warren.store.index.queue_index import QueueIndex
-from warren.store.journal.journal_engine import JournalEngine, Replayed
+from warren.store.journal.journal_engine import JournalEngine
 from warren.store.journal.log_writer import LogWriter
+from warren.store.journal.replay import Replayed
 from warren.store.messages.run import Run
 from warren.store.queue.variable_queue import VariableQueue
 
