@@ -1,7 +1,11 @@
-"""Layer 0: where actors live. Imports neither amqp nor store nor actors.
+"""Layer 0: the runtime of the actors. It imports neither amqp nor store nor actors.
 
-`loop_base` runs every actor of a system on one thread around epoll; `process` is the actor
-class everything above is written with; `outside` is the way in for ordinary threads and asyncio;
-`credit` is the bookkeeping that keeps mailboxes bounded; `sim_world` and the other `sim_` modules run
-the same actors on virtual time.
+process      `Process`, the base class of all actors of the broker
+contract     contracts: the messages that a process takes, with their types
+actor_base   `ActorBase`: the life of the actors of one system, on any of the two bases below
+loop/        `LoopBase`, which runs all actors on one thread; the way in for other threads and asyncio
+sim/         `SimBase` and `SimWorld`, which run the same actors in simulated time
+stock_host   processes on Thespian's own system bases
+machine/     the memory and the sockets of the machine
+credit       the bookkeeping that bounds the mailboxes
 """

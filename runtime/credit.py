@@ -1,22 +1,25 @@
-"""Credit: the bookkeeping that keeps mailboxes bounded (FC-1 to FC-12, FC-41, FC-45, FC-53 to FC-56).
+"""`CreditFlow`: the bookkeeping of credit, which bounds the mailboxes (FC-1 to FC-12, FC-41, FC-45, FC-53 to FC-56).
 
-*Upstream* sends messages and spends credit; *downstream* takes them and, every M messages, grants M back. An actor is
-mostly both, and is **blocked** while it has spent its credit with at least one peer. Being blocked stops nobody from
-sending; it only makes the actor keep back the grants it owes, so its own upstream runs dry, up to the socket reader,
-which alone stops (FC-13, FC-22). When the last exhausted peer has granted again, what was kept back is granted, and so
-on up the chain. No timer is involved.
+An *upstream* actor sends messages and spends credit. Its *downstream* peer takes them and, after every M messages,
+grants M back. Most actors are both. An actor is **blocked** while it has spent its credit with at least one peer. A
+blocked actor may still send; it only defers the grants that it owes. So the actors upstream of it run out of credit, one
+after the other, up to the connection, which alone stops: it reads no more from its socket (FC-13, FC-22). When the last
+exhausted peer has granted credit again, the actor sends the deferred grants, which unblocks the actors upstream in the
+same way. No timer is involved.
 
-    credit_from[p]   messages I may still send to p; starts at I, may become negative
-    credit_to[p]     messages from p until I owe it the next grant; starts at M
-    credit_blocked   peers with credit_from <= 0
-    credit_deferred  grants kept back, oldest first
+In these tables this actor has the pair (I, M) with its peer p:
 
-    spend(p, n)      n messages go to p                   p joins credit_blocked on passing zero
-    take(p, n)       n messages from p left the mailbox   every M: grant now, or deferred while blocked
-    bump(p, n)       p granted n                          p leaves credit_blocked on passing zero
-    peer_down(p)     p is gone                            p leaves everything
+    credit_from[p]     messages that this actor may still send to p; begins at I, may become negative
+    credit_to[p]       messages from p until this actor owes p the next grant; begins at M
+    credit_blocked     peers with credit_from <= 0
+    credit_deferred    grants that are kept back, oldest first
 
-One bookkeeping serves one actor; nothing is shared. Peers are keyed by any hashable name.
+    spend(p, n)        n messages are sent to p            p joins credit_blocked if its credit falls to 0
+    take(p, n)         n messages of p left the mailbox    after every M a grant, which is deferred while blocked
+    bump(p, n)         p has granted n                     p leaves credit_blocked if its credit rises above 0
+    peer_down(p)       p has ended                         p leaves all of these
+
+Each actor has a `CreditFlow` of its own. A peer is known by any hashable name.
 """
 
 from __future__ import annotations
@@ -25,14 +28,20 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
+#: (initial credit, more credit after) in messages, as in RabbitMQ 3.10.
 DEFAULT_PAIR = (400, 200)
-"""{InitialCredit, MoreCreditAfter} in messages, as RabbitMQ 3.10."""
+
+#: The credit with a peer that is not credited.
+UNLIMITED = 1 << 62
 
 Pair = tuple[int, int]
 
 
 def check_pair(pair: object, key: str) -> Pair:
-    """`pair` as two ints with 0 < M <= I, or (0, 0) for no crediting. ValueError naming the setting `key` (FC-1)."""
+    """Return `pair` if it is two ints with 0 < M <= I, or (0, 0) for no crediting (FC-1).
+
+    Otherwise raises ValueError with the name of the setting, `key`.
+    """
     if isinstance(pair, (tuple, list)) and len(pair) == 2 and all(type(number) is int for number in pair):
         initial, more = pair
         if 0 < more <= initial or (initial, more) == (0, 0):
@@ -44,7 +53,7 @@ def check_pair(pair: object, key: str) -> Pair:
 
 
 class _BlockClock:
-    """How often and how long a class of peers blocked this actor; overlapping blocks count once in time."""
+    """How often and for how long one kind of peer blocked this actor; the time of overlapping blocks counts once."""
 
     __slots__ = ("blocked", "blocks", "seconds", "since")
 
@@ -69,14 +78,12 @@ class _BlockClock:
 class CreditFlow:
     """The credit of one actor with all its peers.
 
-    pair      (I, M) for peers that `relate` gave no other
-    grant     called as grant(peer, amount) when a grant is to be sent
-    clock     monotonic seconds
-    hold      seconds that `in_flow` stays true (FC-41)
-    hold_from 'start' of the last block (channels, queues) or its 'end' (connections, FC-42)
-    key       name of the setting the pair came from, for the error
-
-    `blocked` may be read as an attribute; it is true while `credit_blocked` is not empty.
+    pair         (I, M) for peers to which `relate` gives no other pair
+    grant        called as grant(peer, amount), to send a grant
+    clock        returns monotonic seconds
+    hold         seconds for which `in_flow` stays True (FC-41)
+    hold_from    where these begin: 'start' of the last block (channels, queues) or its 'end' (connections, FC-42)
+    key          name of the setting that the pair comes from, for the error
     """
 
     __slots__ = (
@@ -126,16 +133,16 @@ class CreditFlow:
     def relate(
         self, peer: Hashable, pair: Pair | None = None, kind: str = "", key: str = "credit_flow_default_credit"
     ) -> None:
-        """Give `peer` a pair of its own, and a class ('channel', 'queue', ...) to count its blocks under.
+        """Give `peer` a pair of its own, and a kind ('channel', 'queue', ...) under which its blocks are counted.
 
-        Only before the first message of the relation (FC-2): ValueError after.
+        Raises ValueError after the first message of the relation (FC-2).
         """
         if peer in self._credit_from or peer in self._credit_to:
             raise ValueError(f"the pair of {peer!r} is fixed while the relation lasts")
         self._relations[peer] = (self._pair if pair is None else check_pair(pair, key), kind)
 
     def peer_down(self, peer: Hashable) -> None:
-        """`peer` has ended: forget it, and what was kept back for it. The same name later starts afresh."""
+        """Forget `peer`, which has ended, and its deferred grants. A later peer of the same name begins anew."""
         self._credit_from.pop(peer, None)
         self._credit_to.pop(peer, None)
         self._deferred.pop(peer, None)
@@ -143,10 +150,10 @@ class CreditFlow:
             self._leave(peer)
         self._relations.pop(peer, None)
 
-    # -- the four movements ------------------------------------------------------------------------
+    # -- sending, taking and granting --------------------------------------------------------------
 
     def spend(self, peer: Hashable, n: int = 1) -> None:
-        """`n` credited messages are being sent to `peer`. Never refused (FC-4)."""
+        """Count `n` credited messages that are sent to `peer`. Never refused (FC-4)."""
         credit = self._credit_from.get(peer)
         if credit is None:
             credit = self._pair_of(peer)[0]
@@ -157,7 +164,7 @@ class CreditFlow:
             self._enter(peer)
 
     def take(self, peer: Hashable, n: int = 1) -> None:
-        """`n` credited messages from `peer` were taken from the mailbox; call it before working on them (FC-5)."""
+        """Count `n` credited messages of `peer` that left the mailbox, before they are handled (FC-5)."""
         credit = self._credit_to.get(peer)
         if credit is None:
             credit = self._pair_of(peer)[1]
@@ -176,7 +183,7 @@ class CreditFlow:
             self._grant(peer, grants * more)
 
     def bump(self, peer: Hashable, n: int) -> None:
-        """`peer` granted `n`. From a peer we never sent to, or that is gone: ignored (FC-55)."""
+        """Add the `n` that `peer` granted. Ignored from a peer that has ended or was never sent to (FC-55)."""
         credit = self._credit_from.get(peer)
         if credit is None:
             return
@@ -184,18 +191,15 @@ class CreditFlow:
         if credit <= 0 < credit + n:
             self._leave(peer)
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def blocked(self) -> bool:
+        """Whether the credit with any peer is exhausted."""
         return bool(self.credit_blocked)
 
-    def blocked_peers(self) -> list[Hashable]:
-        """Peers whose credit is exhausted, longest first."""
-        return list(self.credit_blocked)
-
     def credit_from(self, peer: Hashable) -> int:
-        """Messages I may still send to `peer`; a batch is to be cut there (FC-29). Not credited at all: a lot."""
+        """Messages that may still be sent to `peer`, where a batch is cut (FC-29); UNLIMITED if it is not credited."""
         credit = self._credit_from.get(peer)
         if credit is None:
             credit = self._pair_of(peer)[0] or UNLIMITED
@@ -207,29 +211,29 @@ class CreditFlow:
         return self._pair_of(peer)[1] if credit is None else credit
 
     def deferred(self, peer: Hashable) -> int:
-        """Credit kept back from `peer` while blocked."""
+        """Credit whose grant to `peer` is deferred."""
         return self._deferred.get(peer, 0)
 
     def in_flow(self) -> bool:
-        """Whether listings show the state `flow`: blocked, or blocked within the hold time (FC-41, FC-42)."""
+        """Whether listings show the state `flow`: blocked now or within the hold time (FC-41, FC-42)."""
         if self.credit_blocked:
             return True
         last = self._unblocked_at if self._hold_from_end else self.blocked_at
         return last is not None and self._clock() - last < self._hold
 
     def blocks(self, kind: str = "") -> int:
-        """How often peers of that class blocked this actor."""
+        """How often peers of the kind blocked this actor."""
         clock = self._clocks.get(kind)
         return clock.blocks if clock is not None else 0
 
     def blocked_seconds(self, kind: str = "") -> float:
-        """How long at least one peer of that class has blocked this actor, the present block included."""
+        """For how long at least one peer of the kind has blocked this actor, including the present block."""
         clock = self._clocks.get(kind)
         if clock is None:
             return 0.0
         return clock.seconds + (self._clock() - clock.since if clock.blocked else 0.0)
 
-    # ----------------------------------------------------------------------------------------------
+    # -- bookkeeping -------------------------------------------------------------------------------
 
     def _pair_of(self, peer: Hashable) -> Pair:
         relation = self._relations.get(peer)
@@ -246,7 +250,8 @@ class CreditFlow:
     def _enter(self, peer: Hashable) -> None:
         now = self._clock()
         if not self.credit_blocked:
-            self.blocked_at = now  # further peers do not move it, unblocking does not clear it (FC-10)
+            # The first exhausted peer sets it; further peers do not move it and unblocking does not clear it (FC-10).
+            self.blocked_at = now
         self.credit_blocked[peer] = None
         self._clock_of(peer).enter(now)
 
@@ -258,10 +263,7 @@ class CreditFlow:
             return
         self._unblocked_at = now
         deferred = self._deferred
-        # A grant may run other actors on the spot, in tests, and block us again: then the rest stays deferred.
+        # In tests a grant may run other actors at once and block this one again; then the rest stays deferred.
         while deferred and not self.credit_blocked:
             owed = next(iter(deferred))
             self._grant(owed, deferred.pop(owed))
-
-
-UNLIMITED = 1 << 62

@@ -165,7 +165,7 @@ class Schedule:
 
     def finish(self) -> None:
         """Undo what was done to the machine, and look at what is left. From here on nothing starves: what is asked is answered."""
-        self.world.patience = FAIRNESS
+        self.world.sweep_interval = FAIRNESS
         self.mishaps.undo()
         audit.leave(self)
         audit.audit(self)
@@ -183,8 +183,8 @@ class Schedule:
     def _after_step(self) -> None:
         if self._is_running:
             self.mishaps.look()
-            if self.world.acted is not None:
-                invariants.check_step(self.world.acted)
+            if self.world.acting_cell is not None:
+                invariants.check_step(self.world.acting_cell)
 
 
 def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> Outcome:

@@ -1,8 +1,10 @@
-"""Who decides what a simulation leaves open: which message comes next, how long it takes, where a read is cut.
+"""Choosers: they make every decision that a simulation leaves open.
 
-Every decision is one number below a count, and **0 is always the plainest**: the actor that has waited longest, the whole mailbox in order, no
-delay, a read that brings all there is. So a chooser that only says 0 runs actors as an event loop does, and Hypothesis, which shrinks numbers
-towards 0, shrinks a schedule towards the ordinary one. Nothing is asked where there is only one answer.
+Which message comes next, how long it takes, where a read is cut: every decision is one number below a count, and **0 is
+always the ordinary choice**: the actor that has waited longest, the whole mailbox in order, no delay, a read that
+returns all there is. So a chooser that always returns 0 runs actors as an event loop does, and Hypothesis, which
+shrinks numbers towards 0, shrinks a failing schedule towards the ordinary one. A chooser is asked only if there is more
+than one choice.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from typing import Protocol
 
 
 class Chooser(Protocol):
+    """The one source of choice of a `SimWorld`."""
+
     def below(self, count: int) -> int:
         """A number from 0 to `count` - 1; `count` is 2 or more."""
 
 
 class SeedChooser:
-    """By the bare seed: 0.1 us a decision."""
+    """Chooses at random by a seed, in 0.1 µs a decision."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"schedule {seed}").random
@@ -28,7 +32,10 @@ class SeedChooser:
 
 
 class DrawnChooser:
-    """By a function of the caller's, for example `lambda count: data.draw(integers(0, count - 1))`; ValueError if it says what it may not."""
+    """Chooses by the caller's function, for example `lambda count: data.draw(integers(0, count - 1))`.
+
+    Raises ValueError if the function returns a number that is not below the count.
+    """
 
     def __init__(self, draw: Callable[[int], int]) -> None:
         self._draw = draw
@@ -36,5 +43,5 @@ class DrawnChooser:
     def below(self, count: int) -> int:
         chosen = self._draw(count)
         if not 0 <= chosen < count:
-            raise ValueError(f"the chooser said {chosen!r}; it must be from 0 to {count - 1}")
+            raise ValueError(f"the chooser returned {chosen!r}; it must return a number from 0 to {count - 1}")
         return chosen

@@ -1,13 +1,14 @@
-"""The other end of a simulated connection: a plain object that is told what happens to it, and writes.
+"""`SimStream`: the client's end of a simulated connection. It calls methods of a plain object, the client.
 
     class Greeter:
         def on_connected(self, stream): stream.write(b"hello")
-        def on_data(self, stream, data): self.heard += data
+        def on_data(self, stream, data): self.received += data
         def on_lost(self, stream, reason): ...
 
     stream = world.connect("a", 5672, Greeter())
 
-Everything a client is told is a step of the world, chosen like any other; what it writes from there, or from outside between two steps, is on its way at once.
+Each of these calls is a step of the world, chosen like any other. What a client writes, in such a call or between two
+steps, leaves at once.
 """
 
 from __future__ import annotations
@@ -20,20 +21,26 @@ if TYPE_CHECKING:
     from .sim_sockets import SimSocket
     from .world import SimWorld
 
+#: Most bytes that one read of a client returns.
 READ_SIZE = 262_144
 
 
 class SimClient(Protocol):
-    """What a scenario gives to `connect`."""
+    """The object that a scenario passes to `SimWorld.connect`."""
 
     def on_connected(self, stream: SimStream) -> Any: ...
     def on_data(self, stream: SimStream, data: bytes) -> Any: ...
     def on_lost(self, stream: SimStream, reason: str) -> Any:
-        """`closed` or `reset` by the other side, or `refused`. Not called for what the client itself ended."""
+        """The connection was `closed` or `reset` by the other side, or `refused`; not called if the client ended it."""
 
 
 class SimStream:
-    """A client's end. `number` counts the streams of a world, `host` is the name under which links know it, `is_open` false after either side ended it."""
+    """The client's end of a connection.
+
+    number     counts the streams of a world
+    host       the name of the client's end of the link
+    is_open    False once either side has ended the connection
+    """
 
     def __init__(self, world: SimWorld, number: int, host: str, client: SimClient) -> None:
         self.number = number
@@ -42,65 +49,68 @@ class SimStream:
         self.client = client
         self.is_open = True
         self._world = world
-        self._socket: SimSocket | None = None  # until the connection is there
-        self._is_connected = False  # and the client knows it
+        #: None until the connection is established.
+        self._socket: SimSocket | None = None
+        #: Whether the client has got `on_connected`.
+        self._is_connected = False
         self._is_refused = False
         self._is_stalled = False
         self._unsent = bytearray()
 
     def write(self, data: bytes) -> None:
-        """Send `data`, as fast as the other side reads; what it does not take yet waits here. Nothing happens after the end."""
+        """Send `data` as fast as the other side reads; the rest waits here. Does nothing after the end."""
         if self.is_open:
             self._unsent += data
             self._flush()
 
     def close(self) -> None:
-        """Hang up in order. What still waits here is not sent."""
+        """Close the connection in order. Data that waits here is not sent."""
         self._end("close")
         if self._socket is not None:
             self._socket.close()
 
     def reset(self) -> None:
-        """Hang up at once: the other side gets an error."""
+        """Reset the connection: the other side gets an error."""
         self._end("reset")
         if self._socket is not None:
             self._socket.abort()
 
     def stall(self, is_stalled: bool = True) -> None:
-        """Stop reading, or go on."""
+        """Stop reading, or read again if `is_stalled` is False."""
         self._is_stalled = is_stalled
-        self._look()
+        self._update()
 
     @property
     def unsent(self) -> int:
-        """Octets that wait here because the other side does not read."""
+        """Bytes that wait here because the other side does not read."""
         return len(self._unsent)
 
     def _end(self, how: str) -> None:
         if self.is_open:
             self.is_open = False
             self._world.record((self._world.time, "client", self.name, how))
-            self._look()
+            self._update()
 
-    # -- what the world calls ----------------------------------------------------------------------
+    # -- called by the world -----------------------------------------------------------------------
 
     def attach(self, sock: SimSocket) -> None:
-        """The other side has room for the connection."""
+        """The other side has accepted the connection."""
         self._socket = sock
-        sock.changed = self._look
+        sock.changed = self._update
         if self.is_open:
-            self._look()
+            self._update()
         else:
             sock.abort()
 
     def refuse(self) -> None:
+        """The other side has refused the connection."""
         self._is_refused = True
-        self._look()
+        self._update()
 
     def turn(self) -> bool:
-        """One thing that has happened to this end: the connection is there, or gone, or has octets or room. False if nothing has."""
+        """Handle one event: the connection is established or lost, or has data or room. False if there is none."""
         world, sock = self._world, self._socket
-        if not self.is_open or not self._has_news():
+        if not self.is_open or not self._has_event():
             return False
         if sock is None:
             self._lose("refused")
@@ -130,7 +140,7 @@ class SimStream:
     def _lose(self, reason: str) -> None:
         self.is_open = False
         self._world.record((self._world.time, "client", self.name, reason))
-        self._look()
+        self._update()
         self.client.on_lost(self, reason)
 
     def _flush(self) -> None:
@@ -140,14 +150,14 @@ class SimStream:
                 try:
                     del unsent[: sock.send(unsent)]
                 except OSError:
-                    unsent.clear()  # the reset is there to be read as well
-        self._look()
+                    unsent.clear()  # the connection was reset, which the next read reports
+        self._update()
 
-    def _look(self) -> None:
-        """See whether the world has to come by."""
-        self._world.set_active(self, self.is_open and self._has_news())
+    def _update(self) -> None:
+        """Let the world call `turn` if there is an event to handle."""
+        self._world.set_active(self, self.is_open and self._has_event())
 
-    def _has_news(self) -> bool:
+    def _has_event(self) -> bool:
         sock = self._socket
         if sock is None:
             return self._is_refused

@@ -1,10 +1,10 @@
-"""A machine of a simulation: what is left when the process on it dies.
+"""`SimMachine`: a machine of a simulation, which outlives the operating-system processes that run on it.
 
 machine = world.machine("a")
-base = machine.boot()                 a system of actors; "a-1" is the prefix of its addresses, "a-2" after the next boot
-machine.pause(), machine.resume()     time goes on around it; its kernel still takes octets and connections
-machine.crash()                       the process dies: no actor hears of it, the kernel closes its sockets
-machine.crash(power=False)            the machine dies: nobody hears of it
+base = machine.boot()                a system of actors; its addresses begin with "a-1", after the next boot with "a-2"
+machine.pause(), machine.resume()    time goes on meanwhile, and the kernel still takes data and connections
+machine.crash()                      the process dies without any call to its actors; the kernel closes its sockets
+machine.crash(power=False)           the machine loses power; its sockets are not closed, they stop answering
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 
 class PowerCut(BaseException):
-    """Raised by what an actor or a blocking call uses (a disk, say), it stops the machine there. Not an Exception: nothing may catch it on the way."""
+    """Stops the machine when an actor or a blocking call raises it, from a simulated disk for example.
+
+    It is no Exception, so that no handler on the way catches it.
+    """
 
 
 class SimMemory:
-    """`memory.Memory` and its `Meter`: `size` and `used` are in bytes, and a scenario moves `used`."""
+    """`memory.Memory` and `memory.Meter` in one: `size` and `used` are in bytes, and a scenario sets `used`."""
 
     def __init__(self, size: int = 1 << 30, used: int = 1 << 26) -> None:
         self.size = size
@@ -42,14 +45,16 @@ class SimMemory:
         """Nothing is held open."""
 
     def trimmer(self) -> Callable[[], object] | None:
-        """There is no heap to give back."""
+        """None: a simulated machine has no heap to give back."""
         return None
 
 
 class SimMachine:
-    """`base` is the system of actors that runs on it, None while none does; `memory` is what the actors are told there is.
+    """One machine, made by `SimWorld.machine`.
 
-    `stopped_by` are errors that mean a power cut; a faulty disk may have one of its own.
+    base          the system of actors that runs on it, None while none does
+    memory        the memory that its actors measure
+    stopped_by    errors that mean a power cut; a faulty disk may add one of its own
     """
 
     def __init__(self, world: SimWorld, name: str) -> None:
@@ -63,7 +68,7 @@ class SimMachine:
         self._world = world
 
     def boot(self) -> SimBase:
-        """Start a process with an empty system of actors. RuntimeError if one runs."""
+        """Start a process with an empty system of actors. Raises RuntimeError if one runs already."""
         if self.base is not None:
             raise RuntimeError(f"a system of actors runs on machine {self.name} already")
         self.boots += 1
@@ -73,7 +78,7 @@ class SimMachine:
         return self.base
 
     def crash(self, power: bool = True) -> None:
-        """End the process on the spot; nothing happens if none runs. Without `power` the machine is silent until the next boot."""
+        """End the process at once, if one runs. Without `power` the machine answers nothing until the next boot."""
         base, self.base = self.base, None
         self.is_paused = False
         self.is_up = power
@@ -82,7 +87,7 @@ class SimMachine:
             base.vanish(power)
 
     def pause(self) -> None:
-        """Have the process do nothing until `resume`."""
+        """Keep the process from running until `resume`."""
         self.is_paused = True
         self._changed("pause")
 

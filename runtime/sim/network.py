@@ -1,9 +1,9 @@
-"""The links between the hosts of a simulation, one for each direction.
+"""`Link`: the network between two hosts of a simulation, in one direction. It carries two kinds of traffic.
 
-    octets of a connection   late, never lost, in order; while the link is cut they wait, as TCP sends them again and again
-    messages of actors       late, in order, and lost while the link is cut, or now and then if the link is lossy
+    data of a connection    arrives late, in order, and is never lost; while the link is cut it waits, as in TCP
+    messages of actors      arrive late and in order; all are lost while the link is cut, and one in `loss` otherwise
 
-A host is a machine or whatever name a client says it connects from.
+A host is a machine, or any name from which a client connects.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .world import SimWorld
 
-#: A delay is the longest one times 0/7 to 7/7: few enough that "none" is common, and a draw is small.
+#: A delay is 0/7 to 7/7 of the longest one: few enough levels that no delay is common, and that Hypothesis draws
+#: little.
 DELAY_LEVELS = 8
 
 
 class Lane(Protocol):
-    """Things on one lane arrive in the order in which they left. `last_arrival` is when the latest of them does."""
+    """What leaves on one lane arrives in the same order. `last_arrival` is the time at which the latest arrives."""
 
     last_arrival: float
 
 
 class Link:
-    """From one host to another. `max_delay` is in seconds; one message of actors in `loss` is lost, none with 0."""
+    """The way from one host to another.
+
+    max_delay    longest delay in seconds
+    loss         one in so many messages of actors is lost; 0 for none
+    """
 
     def __init__(self, world: SimWorld, max_delay: float) -> None:
         self.max_delay = max_delay
@@ -36,15 +41,15 @@ class Link:
         self._held: list[tuple[Lane, Callable[..., None], tuple[Any, ...]]] = []
 
     def carry(self, lane: Lane, arrive: Callable[..., None], *args: Any) -> None:
-        """Call `arrive(*args)` at the other end: at once, later, or once the link is whole again."""
+        """Call `arrive(*args)` at the other end: now, after a delay, or after the link is mended."""
         if self.is_cut:
             self._held.append((lane, arrive, args))
             return
         world = self._world
         delay = world.delay(self.max_delay)
         now = world.time
-        # Between two steps of the world something may be due that has not arrived yet, and must do so first.
-        if not delay and lane.last_arrival < now and not world.is_behind():
+        # Between two steps of the world an earlier arrival may be due and not made yet; this one must wait for it.
+        if not delay and lane.last_arrival < now and not world.has_due_events():
             arrive(*args)
             return
         lane.last_arrival = due = max(now + delay, lane.last_arrival)
@@ -55,10 +60,11 @@ class Link:
         return self.is_cut or (self.loss > 0 and self._world.chance(self.loss))
 
     def cut(self) -> None:
-        """Nothing gets through from now on; what is on its way arrives."""
+        """Carry nothing from now on; what is in flight arrives."""
         self.is_cut = True
 
     def mend(self) -> None:
+        """Carry again, and first the data that has waited."""
         self.is_cut = False
         held, self._held = self._held, []
         for lane, arrive, args in held:

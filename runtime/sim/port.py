@@ -1,4 +1,4 @@
-"""The way in for a scenario: `outside.OutsideClient`, without threads. Waiting is running the world."""
+"""`SimPort`: how a scenario sends to processes and asks them. To wait for an answer is to run the world."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MACHINE_CRASHED = ExitReason(ExitKind.KILLED, "the machine crashed")
 
 
 class SimAnswer:
-    """What was asked for, once `is_here`."""
+    """The answer to one ask, once `is_here`."""
 
     __slots__ = ("_ok", "_value", "is_here")
 
@@ -38,7 +38,7 @@ class SimAnswer:
             self.is_here, self._ok, self._value = True, ok, value
 
     def value(self) -> Any:
-        """The answer; raises the error it was answered with, ProcessTimeout if it is not here."""
+        """The answer. Raises the error that the ask was answered with, or ProcessTimeout if there is no answer yet."""
         if not self.is_here:
             raise ProcessTimeout("no answer yet")
         if self._ok:
@@ -47,9 +47,10 @@ class SimAnswer:
 
 
 class SimPort:
-    """A mailbox outside of the system of actors, and for Thespian's `ActorSystem.private()` a base."""
+    """A mailbox outside the system of actors; also the base behind Thespian's `ActorSystem.private()`."""
 
-    is_idle = False  # see address.py: it is never put on a run queue
+    #: Keeps senders from putting the port on a run queue (see `address`).
+    is_idle = False
 
     def __init__(self, base: SimBase, kind: str = "port") -> None:
         self.base = base
@@ -64,7 +65,7 @@ class SimPort:
         self._last_ref = 0
 
     def append(self, envelope: tuple[ActorAddress, Any]) -> None:
-        """Called with what an actor sent."""
+        """Take a message that an actor sent."""
         message = envelope[1]
         if type(message) is tuple and message[:1] == ("$answer",):
             answer = self._answers.pop(message[1], None)
@@ -74,10 +75,11 @@ class SimPort:
             self._arrived.append(message)
 
     def tell(self, address: ActorAddress, message: Any) -> None:
+        """Send `message` to the actor at `address`; Thespian's name for it."""
         self.base.enqueue(self.address, address, message)
 
     def begin(self, address: ActorAddress, message: Any) -> SimAnswer:
-        """Ask and do not wait."""
+        """Ask the process at `address` without waiting for the answer."""
         self._last_ref += 1
         answer = SimAnswer()
         if self.base.is_alive:
@@ -88,20 +90,26 @@ class SimPort:
         return answer
 
     def request(self, address: ActorAddress, message: Any, timeout: float = WAIT) -> Any:
-        """The answer to `message`, after as many steps of the world as it takes. Raises the error it was answered with, ProcessDown if the process or its machine
-        ends, ProcessTimeout after `timeout` virtual seconds or if nothing is left that could happen."""
+        """Ask the process at `address` and run the world until it answers.
+
+        Raises the error that it answered with, ProcessDown if the process or its machine ends, or ProcessTimeout after
+        `timeout` virtual seconds or when nothing is left to happen.
+        """
         answer = self.begin(address, message)
         self.base.world.run_until(lambda: answer.is_here, timeout)
         return answer.value()
 
     def listen(self, timeout: timedelta | float | None = WAIT) -> Any:
-        """The next message that is no answer, or None after `timeout`, or if nothing is left that could happen."""
+        """Run the world until a message comes that is no answer, and return it.
+
+        None after `timeout` virtual seconds or when nothing is left to happen.
+        """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         self.base.world.run_until(lambda: bool(self._arrived), seconds)
         return self._arrived.popleft() if self._arrived else None
 
     def fail(self, reason: ExitReason) -> None:
-        """The system has ended."""
+        """Answer all open asks with ProcessDown, because the system has ended for `reason`."""
         for answer in self._answers.values():
             answer.settle(False, ProcessDown(reason))
         self._answers.clear()

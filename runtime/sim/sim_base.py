@@ -1,17 +1,19 @@
-"""`SimBase`: a Thespian system base whose time, network, threads and dice are a `SimWorld`'s.
+"""`SimBase`: a Thespian system base whose time, network, threads and randomness belong to a `SimWorld`.
 
-The actors are the same as on `LoopBase`, and so is what happens to them (`actor_base`); what differs is who comes next. The world takes one step at
-a time, and a step of a system of actors is one of:
+The actors are the same as on `LoopBase`, and so are their births, turns and deaths (`actor_base`). Only the order of
+events differs: the world takes one step at a time, and a step of a system of actors is one of these:
 
-    a turn            an actor handles one message, the oldest of any sender's that wait for it; sometimes all that wait, in order, as on the loop
+    a turn            an actor handles the oldest message of one sender, chosen among those in its mailbox, or
+                      sometimes all messages in order, as on the loop
     a descriptor      an actor serves a socket that is ready
-    a blocking call   is made, here and now, and its end put into the mailbox of who wanted it
+    a blocking call   the function runs here and now, and its result goes into the mailbox of its process
 
-The order of messages is kept for each pair of sender and receiver, and nothing else is promised: what Thespian promises. One thing is Erlang's, where
-who creates a process waits until it is initialised: the very first message, which is its creator's, comes first.
+Messages keep their order for each pair of sender and receiver. Nothing else is promised, as in Thespian, but for one
+thing: the first message of a process, which its creator sends, is handled first. In Erlang likewise the creator of a
+process waits until that is initialised.
 
-A system whose machine crashes ends in the middle of whatever it did. Its actors hear nothing of it (no `on_exit`); messages, calls that wait for
-their turn and octets that were not given to the kernel are gone.
+When a machine crashes, its system ends in the middle of whatever it does. No `on_exit` is called. Messages, blocking
+calls that have not been made, and bytes that the kernel has not taken are lost.
 """
 
 from __future__ import annotations
@@ -40,8 +42,13 @@ if TYPE_CHECKING:
     from .machine import SimMachine
     from .world import SimWorld
 
-BUDGET = 64  # messages a turn at most, as on the loop
-LOOK_AHEAD = 16  # messages of a mailbox among which senders are looked for
+#: Most messages that an actor handles in one turn, as on the loop.
+BUDGET = 64
+
+#: Messages at the head of a mailbox among whose senders the next one is chosen.
+LOOK_AHEAD = 16
+
+#: Virtual seconds that the actors may take to end.
 SHUTDOWN_SECONDS = 5.0
 
 #: (address as text, message) -> whether to crash the actor at this message.
@@ -49,7 +56,7 @@ Match = Callable[[str, Any], bool]
 
 
 class SimulatedCrash(Exception):
-    """An actor crashed because the scenario wanted it to."""
+    """The error of an actor that a scenario crashes."""
 
 
 @dataclass(slots=True)
@@ -84,20 +91,23 @@ class SimBase(ActorBase):
         self.memory = machine.memory
         self.sockets = self.poller = SimSockets(self)
         self.is_alive = True
-        self.jobs: list[_Job] = []  # blocking calls whose time has come
-        self._calls: dict[
-            int, _Job
-        ] = {}  # those whose time has not; here alone, so that a crash lets go of all that they hold
+        #: Blocking calls that can be made now.
+        self.jobs: list[_Job] = []
+        #: Blocking calls that are delayed, by number. The world's events hold only the number, so that after a crash
+        #: nothing keeps alive what the calls refer to.
+        self._calls: dict[int, _Job] = {}
         self._last_call = 0
+        #: Ports that were ever made, for their addresses.
         self.ports = 0
         self._traps: list[tuple[Match, bool]] = []
-        self._newborn: set[str] = set()  # asked for membership only
+        #: Addresses of actors that have not had a turn. Never iterated, because the order of a set may differ.
+        self._newborn: set[str] = set()
         self._port = SimPort(self, "outside")
 
-    # -- steps: each returns False if there was nothing to do after all ----------------------------
+    # -- steps: each returns False if there was nothing to do --------------------------------------
 
     def act(self, number: int) -> bool:
-        """Do the `number`-th of what could be done here: turns, then blocking calls, then descriptors."""
+        """Take the `number`-th of the steps that are possible here: turns, then blocking calls, then descriptors."""
         ready = self.ready
         if number < len(ready):
             cell = ready[number]
@@ -109,8 +119,8 @@ class SimBase(ActorBase):
         number -= len(self.jobs)
         return self.serve(next(islice(self.poller.active, number, None)))
 
-    def turn_whole(self, cell: Cell) -> bool:
-        """A turn with all that waits, in order."""
+    def whole_turn(self, cell: Cell) -> bool:
+        """Give `cell` a turn in which it handles all its messages in order."""
         if cell not in self.ready:
             return False
         self.ready.remove(cell)
@@ -123,7 +133,7 @@ class SimBase(ActorBase):
         name = cell.address._aaddr
         count = 1
         if len(queue) > 1:
-            if not self._traps and (whole or world.joins()):
+            if not self._traps and (whole or world.takes_whole_mailbox()):
                 count = min(len(queue), BUDGET)
             elif name not in self._newborn:
                 self._bring_forward(queue)
@@ -134,12 +144,12 @@ class SimBase(ActorBase):
         if self._traps and self._is_trapped(cell):
             return True
         self.budget = count
-        world.acted = cell
+        world.acting_cell = cell
         self.turn(cell)
         return True
 
     def _bring_forward(self, queue: deque[tuple[ActorAddress, Any]]) -> None:
-        """Choose a sender, and put its first message in front."""
+        """Choose a sender and put its first message at the head of the mailbox."""
         seen = set()
         firsts = []
         for position, (sender, _) in enumerate(islice(queue, LOOK_AHEAD)):
@@ -154,11 +164,12 @@ class SimBase(ActorBase):
                 queue.appendleft(envelope)
 
     def serve(self, fd: int) -> bool:
+        """Let the owner of `fd`, which is ready, serve it."""
         if fd not in self.poller.active:
             return False
         cell, wanted = self.poller.owners[fd]
         mask = self.sockets.open[fd].readiness()
-        self.world.acted = cell
+        self.world.acting_cell = cell
         self.world.record((self.world.time, "serve", cell.address._aaddr, fd, mask))
         if cell.handlers is None:
             self._plain_message(cell, cell.address, WatchMessage([fd]))
@@ -167,6 +178,7 @@ class SimBase(ActorBase):
         return True
 
     def finish(self, job: _Job) -> bool:
+        """Make a blocking call and send its result to the process that called it."""
         if job not in self.jobs:
             return False
         self.jobs.remove(job)
@@ -182,12 +194,16 @@ class SimBase(ActorBase):
     # -- crashes of actors -------------------------------------------------------------------------
 
     def crash_when(self, match: Match, after: bool = False) -> None:
-        """Crash the first actor that is about to handle a message for which `match` holds: instead of handling it, or just `after`, when what the handler
-        sent is on its way and what `after_batch` would do is not done (of a `Process`). Once. Until then turns take one message each."""
+        """Crash the first actor that is about to handle a message for which `match` returns True; only once.
+
+        It crashes instead of handling the message. With `after`, which needs a Process, it crashes after the handler
+        and before `after_batch`, so that the messages of the handler are sent and those of `after_batch` are not. Until
+        the crash every turn takes one message.
+        """
         self._traps.append((match, after))
 
     def crash_never(self) -> None:
-        """Take back every `crash_when` that has not come to pass."""
+        """Cancel every `crash_when` that has not led to a crash."""
         self._traps.clear()
 
     def _is_trapped(self, cell: Cell) -> bool:
@@ -197,8 +213,8 @@ class SimBase(ActorBase):
             if match(cell.address._aaddr, message):
                 self._traps.remove(trap)
                 if not after:
-                    # The message stays in the mailbox: who asked it is to hear of the crash.
-                    self.crash(cell, SimulatedCrash("as the scenario wants"), message)
+                    # The message stays in the mailbox, so that an asker gets ProcessDown.
+                    self.crash(cell, SimulatedCrash("by the scenario"), message)
                     return True
                 cell.actor.after_batch = _crash
         return False
@@ -214,7 +230,7 @@ class SimBase(ActorBase):
     ) -> ActorAddress:
         last = self._last_number
         address = super().create(actor_class, parent, requirements, global_name, source_hash)
-        if self._last_number > last:  # else it was there, by its global name
+        if self._last_number > last:  # otherwise the actor existed, by its global name
             self._newborn.add(address._aaddr)
         return address
 
@@ -225,7 +241,7 @@ class SimBase(ActorBase):
         super().end(cell, reason, recursive)
 
     def vanish(self, has_power: bool) -> None:
-        """The process died. Called by the machine."""
+        """End all actors at once without any call to them, because the machine has crashed. Called by the machine."""
         self.is_alive = False
         self.sockets.end(has_power)
         self.ready.clear()
@@ -235,7 +251,8 @@ class SimBase(ActorBase):
             cell.actor for cell in self.cells.values() if isinstance(cell, Cell) and isinstance(cell.actor, Process)
         ]
         for actor in actors:
-            # Now, and not when the collector finds them: what a `finally` in them does must not happen at any time. It reaches nobody.
+            # Closed now, because a `finally` in a coroutine must not run whenever the garbage collector finds it. The
+            # messages that it sends reach no process.
             for task in list(actor._tasks):
                 with suppress(Exception):
                     task.coroutine.close()
@@ -243,7 +260,7 @@ class SimBase(ActorBase):
             actor._let_go()
         for cell in self.cells.values():
             if isinstance(cell, Cell):
-                cell.queue.clear()  # what a blocking call has opened may be in it
+                cell.queue.clear()  # the results of blocking calls in it may hold open files
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail(MACHINE_CRASHED)
         self.cells.clear()
@@ -252,14 +269,14 @@ class SimBase(ActorBase):
 
     def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
         system = str(target._aaddr).partition("/")[0]
-        # What lived here before the last crash is known to be dead; what lives elsewhere is not.
+        # An address of this machine leads to this system or, if it is from before a crash, to an actor that has ended.
         if self.world.systems.get(system, self.machine.name) == self.machine.name:
             super().enqueue(sender, target, message)
         elif self.is_alive:
             self.world.send(self.machine.name, system, sender, target, message)
 
     def arrive(self, letter: bytes) -> None:
-        """A message from another machine."""
+        """Take a message from another machine."""
         sender, target, message = pickle.loads(letter)
         super().enqueue(sender, target, message)
 
@@ -270,11 +287,12 @@ class SimBase(ActorBase):
             world = self.world
             self._last_call += 1
             self._calls[self._last_call] = _Job(cell, ref, function, args)
-            world.at(world.time + world.delay(world.conditions.blocking_delay), self._time_has_come, self._last_call)
+            world.at(world.time + world.delay(world.conditions.blocking_delay), self._make_possible, self._last_call)
 
-    def _time_has_come(self, number: int) -> None:
+    def _make_possible(self, number: int) -> None:
+        """The delay of a blocking call is over: it is a possible step from now on."""
         job = self._calls.pop(number, None)
-        if job is not None:  # else the machine crashed
+        if job is not None:  # otherwise the machine has crashed
             self.jobs.append(job)
 
     # -- what thespian.actors.ActorSystem calls ----------------------------------------------------
@@ -304,13 +322,13 @@ class SimBase(ActorBase):
         self.handle_dead_letters(address, enable)
 
     def request_shutdown(self) -> None:
-        """End every actor, each by a message."""
+        """Ask every actor to exit."""
         self.is_ending = True
         for cell in list(self.roots.values()):
             self.enqueue(self.address, cell.address, ActorExitRequest())
 
     def shutdown(self) -> None:
-        """End every actor in order, then the process. Runs the world meanwhile; idempotent."""
+        """Run the world until every actor has ended, then end the process. May be called again."""
         if self.is_alive:
             self.request_shutdown()
             self.world.run_until(lambda: self.living == 0, SHUTDOWN_SECONDS)
@@ -318,4 +336,4 @@ class SimBase(ActorBase):
 
 
 def _crash() -> None:
-    raise SimulatedCrash("as the scenario wants")
+    raise SimulatedCrash("by the scenario")

@@ -1,15 +1,17 @@
-"""Sockets and descriptors of a simulated machine.
+"""`SimSockets`: the sockets and descriptors of a simulated machine.
 
-A connection is two `SimSocket`s, one at either end, that keep what has arrived and was not read. What one sends is on its way over a link, and counts as
-unread from then on: the sender gets no further than the receiver's `capacity`. TCP's ways that a broker can meet are there:
+A connection is two `SimSocket`s, one at either end, which keep the data that has arrived and was not read. Data that is
+in flight over the link counts as unread as well, so a sender can be ahead of the receiver by the receiver's `capacity`.
+The behaviour of TCP that a broker meets is there:
 
-    a read brings part of what has arrived       wherever the chooser cuts it
-    a write takes part of what it is given       when the other end does not read
-    close                                        the end of the stream, after all octets; a reset, if something was left unread
-    octets for a socket that was closed          are answered with a reset; what had arrived before that can still be read
-    a machine without power                      answers nothing until it is up again
+    a read returns part of the data       wherever the chooser cuts it
+    a write takes part of the data        when the other end does not read
+    a close ends the stream               after all data; if data was left unread, it resets the connection instead
+    data for a closed socket              is answered with a reset; data that had arrived before can still be read
+    a machine without power               answers nothing until its next boot
 
-Numbers of descriptors are given out as kernels do, the lowest free one, so that a process that uses a closed one meets whoever got it next.
+A new descriptor gets the lowest free number, as from a kernel, so that a process that uses a closed descriptor meets
+the socket that got its number next.
 """
 
 from __future__ import annotations
@@ -29,46 +31,56 @@ if TYPE_CHECKING:
     from .sim_base import SimBase
     from .world import SimWorld
 
+#: 0 to 2 are the standard streams.
 FIRST_FD = 3
+
+#: The port that the first listening socket without a port of its own gets.
 FIRST_FREE_PORT = 32_768
 
 
 def _error(code: int) -> OSError:
-    return OSError(code, os.strerror(code))  # OSError makes the right subclass of it
+    # OSError makes an instance of the subclass for the code, such as BlockingIOError.
+    return OSError(code, os.strerror(code))
 
 
 class SimSocket:
-    """One end of a connection. `changed` is called when it may have become readable or writable, or stopped being so."""
+    """One end of a connection. It calls `changed` when its readiness may have changed."""
 
     def __init__(
         self, world: SimWorld, name: str, local: tuple[str, int], remote: tuple[str, int], capacity: int, link: Link
     ) -> None:
         self.name = name
         self.fd = -1
-        self.last_arrival = 0.0  # of what is on its way to here
-        self.changed: Callable[[], None] = _nobody
+        #: See `network.Lane`, for data on its way to this end.
+        self.last_arrival = 0.0
+        self.changed: Callable[[], None] = _ignore
         self.is_closed = False
         self.is_reset = False
-        self.base: SimBase | None = None  # whose it is, once accepted
+        #: The system of actors that has accepted the connection; None at the client's end.
+        self.base: SimBase | None = None
         self.peer: SimSocket = self
         self._world = world
         self._local, self._remote = local, remote
         self._capacity = capacity
-        self._link = link  # to the peer
+        #: The link to the peer.
+        self._link = link
         self._unread = bytearray()
-        self._on_the_way = 0
+        #: Bytes on their way to this end.
+        self._in_flight = 0
+        #: Whether the end of the stream has arrived.
         self._has_ended = False
 
     def readiness(self) -> int:
+        """The poller's mask of what this end is ready for."""
         if self.is_reset:
             return READ | WRITE | HANG_UP
         return (READ if self._unread or self._has_ended else 0) | (WRITE if self.peer.room() > 0 else 0)
 
     def room(self) -> int:
-        """Octets that may still be sent to here."""
-        return self._capacity - self._on_the_way - len(self._unread)
+        """Bytes that the other end may still send."""
+        return self._capacity - self._in_flight - len(self._unread)
 
-    # -- what a process calls ----------------------------------------------------------------------
+    # -- called by processes -----------------------------------------------------------------------
 
     def recv(self, size: int) -> bytes:
         unread = self._unread
@@ -101,7 +113,7 @@ class SimSocket:
         if room <= 0:
             raise _error(errno.EAGAIN)
         sent = bytes(data[:room])
-        peer._on_the_way += len(sent)
+        peer._in_flight += len(sent)
         world.record((world.time, "send", self.name, sent))
         self._link.carry(peer, peer._arrived, sent)
         self.changed()
@@ -111,19 +123,19 @@ class SimSocket:
         return self.send(b"".join(buffers))
 
     def close(self) -> None:
-        """Orderly if all was read, a reset if not."""
+        """End the stream in order, or reset the connection if data is left unread."""
         if not self.is_closed:
             self._link.carry(self.peer, self.peer._was_reset if self._unread else self.peer._ended)
             self.vanish()
 
     def abort(self) -> None:
-        """A reset, whatever was read."""
+        """Reset the connection."""
         if not self.is_closed:
             self._link.carry(self.peer, self.peer._was_reset)
             self.vanish()
 
     def vanish(self) -> None:
-        """Nobody uses this end any more, and the other is not told."""
+        """Close this end without notifying the other."""
         self.is_closed = True
         self._unread.clear()
         if self.base is not None:
@@ -143,12 +155,12 @@ class SimSocket:
         return self._remote
 
     def setsockopt(self, level: int, option: int, value: Any) -> None:
-        """None of them has a meaning here."""
+        """Ignored: no option has a meaning here."""
 
-    # -- what arrives ------------------------------------------------------------------------------
+    # -- arrivals ----------------------------------------------------------------------------------
 
     def _arrived(self, data: bytes) -> None:
-        self._on_the_way -= len(data)
+        self._in_flight -= len(data)
         if not self.is_closed:
             self._unread += data
             self.changed()
@@ -164,12 +176,12 @@ class SimSocket:
         self.changed()
 
 
-def _nobody() -> None:
-    """Nobody wants to know yet."""
+def _ignore() -> None:
+    """Nothing watches the socket yet."""
 
 
 class SimListening:
-    """A listening socket, and the connections that wait to be accepted."""
+    """A listening socket with the connections that wait to be accepted."""
 
     def __init__(self, sockets: SimSockets, address: tuple[str, int], backlog: int) -> None:
         self.fd = -1
@@ -182,7 +194,7 @@ class SimListening:
         return READ if self._waiting else 0
 
     def connected(self, sock: SimSocket) -> bool:
-        """A client has come; False if there is no room for it."""
+        """Add the connection of a client; False if the backlog is full."""
         if len(self._waiting) >= self._backlog:
             return False
         self._waiting.append(sock)
@@ -211,19 +223,21 @@ class SimListening:
             self._waiting.clear()
 
     def vanish(self) -> None:
-        """The machine lost power."""
+        """Close the waiting connections without notifying their clients, because the machine lost power."""
         for sock in self._waiting:
             sock.vanish()
 
 
 class SimSockets:
-    """The descriptors of one system of actors: `sockets.Sockets`, and the poller of its base as well."""
+    """The descriptors of one system of actors. It is both its `sockets.Sockets` and its `poller.Watches`."""
 
     def __init__(self, base: SimBase) -> None:
         self.owners: dict[int, tuple[Any, int]] = {}
-        self.active: dict[int, None] = {}  # watched and ready, in the order in which they became so
+        #: Descriptors that are watched and ready, in the order in which they became so.
+        self.active: dict[int, None] = {}
         self.open: dict[int, SimSocket | SimListening] = {}
-        self.listening: dict[int, SimListening] = {}  # by port
+        #: Listening sockets by port.
+        self.listening: dict[int, SimListening] = {}
         self._base = base
         self._last_free_port = FIRST_FREE_PORT - 1
 
@@ -250,7 +264,7 @@ class SimSockets:
         return found
 
     def own(self, sock: SimSocket) -> None:
-        """A connection was accepted: it gets a descriptor."""
+        """Give a connection that was accepted a descriptor."""
         sock.base = self._base
         fd = sock.fd = self._add(sock)
         sock.changed = lambda: self.changed(fd)
@@ -263,7 +277,7 @@ class SimSockets:
         return fd
 
     def release(self, fd: int) -> bool:
-        """The descriptor is closed, and with that nobody watches it any more; False if it was already."""
+        """Close the descriptor, which ends its watch as well; False if it was closed before."""
         if self.open.pop(fd, None) is None:
             return False
         self.active.pop(fd, None)
@@ -273,7 +287,7 @@ class SimSockets:
         return True
 
     def end(self, has_power: bool) -> None:
-        """The process is gone: the kernel closes what was open, unless it is gone too."""
+        """Close all descriptors, because their process has died. Without power the other ends are not notified."""
         for sock in list(self.open.values()):
             if has_power:
                 sock.close()
@@ -305,7 +319,7 @@ class SimSockets:
             self.active.pop(fd, None)
 
     def changed(self, fd: int) -> None:
-        """See whether `fd` is to be served."""
+        """Make `fd` active if it is watched and ready, otherwise inactive."""
         owner, sock = self.owners.get(fd), self.open.get(fd)
         if owner is not None and sock is not None and sock.readiness() & (owner[1] | HANG_UP):
             self.active.setdefault(fd)

@@ -1,17 +1,18 @@
-"""What a simulation did, step by step, as tuples (virtual time, what, ...):
+"""Traces: what a simulation did, as tuples (virtual time, kind, ...). These are the kinds and their fields:
 
-    turn     actor, sender, message        the actor handled it; the message as the world's `describe` puts it
+    turn     actor, sender, message        the actor handled the message, shown by the world's `describe`
     serve    actor, descriptor, readiness  the actor served a descriptor
-    recv     socket, octets                an actor read
-    send     socket, octets                an actor or client wrote; what the socket took
-    heard    socket, octets                a client read
+    recv     socket, bytes                 an actor read
+    send     socket, bytes                 an actor or a client wrote, and the socket took these bytes
+    heard    socket, bytes                 a client read
     client   client, event                 `connected`, or the reason for which its connection was lost
     job      actor, function, ok           a blocking call was made
     end      actor, reason                 an actor ended
-    lost     sender, target, message       a message between machines, on a link or on its arrival
+    lost     sender, target, message       a message between machines was lost on a link or on its arrival
     machine  machine, event                `boot-1`, `crash`, `power cut`, `pause`, `resume`
 
-A scenario run twice with the same seed must give the same trace; `digest` is a trace in 64 letters, the same in every process of the operating system.
+The same scenario with the same seed must give the same trace, in every process of the operating system; `digest` makes
+traces easy to compare.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PLAIN = frozenset({bool, bytes, float, int, range, str, type(None)})
 
 
 def message_name(message: Any) -> Any:
-    """The name of a message, its class if it is no tuple, and for an ask the name of what is asked: 0.2 us."""
+    """The name of a message, its class if it is no tuple, or for an ask ("ask", name of the message). Takes 0.2 µs."""
     if type(message) is tuple and message:
         name = message[0]
         if name == "ask" and len(message) == 3:
@@ -40,7 +41,10 @@ def message_name(message: Any) -> Any:
 
 
 def whole_message(message: Any) -> Any:
-    """All that a message says, as plain values that compare: for traces that prove something. Live objects show as the names of their classes."""
+    """A message with all its fields as plain values, for traces that are compared.
+
+    Live objects are shown as the names of their classes.
+    """
     kind = type(message)
     if kind in _PLAIN:
         return message
@@ -69,11 +73,10 @@ def digest(trace: Iterable[Entry]) -> str:
     return total.hexdigest()
 
 
-def story(trace: Iterable[Entry], octets: int = 60) -> Iterator[str]:
-    """The trace for a person, a line an entry; of strings of octets the first `octets`."""
+def story(trace: Iterable[Entry], size: int = 60) -> Iterator[str]:
+    """The trace for a person, one line for each entry; of bytes only the first `size` are shown."""
     for time, what, *details in trace:
         shown = (
-            f"{len(detail)} octets {detail[:octets]!r}" if isinstance(detail, bytes) else str(detail)
-            for detail in details
+            f"{len(detail)} bytes {detail[:size]!r}" if isinstance(detail, bytes) else str(detail) for detail in details
         )
         yield f"{time:12.6f} {what:8} {'  '.join(shown)}"

@@ -8,15 +8,17 @@
     stream = world.connect("a", 5672, client)
     world.run(seconds=2.0)
 
-Everything that happens is a **step**: an actor's turn, a descriptor served, a blocking call, something told to a client. Of all that could happen now one is
-chosen (`sim_choosing`), done whole, and written into `trace` (`sim_trace`). A step takes `STEP_SECONDS`; when nothing can happen, time jumps to the next
-timer or arrival. Delays are chosen when something sets out. There is nothing else that a run depends on: the same scenario with the same choices gives the
-same trace, in any process of the operating system.
+Everything that happens is a **step**: an actor's turn, a descriptor that is served, a blocking call, or an event of a
+client. Among the steps that are possible now the chooser chooses one (`choosing`), which is taken to its end and
+recorded in `trace` (`trace`). A step takes `STEP_SECONDS`. When no step is possible, time jumps to the next timer or
+arrival. A delay is chosen when the delayed thing departs. A run depends on nothing else: the same scenario with the
+same choices gives the same trace, in any process of the operating system.
 
-Starvation: with the seed alone a message may wait for very long, which is the point of a search for broken safety. For claims that something *does* happen,
-`patience=n` has everything that can happen done once, whole mailboxes in order, after every n steps.
+**Fairness**: a chooser alone may keep a message waiting for very long. That is what a search for violated safety needs.
+To check that something *does* happen, set `sweep_interval`: after that many steps there is a **sweep**, in which every
+step that is possible is taken once, with whole mailboxes in order.
 
-What actors log is not part of the world: log records carry the real time, and no actor reads them.
+Logs are not part of the world: log records carry the real time, and no actor reads them.
 """
 
 from __future__ import annotations
@@ -41,10 +43,18 @@ from .sim_base import SimBase
 from .sim_sockets import SimSocket
 from .trace import Describe, Entry, message_name
 
+#: Virtual seconds that a step takes.
 STEP_SECONDS = 10e-6
-FIRST_NOW = 1_000.0  # of the monotonic clock
-FIRST_WALL_CLOCK = 1_600_000_000.0
+
+#: The monotonic clock at the beginning of the world.
+FIRST_NOW = 1_000.0
+
+#: Seconds by which the wall clock is ahead of the monotonic clock.
+WALL_CLOCK_OFFSET = 1_600_000_000.0
+
 LOOPBACK = "127.0.0.1"
+
+#: Client number n connects from this port plus n.
 FIRST_CLIENT_PORT = 40_000
 
 
@@ -52,18 +62,24 @@ FIRST_CLIENT_PORT = 40_000
 class Conditions:
     """How rough the world is."""
 
-    link_delay: float = 1e-3  # seconds from host to host at most; a single link may be given another
-    blocking_delay: float = 5e-3  # seconds at most before a blocking call is made
-    socket_buffer: int = 65_536  # octets that the receiver of a connection holds unread, and those on the way to it
-    cut_one_in: int = 4  # reads of an actor that bring part of what there is; 0: none
-    join_one_in: int = 4  # turns that take all that waits and not one message; 0: none
+    #: Longest delay from host to host, in seconds; `Link.max_delay` changes it for one link.
+    link_delay: float = 1e-3
+    #: Longest delay before a blocking call is made, in seconds.
+    blocking_delay: float = 5e-3
+    #: Most bytes of a connection that are unread by the receiver or on their way to it.
+    socket_buffer: int = 65_536
+    #: One in so many reads of an actor returns only a part of the data; 0 for none.
+    cut_one_in: int = 4
+    #: One in so many turns takes all messages of the mailbox instead of one; 0 for none.
+    join_one_in: int = 4
 
 
 class SimWorld:
-    """
-    seed       decides all that `chooser` does not: the machines' random octets, and everything if no chooser is given
-    describe   what the trace says of a message: `sim_trace.message_name`, or `whole_message`
-    patience   steps after which nothing is left waiting; None: no promise
+    """Any number of machines, the links between them, and virtual time.
+
+    seed              decides what the chooser does not: the random bytes of machines, and everything without a chooser
+    describe          shows a message in the trace: `trace.message_name` or `trace.whole_message`
+    sweep_interval    steps after which every possible step is taken once; None for never
     """
 
     def __init__(
@@ -73,7 +89,7 @@ class SimWorld:
         *,
         conditions: Conditions | None = None,
         describe: Describe = message_name,
-        patience: int | None = None,
+        sweep_interval: int | None = None,
     ) -> None:
         self.seed = seed
         self.below = (chooser or SeedChooser(seed)).below
@@ -83,20 +99,27 @@ class SimWorld:
         self.steps = 0
         self.trace: list[Entry] = []
         self.record = self.trace.append
-        self.crashes: list[tuple[str, BaseException]] = []  # address, error: of actors, wanted or not
-        self.after_step: Callable[[], None] | None = None  # invariants; what it raises comes out of `step`
-        self.acted: Cell | None = None  # whose turn or descriptor the last step was
+        #: (address, error) of every actor that crashed, by the scenario or by itself.
+        self.crashes: list[tuple[str, BaseException]] = []
+        #: Called after every step, to check invariants; `step` raises what it raises.
+        self.after_step: Callable[[], None] | None = None
+        #: The cell that had a turn or served a descriptor in the last step, if one did.
+        self.acting_cell: Cell | None = None
         self.machines: dict[str, SimMachine] = {}
-        self.systems: dict[str, str] = {}  # name of each system of actors that ever was -> its machine
+        #: The machine's name for the name of every system of actors that was ever booted.
+        self.systems: dict[str, str] = {}
+        #: The systems of all machines that run and are not paused.
         self._running: list[SimBase] = []
-        self._active: dict[SimStream, None] = {}  # clients with something to be told
+        #: Clients with an event to handle.
+        self._active: dict[SimStream, None] = {}
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._last_event = 0
         self._links: dict[tuple[str, str], Link] = {}
         self._streams = 0
-        self._patience = patience
-        self._until_sweep = patience or 0
-        self._sweep: deque[Any] = deque()  # of (system or None, what to do, with what)
+        self._sweep_interval = sweep_interval
+        self._until_sweep = sweep_interval or 0
+        #: The rest of the current sweep: (system or None, function, arguments...) of each step.
+        self._sweep: deque[Any] = deque()
 
     # -- the clock ---------------------------------------------------------------------------------
 
@@ -106,48 +129,48 @@ class SimWorld:
 
     def wall_clock(self) -> float:
         """Seconds since the epoch."""
-        return FIRST_WALL_CLOCK + self.time
+        return WALL_CLOCK_OFFSET + self.time
 
     def at(self, time: float, function: Callable[..., None], *args: Any) -> None:
-        """Call `function(*args)` at `time`. Not a step: it may put something into motion, and not act."""
+        """Call `function(*args)` at `time`. This is no step: the function may only make steps possible."""
         self._last_event += 1
         heappush(self._events, (time, self._last_event, function, args))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass in which nobody gets to do anything: the whole world was busy elsewhere."""
+        """Let time pass without any step, as if all machines were busy elsewhere."""
         self.time += seconds
 
-    def is_behind(self) -> bool:
-        """Whether something of `at` is due and not done yet: time has moved on, and no step has begun."""
+    def has_due_events(self) -> bool:
+        """Whether a call of `at` is due and not made yet, as between two steps after time has moved on."""
         return bool(self._events) and self._events[0][0] <= self.time
 
     @property
-    def patience(self) -> int | None:
-        """As it was given; may be changed while the world runs."""
-        return self._patience
+    def sweep_interval(self) -> int | None:
+        """The steps between two sweeps; it may be changed while the world runs."""
+        return self._sweep_interval
 
-    @patience.setter
-    def patience(self, steps: int | None) -> None:
-        self._patience = steps
+    @sweep_interval.setter
+    def sweep_interval(self, steps: int | None) -> None:
+        self._sweep_interval = steps
         self._until_sweep = steps or 0
 
     # -- choices -----------------------------------------------------------------------------------
 
     def chance(self, one_in: int) -> bool:
-        """True in one of `one_in`; 0 is never."""
+        """True once in `one_in` times; never if it is 0."""
         return one_in > 1 and self.below(one_in) == one_in - 1 or one_in == 1
 
     def delay(self, longest: float) -> float:
-        """0 to `longest` seconds, in few steps."""
+        """A chosen delay of 0 to `longest` seconds, one of `DELAY_LEVELS`."""
         return self.below(DELAY_LEVELS) * longest / (DELAY_LEVELS - 1) if longest else 0.0
 
-    def joins(self) -> bool:
-        """Whether a turn takes all that waits."""
+    def takes_whole_mailbox(self) -> bool:
+        """Whether the next turn takes all messages of a mailbox."""
         one_in = self.conditions.join_one_in
         return one_in == 1 or one_in > 1 and self.below(one_in) == 0
 
     def cut(self, size: int) -> int:
-        """How many of the `size` octets that could be read are."""
+        """How many of `size` bytes a read returns."""
         if size > 1 and self.chance(self.conditions.cut_one_in):
             return 1 + self.below(size - 1) if size > 2 else 1
         return size
@@ -155,16 +178,16 @@ class SimWorld:
     # -- machines and links ------------------------------------------------------------------------
 
     def machine(self, name: str) -> SimMachine:
-        """The machine of that name, made when it is first asked for."""
+        """The machine of that name, made on the first call."""
         found = self.machines.get(name)
         if found is None:
             if "/" in name:
-                raise ValueError(f"{name!r} cannot be the name of a machine: '/' ends it in addresses")
+                raise ValueError(f"{name!r} cannot be the name of a machine: in addresses a name ends at '/'")
             found = self.machines[name] = SimMachine(self, name)
         return found
 
     def machines_changed(self) -> None:
-        """One was booted, crashed, paused or resumed."""
+        """Update the list of running systems after a machine was booted, crashed, paused or resumed."""
         self._running = []
         for machine in self.machines.values():
             if machine.base is not None:
@@ -173,14 +196,14 @@ class SimWorld:
                     self._running.append(machine.base)
 
     def link(self, source: str, target: str) -> Link:
-        """The link from host to host in this direction."""
+        """The link from the host `source` to the host `target`, made on the first call."""
         found = self._links.get((source, target))
         if found is None:
             found = self._links[source, target] = Link(self, self.conditions.link_delay)
         return found
 
     def partition(self, some: list[str], others: list[str]) -> None:
-        """Cut all links between these hosts, both ways."""
+        """Cut all links between `some` hosts and `others`, in both directions."""
         for one in some:
             for other in others:
                 self.link(one, other).cut()
@@ -193,13 +216,16 @@ class SimWorld:
                 link.mend()
 
     def send(self, source: str, target: str, sender: ActorAddress, receiver: ActorAddress, message: Any) -> None:
-        """Carry a message from a machine to a system of actors on another; to a system that is no more, or by a link that loses it, it is lost."""
+        """Carry a message from the machine `source` to the system of actors `target` on another machine.
+
+        It is lost if the link loses it, or if that system has ended when it arrives.
+        """
         machine = self.systems[target]
         link = self.link(source, machine)
         if link.is_losing():
             self._lost(sender, receiver, message)
         else:
-            # A copy, as on a wire: nothing is shared between machines, and what does not pickle cannot travel.
+            # A pickled copy, as on a wire: machines share nothing, and what cannot be pickled fails here.
             link.carry(link, self._arrive, self.machines[machine], target, pickle.dumps((sender, receiver, message)))
 
     def _arrive(self, machine: SimMachine, system: str, letter: bytes) -> None:
@@ -223,8 +249,11 @@ class SimWorld:
         address: str = LOOPBACK,
         buffer: int | None = None,
     ) -> SimStream:
-        """A client that connects from `host`, a name for links, and shows itself as `address`; `buffer` octets wait for it at most, as Conditions has it
-        if None. It is refused where nobody listens."""
+        """Connect `client` to `port` of a machine; it is refused if no process listens there.
+
+        The client's end of the link is `host`, and the machine sees `address`. At most `buffer` bytes wait for the
+        client; None is the `socket_buffer` of the conditions.
+        """
         self._streams += 1
         number = self._streams
         stream = SimStream(self, number, host, client)
@@ -261,6 +290,7 @@ class SimWorld:
         stream.attach(here)
 
     def set_active(self, stream: SimStream, is_active: bool) -> None:
+        """Make the next event of a client a possible step, or not."""
         if is_active:
             self._active.setdefault(stream)
         else:
@@ -269,12 +299,12 @@ class SimWorld:
     # -- steps -------------------------------------------------------------------------------------
 
     def step(self, until: float = math.inf) -> bool:
-        """Do one thing; time may jump before, though not beyond `until`. False if there is nothing to do till then."""
+        """Take one step, before which time may jump as far as `until`. False if no step is possible until then."""
         while True:
-            self._set_out()
-            self.acted = None
+            self._run_due_events()
+            self.acting_cell = None
             if self._sweep:
-                if self._do(*self._sweep.popleft()):
+                if self._take(*self._sweep.popleft()):
                     break
                 continue
             count = len(self._active)
@@ -283,8 +313,8 @@ class SimWorld:
             if not count:
                 if not self._sleep(until):
                     return False
-            elif self._patience is not None and self._until_sweep <= 0:
-                self._begin_sweep(self._patience)
+            elif self._sweep_interval is not None and self._until_sweep <= 0:
+                self._begin_sweep(self._sweep_interval)
             elif self._choose(self.below(count) if count > 1 else 0):
                 break
         self.steps += 1
@@ -294,8 +324,8 @@ class SimWorld:
             self.after_step()
         return True
 
-    def _set_out(self) -> None:
-        """Put into motion what is due."""
+    def _run_due_events(self) -> None:
+        """Make the calls of `at` and fire the timers that are due."""
         now, events = self.time, self._events
         while events and events[0][0] <= now:
             _, _, function, args = heappop(events)
@@ -306,7 +336,7 @@ class SimWorld:
                 base.fire_timers(now)
 
     def _sleep(self, until: float) -> bool:
-        """Jump to the next moment at which something is due; False if there is none up to `until`, where time is then."""
+        """Let time jump to the next event or timer; False, with time at `until`, if there is none before."""
         due = self._events[0][0] if self._events else math.inf
         for base in self._running:
             deadline = base.timers.next_deadline()
@@ -320,16 +350,17 @@ class SimWorld:
         return True
 
     def _choose(self, number: int) -> bool:
+        """Take the `number`-th of all possible steps."""
         for base in self._running:
             here = len(base.ready) + len(base.jobs) + len(base.poller.active)
             if number < here:
-                return self._do(base, base.act, number)
+                return self._take(base, base.act, number)
             number -= here
         return next(islice(self._active, number, None)).turn()
 
-    def _do(self, base: SimBase | None, act: Callable[..., bool], *args: Any) -> bool:
+    def _take(self, base: SimBase | None, act: Callable[..., bool], *args: Any) -> bool:
         if base is not None and base.machine.is_paused:
-            return False  # since the sweep began
+            return False  # it was paused after the sweep began
         try:
             return act(*args)
         except BaseException as error:
@@ -338,12 +369,12 @@ class SimWorld:
             base.machine.crash(power=False)
             return True
 
-    def _begin_sweep(self, patience: int) -> None:
-        """All that could happen now, each once."""
-        self._until_sweep = patience
+    def _begin_sweep(self, sweep_interval: int) -> None:
+        """Begin a sweep: every step that is possible now, once."""
+        self._until_sweep = sweep_interval
         sweep = self._sweep
         for base in self._running:
-            sweep.extend((base, base.turn_whole, cell) for cell in base.ready)
+            sweep.extend((base, base.whole_turn, cell) for cell in base.ready)
             sweep.extend((base, base.finish, job) for job in base.jobs)
             sweep.extend((base, base.serve, fd) for fd in base.poller.active)
         sweep.extend((None, stream.turn) for stream in self._active)
@@ -351,20 +382,23 @@ class SimWorld:
     # -- running -----------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        """Run for so long."""
+        """Run for so many virtual seconds."""
         end = self.time + seconds
         while self.time < end and self.step(end):
             pass
 
     def run_steps(self, count: int) -> int:
-        """Take at most so many steps; how many it was, less only if nothing is left that could happen."""
+        """Take `count` steps. Returns how many were taken, fewer only if nothing is left to happen."""
         for number in range(count):
             if not self.step():
                 return number
         return count
 
     def run_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Run until `condition()`, looked at before every step; its last value, which is False after `seconds` or if nothing is left that could happen."""
+        """Run until `condition()`, which is checked before every step, is true.
+
+        Returns its last value: False after `seconds`, or if nothing is left to happen.
+        """
         end = math.inf if seconds is None else self.time + seconds
         while not condition():
             if self.time >= end or not self.step(end):
@@ -372,7 +406,7 @@ class SimWorld:
         return True
 
     def settle(self, seconds: float = 60.0) -> bool:
-        """Run until nothing happens any more but for timers; False if that is not so after `seconds`."""
+        """Run until only timers are left to wait for; False if that takes more than `seconds`."""
         return self.run_until(self.is_quiet, seconds)
 
     def is_quiet(self) -> bool:

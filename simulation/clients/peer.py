@@ -58,7 +58,7 @@ class Peer:
         """A method that is not of the handshake, with its content if it has one."""
 
     def on_lost(self, stream: SimStream, reason: str) -> None:
-        """See `sim_client.SimClient`."""
+        """See `runtime.sim.client.SimClient`."""
 
     # -- sending -----------------------------------------------------------------------------------
 

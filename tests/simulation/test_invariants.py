@@ -47,7 +47,7 @@ def test_a_fault_is_found_when_who_has_it_acts(spoil):
             acts = 0
             while acts < 3:  # while the journal commits nobody can tell what is on its way to it
                 assert schedule.world.step(), "nothing happens any more"
-                acts += schedule.world.acted is cell
+                acts += schedule.world.acting_cell is cell
             pytest.fail("nobody has noticed")
         assert type(caught.value) is Broken or "QS-" in str(caught.value)
     finally:

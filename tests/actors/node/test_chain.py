@@ -119,11 +119,11 @@ def test_one_exhausted_queue_is_enough_and_both_must_grant(stage):
         channel.publish([b"x"] * 450, name)
     stage.settle()
     credit = channel.actor.credit
-    assert credit.blocked_peers() == [one.id, other.id]
+    assert list(credit.credit_blocked) == [one.id, other.id]
     stage.tell(stage.metadata, one.address, "open")
     stage.tell(stage.metadata, channel.address, "bump", other.id, 50)
     stage.settle()
-    assert credit.blocked_peers() == [other.id] and credit.credit_from(other.id) == 0
+    assert list(credit.credit_blocked) == [other.id] and credit.credit_from(other.id) == 0
     stage.tell(stage.metadata, channel.address, "bump", other.id, 1)
     stage.settle()
     assert not credit.blocked
@@ -278,7 +278,7 @@ def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypa
     stage.tell(first.address, client.address, "channel_closed", first.channel_id, False, b"", [])
     client.go()
     assert client.actor.state == "running" and len(stage.actor(second.address).contents) == 5
-    assert client.actor.credit.blocked_peers() == []
+    assert list(client.actor.credit.credit_blocked) == []
 
 
 # --- flow_hold --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Who decides: seeds, Hypothesis, and patience."""
+"""Who decides: seeds, Hypothesis, and sweep_interval."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def test_no_choice_puts_messages_of_a_pair_out_of_order():
 
 @pytest.mark.parametrize("chosen", [-1, 2])
 def test_a_chooser_must_choose_what_there_is(chosen):
-    with pytest.raises(ValueError, match=f"the chooser said {chosen}; it must be from 0 to 1"):
+    with pytest.raises(ValueError, match=f"the chooser returned {chosen}; it must return a number from 0 to 1"):
         DrawnChooser(lambda count: chosen).below(2)
 
 
-# -- patience --------------------------------------------------------------------------------------------
+# -- sweeps ----------------------------------------------------------------------------------------
 
 
 class Chatter(Process):
@@ -87,9 +87,9 @@ class Chatter(Process):
         self.send(self.myAddress, ("chat",))
 
 
-def neglected(patience, steps=2000):
+def neglected(sweep_interval, steps=2000):
     """How many steps a message waits when the chooser prefers everybody else."""
-    world = SimWorld(0, DrawnChooser(lambda count: count - 1), patience=patience)
+    world = SimWorld(0, DrawnChooser(lambda count: count - 1), sweep_interval=sweep_interval)
     port = SimPort(world.machine("a").boot())
     sink = port.base.newPrimaryActor(Sink)
     chatters = [port.base.newPrimaryActor(Chatter) for _ in range(3)]
@@ -100,16 +100,16 @@ def neglected(patience, steps=2000):
     return world.steps
 
 
-def test_without_patience_a_message_may_wait_for_ever():
+def test_without_sweeps_a_message_may_wait_for_ever():
     assert neglected(None) == 2000
 
 
-@pytest.mark.parametrize("patience", [1, 10, 100])
-def test_with_patience_nothing_waits_longer(patience):
-    assert neglected(patience) <= patience + 5
+@pytest.mark.parametrize("sweep_interval", [1, 10, 100])
+def test_with_sweeps_nothing_waits_longer(sweep_interval):
+    assert neglected(sweep_interval) <= sweep_interval + 5
 
 
-def test_patience_reaches_the_last_message_of_a_mailbox():
+def test_a_sweep_reaches_the_last_message_of_a_mailbox():
     """Though others come before it again and again."""
 
     class Feeder(Process):
@@ -120,7 +120,7 @@ def test_patience_reaches_the_last_message_of_a_mailbox():
     def contrary(count):
         return count - 1 if count > 1 else 0
 
-    world = SimWorld(0, DrawnChooser(contrary), patience=50)
+    world = SimWorld(0, DrawnChooser(contrary), sweep_interval=50)
     port = SimPort(world.machine("a").boot())
     sink = port.base.newPrimaryActor(Sink)
     port.request(sink, ("seen",))
@@ -132,9 +132,10 @@ def test_patience_reaches_the_last_message_of_a_mailbox():
     assert answer.is_here and world.steps < 200
 
 
-def test_patience_is_part_of_the_schedule():
+def test_sweeps_are_part_of_the_schedule():
     """Deterministic like everything else."""
     traces = [
-        [digest(race(SeedChooser(seed), patience=patience)[1].trace) for seed in range(10)] for patience in (2, 2, None)
+        [digest(race(SeedChooser(seed), sweep_interval=sweep_interval)[1].trace) for seed in range(10)]
+        for sweep_interval in (2, 2, None)
     ]
     assert traces[0] == traces[1] != traces[2]

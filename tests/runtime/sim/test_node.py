@@ -33,8 +33,8 @@ SEEDS = range(5)
 class Node:
     """A node on machine `a`, and clients of it."""
 
-    def __init__(self, seed, chooser=None, *, conditions=None, patience=None, describe=message_name, **settings):
-        self.world = SimWorld(seed, chooser, conditions=conditions, patience=patience, describe=describe)
+    def __init__(self, seed, chooser=None, *, conditions=None, sweep_interval=None, describe=message_name, **settings):
+        self.world = SimWorld(seed, chooser, conditions=conditions, sweep_interval=sweep_interval, describe=describe)
         self.settings = Settings(port=PORT, **settings)
         self.clients = []
         self.boot()
@@ -217,8 +217,8 @@ def test_how_much_the_trace_says_changes_nothing(scenario):
     assert (brief.steps, brief.time, len(brief.trace)) == (full.steps, full.time, len(full.trace))
 
 
-def test_with_patience_too(scenario):
-    first, second = (scenario(4, patience=50).world for _ in range(2))
+def test_with_sweeps_too(scenario):
+    first, second = (scenario(4, sweep_interval=50).world for _ in range(2))
     assert first.trace == second.trace
 
 

@@ -11,7 +11,7 @@ from warren.runtime.sim.choosing import DrawnChooser
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.sim_base import SimulatedCrash
 from warren.runtime.sim.trace import digest, message_name, story, whole_message
-from warren.runtime.sim.world import FIRST_NOW, FIRST_WALL_CLOCK, STEP_SECONDS, Conditions, SimWorld
+from warren.runtime.sim.world import FIRST_NOW, WALL_CLOCK_OFFSET, STEP_SECONDS, Conditions, SimWorld
 
 SEEDS = range(40)
 
@@ -210,7 +210,7 @@ def test_time_is_virtual(world, port):
     assert [payload for payload, _, _ in rang] == [1.0, 60.0, 3600.0]
     for payload, now, wall_clock in rang:
         assert now == pytest.approx(FIRST_NOW + payload, abs=20 * STEP_SECONDS)
-        assert wall_clock == FIRST_WALL_CLOCK + now
+        assert wall_clock == WALL_CLOCK_OFFSET + now
     assert world.steps < 20
 
 
