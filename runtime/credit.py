@@ -2,10 +2,10 @@
 
 An *upstream* actor sends messages and spends credit. Its *downstream* peer takes them and, after every M messages,
 grants M back. Most actors are both. An actor is **blocked** while it has spent its credit with at least one peer. A
-blocked actor may still send; it only defers the grants that it owes. So the actors upstream of it run out of credit, one
-after the other, up to the connection, which alone stops: it reads no more from its socket (FC-13, FC-22). When the last
-exhausted peer has granted credit again, the actor sends the deferred grants, which unblocks the actors upstream in the
-same way. No timer is involved.
+blocked actor may still send; it only defers the grants that it owes. So the actors upstream of it run out of credit,
+one after the other, up to the connection, which alone stops: it reads no more from its socket (FC-13, FC-22). When the
+last exhausted peer has granted credit again, the actor sends the deferred grants, which unblocks the actors upstream in
+the same way. No timer is involved.
 
 In these tables this actor has the pair (I, M) with its peer p:
 

@@ -11,7 +11,7 @@ from warren.runtime.sim.choosing import DrawnChooser
 from warren.runtime.sim.port import SimPort
 from warren.runtime.sim.sim_base import SimulatedCrash
 from warren.runtime.sim.trace import digest, message_name, story, whole_message
-from warren.runtime.sim.world import FIRST_NOW, WALL_CLOCK_OFFSET, STEP_SECONDS, Conditions, SimWorld
+from warren.runtime.sim.world import FIRST_NOW, STEP_SECONDS, WALL_CLOCK_OFFSET, Conditions, SimWorld
 
 SEEDS = range(40)
 
