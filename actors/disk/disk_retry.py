@@ -1,8 +1,9 @@
 """How processes go on when the disk refuses a write: they report it once, wait, and try again (QS-35).
 
-A write that fails loses nothing, because whoever waits for it is not answered before it has worked. So the process keeps the job and
-repeats it until the disk accepts it (`DiskRetry.run`). While it repeats, an alarm blocks publishers, as low disk space does. The operator
-gets one line in the log when the trouble begins and one when it is over, not one for each attempt.
+A write that fails loses nothing, because whoever waits for it is not answered before it has worked. So the process
+keeps the job and repeats it until the disk accepts it (`DiskRetry.run`). While it repeats, an alarm blocks publishers,
+as low disk space does. The operator gets one line in the log when the trouble begins and one when it is over, not one
+for each attempt.
 
 What cannot be *started* because of its disk, a queue or a virtual host, is tried again after growing waits (`Backoff`).
 """
@@ -54,7 +55,8 @@ class DiskRetry:
     async def run(self, job: Callable[..., Result], *args: Any, is_given_up: Callable[[], bool]) -> Result:
         """Run `job(*args)` in another thread until it raises no OSError, and return its result.
 
-        Raises the OSError of a failed attempt if `is_given_up()` is true then: a node that stops does not wait for room on its disk.
+        Raises the OSError of a failed attempt if `is_given_up()` is true then: a node that stops does not wait for room
+        on its disk.
         """
         while True:
             try:
@@ -94,7 +96,9 @@ class DiskRetry:
 
 
 class Backoff:
-    """The waits before the attempts to start one thing: `FIRST_WAIT`, then twice the wait before, at most `LONGEST_WAIT`."""
+    """The waits before the attempts to start one thing: `FIRST_WAIT`, then twice the wait before, at most
+    `LONGEST_WAIT`.
+    """
 
     __slots__ = ("_wait",)
 

@@ -1,4 +1,4 @@
-"""What a node says when its data directory, or that of one of its virtual hosts, cannot be used."""
+"""Errors of processes that use the disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from ...runtime.errors import ProcessError
 
 
 class StorageError(ProcessError):
-    """It cannot start on its data directory; the text says what, why and the way out."""
+    """A data directory, or that of a virtual host, cannot be used; the text says which, why, and the way out."""
 
 
 class BatchLost(Exception):
-    """Something that a queue sent on its way to the disk did not arrive. It starts again from what is there, and its channels refuse what was not confirmed."""
+    """A message of the queue to its journal or message store was lost on the way.
+
+    The queue crashes with it and starts again from what is on the disk; its channels refuse what was not confirmed.
+    """

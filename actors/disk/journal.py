@@ -1,34 +1,28 @@
-"""`Journal`: the process that owns the write-ahead journal of a vhost, one for all its queues. A shell around `store.journal.journal_engine.JournalEngine`, which decides.
+"""`Journal`: the process that owns the write-ahead journal of a virtual host, one for all its queues.
 
-| message | from | meaning |
-|---|---|---|
-| ask `('start', settings)` | supervisor | recover; the numbers of which the journal has messages or acks |
-| `('register', queue, address)` | queue | a new queue will write; `address` hears `durable` and `bump`, and is asked to `flush_synced` |
-| ask `('open', queue, address)` | queue | the same for one that recovers; what the journal has of it: number -> `Replayed` |
-| ask `('referred', queues)` | supervisor | number -> `StoredSpan`s: which messages of theirs have bodies in the message store, as far as the journal knows |
-| `('append', queue, gathered, position)` | queue | records of its numbers, as `LogWriter` gathered them; `position` is the writer's after them |
-| `('detach', queue)` | queue | it ends, and has folded all it had |
-| `('forget', queue)` | queue, supervisor | the queue is deleted: nothing said of it counts any more |
-| ask `('close',)` | supervisor | every queue that runs has folded all it had; leave a journal that says nothing, then end |
-| `('durable', position)` | to a queue | everything it wrote up to there is on disk |
-| `('bump', 'journal', amount)` | to a queue | credit: 800 of 4000 messages are on disk |
-| ask `('flush_synced',)` | to a queue | have everything in segments, and those synced |
-| `('batch_lost', 'journal')` | to a queue | something it appended did not arrive; nothing of it counts from there on, and it must start again |
+It is a shell around `store.journal.journal_engine.JournalEngine`, which decides what is written where. This process
+receives the records of the queues, commits them, and reports to each queue up to where its records are on the disk
+(`durable`).
 
-Group commit: a commit begins as soon as something was appended and none is under way; what comes meanwhile is the next one's (design, section 3.6). So an idle
-journal syncs at once, and nobody waits for more than two syncs.
+**Group commit.** A commit begins as soon as something was appended and no commit is running; what arrives meanwhile is
+for the next one (design section 3.6). So an idle journal syncs at once, and nobody waits for more than two syncs. A
+commit that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
+because nobody knows then what the disk has.
 
-When a file is full and closed, all queues fold, and then it is given up; so is a file with more than a little in it when nobody has written for a second: what is idle
-holds no disk. Of a queue that is down the journal folds itself what it has, from the files: one queue that crashed
-for good must not keep the journal of all the others. A commit that fails is tried again; a sync that fails ends the process (`JournalBroken`), and with it the vhost.
+**Freeing files.** When a file is full and closed, every queue is asked to flush its entries to segments
+(`flush_synced`), and then the file is deleted. The same happens to a file of more than `IDLE_BYTES` when nobody has
+written for a second, so that an idle journal holds little disk. A queue that is down cannot be asked: the journal
+itself writes that queue's records from the files into its segments, so that one queue that crashed for good does not
+keep the journal of all the others.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
+from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
@@ -40,58 +34,88 @@ from ...store.journal.journal_engine import FILE_LIMIT, Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
+from ..queue.contract import to_queue
+from .contract import ToJournal, to_journal
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 
-CREDIT = (4000, 800)
-"""Messages that a queue may have on their way to the disk."""
+if TYPE_CHECKING:
+    from ..queue.contract import ToQueue
+    from ..resources.contract import ToAlarms
 
+#: Credit of each queue: so many messages may be in flight to the disk, and so many are granted at a time.
+CREDIT = (4000, 800)
+
+#: Seconds without an append after which the current file is freed, if it has more than `IDLE_BYTES`.
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
-"""A file with no more than this may stay."""
 
 log = logging.getLogger("warren.journal")
 
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """`disk` is the vhost's directory; `queues` are the durable queues there are, `vhost` its name for people, `alarms` that process or None."""
+    """What a `Journal` is started with.
+
+    disk      the directory of the virtual host
+    queues    the numbers of the durable queues there are; records of other queues are ignored
+    vhost     the name of the virtual host, for the log
+    alarms    the process that blocks publishers while the disk refuses writes, or None
+    """
 
     disk: Disk
     queues: frozenset[int]
     segment_entries: int
     vhost: str
-    alarms: Any = None
+    alarms: Address[ToAlarms] | None = None
     file_limit: int = FILE_LIMIT
 
 
+class Appended(NamedTuple):
+    """What a queue has appended for one batch: its position after that, and how many of the records are messages."""
+
+    position: int
+    messages: int
+
+
+class Opener(NamedTuple):
+    """A queue that asked for `open` and has to wait."""
+
+    sender: Sender
+    queue: int
+    address: Address[ToQueue]
+
+
 class Journal(Process):
-    """See the module."""
+    """See the module. `queue` is always a queue's number, `level` that of one of its priority levels."""
+
+    contract = ToJournal
 
     def __init__(self) -> None:
         super().__init__()
-        self._addresses: dict[int, Any] = {}
+        self._addresses: dict[int, Address[ToQueue]] = {}
+        #: By level: what the files had at the start, until the queue opens.
         self._replayed: dict[int, Replayed] = {}
-        self._absent: set[int] = set()  # queues of which the files may have something, and no process
-        self._appended: dict[int, int] = {}  # queue -> position of the last that came from its process
-        self._waiting: dict[
-            int, tuple[int, int]
-        ] = {}  # queue -> its position and messages appended since the last batch
-        self._in_commit: dict[int, tuple[int, int]] = {}  # the same of the batch that is being written
+        #: Queues that have no process and may have records in the files.
+        self._absent: set[int] = set()
+        #: By queue: the position up to which its process has appended.
+        self._positions: dict[int, int] = {}
+        #: By queue: what it has appended since the last batch, and what the batch that is being committed has of it.
+        self._waiting: dict[int, Appended] = {}
+        self._in_commit: dict[int, Appended] = {}
         self._credit = CreditFlow(CREDIT, self._grant, key="journal credit")
         self._files: JournalEngine | None = None
-        self._is_committing = self._is_folding = False
-        self._wait_alone: list[
-            tuple[Any, int]
-        ] = []  # askers who want to read the files while nobody writes, when all up to a position is in them
-        self._is_fold_paused = False
-        self._idle_since: int | None = None  # position when the idle timer was started, if it runs
-        self._folding_alone: list[tuple[Any, int, Any]] | None = (
-            None  # while files are read: those who want to open a queue then
-        )
-        self._closer: Any = None
+        self._is_committing = False
+        #: Askers that want to read the files while no commit runs, once everything up to a position is written.
+        self._readers: list[tuple[Sender, int]] = []
+        self._is_freeing = self._is_freeing_paused = False
+        #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
+        self._openers: list[Opener] | None = None
+        #: The position when the idle timer was started; None if it is not running.
+        self._idle_since: int | None = None
+        self._closer: Sender | None = None
 
-    async def on_start(self, sender: Any, settings: JournalSettings) -> set[int]:
+    async def on_start(self, sender: Sender, settings: JournalSettings) -> set[int]:
         self._settings = settings
         self._disk_retry = DiskRetry(self, f"the journal of vhost '{settings.vhost}'", settings.alarms)
         files = JournalEngine(settings.disk, JOURNAL, settings.file_limit)
@@ -100,232 +124,253 @@ class Journal(Process):
         except REFUSALS as error:
             raise StorageError(f"its journal cannot be opened: {error}") from error
         self._files = files
-        self._replayed = {
-            number: replayed for number, replayed in found.items() if number >> LEVEL_BITS in settings.queues
-        }
-        self._absent = {number >> LEVEL_BITS for number in self._replayed}
-        return {number for number, replayed in self._replayed.items() if not replayed.is_empty}
+        self._replayed = {level: replayed for level, replayed in found.items() if queue_of(level) in settings.queues}
+        self._absent = {queue_of(level) for level in self._replayed}
+        return {level for level, replayed in self._replayed.items() if not replayed.is_empty}
 
     @property
     def files(self) -> JournalEngine:
         assert self._files is not None, "not started"
         return self._files
 
-    # -- queues
+    # --- queues ---
 
-    def on_register(self, sender: Any, queue: int, address: Any) -> None:
+    def on_register(self, sender: Sender, queue: int, address: Address[ToQueue]) -> None:
+        self._add(queue, address)
+
+    def _add(self, queue: int, address: Address[ToQueue]) -> None:
         self._addresses[queue] = address
-        self._appended[queue] = 0
+        self._positions[queue] = 0
         self._absent.discard(queue)
         self.monitor(address, queue)
 
-    def on_open(self, sender: Any, queue: int, address: Any) -> None:
-        if self._folding_alone is not None:
-            self._folding_alone.append((sender, queue, address))
+    def on_open(self, sender: Sender, queue: int, address: Address[ToQueue]) -> None:
+        opener = Opener(sender, queue, address)
+        if self._openers is not None:
+            self._openers.append(opener)
         else:
-            self.spawn(self._open(sender, queue, address))
+            self.spawn(self._open(opener))
 
-    async def _open(self, sender: Any, queue: int, address: Any) -> None:
+    async def _open(self, opener: Opener) -> None:
+        queue = opener.queue
         if queue in self._addresses:
-            self._lose(queue)  # its process crashed, and the message about that is still on its way
-        found = {number: self._replayed.pop(number) for number in list(self._replayed) if number >> LEVEL_BITS == queue}
+            # Its old process crashed, and the message about that has not arrived yet.
+            self._lose(queue)
+        found = {level: self._replayed.pop(level) for level in list(self._replayed) if queue_of(level) == queue}
         if not found and queue in self._absent:
-            # It was open before, and what it had not folded is in the files alone.
-            found = {
-                number: replayed for number, replayed in (await self._replay()).items() if number >> LEVEL_BITS == queue
-            }
-        self.on_register(None, queue, address)
-        self.reply(sender, found)
+            # It was open before, and what its old process had not flushed is in the files alone.
+            found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
+        self._add(queue, opener.address)
+        self.reply(opener.sender, found)
 
-    async def on_referred(self, sender: Any, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
+    async def on_referred(self, sender: Sender, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
         found = await self._replay()
-        return {number: replayed.stored_spans() for number, replayed in found.items() if number >> LEVEL_BITS in queues}
+        return {level: replayed.stored_spans() for level, replayed in found.items() if queue_of(level) in queues}
 
-    def on_append(self, sender: Any, queue: int, gathered: list[QueueRecords], position: int) -> None:
+    def on_append(self, sender: Sender, queue: int, gathered: list[QueueRecords], position: int) -> None:
         if sender != self._addresses.get(queue):
-            return  # it was forgotten, or another has taken its place, and this was still on its way
-        if self._appended[queue] + sum(part.records for part in gathered) != position:
-            self._miss(sender, queue)
+            return  # The queue was forgotten or has another process by now, and this append was in flight.
+        if self._positions[queue] + sum(part.records for part in gathered) != position:
+            self._batch_lost(queue)
             return
-        self._appended[queue] = position
-        messages = self._waiting.get(queue, (0, 0))[1]
+        self._positions[queue] = position
+        messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
             self.files.append(part.queue, part.parts, part.records, part.next_number)
             messages += part.messages
-        self._waiting[queue] = position, messages
+        self._waiting[queue] = Appended(position, messages)
 
-    def _miss(self, address: Any, queue: int) -> None:
-        """A transport drops what a sender has too much of on its way (section 6.10). Positions go on, and what is missing must not be taken for durable."""
+    def _batch_lost(self, queue: int) -> None:
+        """Have the queue start again: an append of it did not arrive.
+
+        A multi-process transport drops messages of a sender that has too many in flight (queue-and-store section 6.10).
+        The positions of later appends would make the missing records durable.
+        """
         log.error(
-            "the journal of vhost '%s' misses something of queue %x, which starts again", self._settings.vhost, queue
+            "the journal of vhost '%s' did not receive all records of queue %x, which starts again",
+            self._settings.vhost,
+            queue,
         )
+        address = self._addresses[queue]
         self._lose(queue)
-        self.send(address, ("batch_lost", "journal"))
+        self.send(address, to_queue.batch_lost("journal"))
 
-    def on_forget(self, sender: Any, queue: int) -> None:
+    def on_forget(self, sender: Sender, queue: int) -> None:
         writer = LogWriter()
-        for number in [number for number in self.files.numbers if number >> LEVEL_BITS == queue]:
-            writer.resume(number, 0)
-            writer.delete(number)
+        for level in [level for level in self.files.numbers if queue_of(level) == queue]:
+            writer.resume(level, 0)
+            writer.delete(level)
         for part in writer.take():
             self.files.append(part.queue, part.parts, part.records, part.next_number)
-        for number in [number for number in self._replayed if number >> LEVEL_BITS == queue]:
-            del self._replayed[number]
-        self._leave(queue)
+        for level in [level for level in self._replayed if queue_of(level) == queue]:
+            del self._replayed[level]
+        self._remove(queue)
         self._absent.discard(queue)
 
-    def on_detach(self, sender: Any, queue: int) -> None:
-        self._leave(queue)
+    def on_detach(self, sender: Sender, queue: int) -> None:
+        self._remove(queue)
 
-    def on_down(self, queue: Any, reason: ExitReason) -> None:
-        self._lose(queue)
+    def on_down(self, name: int, reason: ExitReason) -> None:
+        self._lose(name)
 
     def _lose(self, queue: int) -> None:
-        """The queue's process has ended or must start again: what it appended is in the files alone."""
-        self._leave(queue)
+        """The queue's process has ended or must start again: records that it has not flushed are in the files alone."""
+        self._remove(queue)
         self._absent.add(queue)
 
-    def _leave(self, queue: int) -> None:
+    def _remove(self, queue: int) -> None:
         self.demonitor(queue)
         self._credit.peer_down(queue)
         self._addresses.pop(queue, None)
-        self._appended.pop(queue, None)
-        # Its next process counts from the beginning: what is said of this one's records is not for it.
+        self._positions.pop(queue, None)
+        # The queue's next process numbers its records from 0, so acknowledgements of the old one's must not reach it.
         self._waiting.pop(queue, None)
         self._in_commit.pop(queue, None)
 
     def _grant(self, queue: int, amount: int) -> None:
         address = self._addresses.get(queue)
         if address is not None:
-            self.send(address, ("bump", "journal", amount))
+            self.send(address, to_queue.bump("journal", amount))
 
-    # -- commits
+    # --- commits ---
 
     def after_batch(self) -> None:
         if self._files is None or self._is_committing:
             return
-        if self._wait_alone and self._wait_alone[0][1] <= self._files.durable:
-            # Before the next batch, for there may always be one.
+        if self._readers and self._readers[0][1] <= self._files.durable:
+            # Readers go before the next batch; while queues publish there is always one.
             self._is_committing = True
-            self.reply(self._wait_alone.pop(0)[0], None)
+            self.reply(self._readers.pop(0)[0], None)
             return
         batch = self._files.take_batch()
         if batch is not None:
             self._is_committing = True
-            waiting, self._waiting = self._waiting, {}
-            self._in_commit = waiting
-            self.spawn(self._commit(batch, waiting))
-        elif self._closer is not None and not self._is_folding:
+            appended, self._waiting = self._waiting, {}
+            self._in_commit = appended
+            self.spawn(self._commit(batch, appended))
+        elif self._closer is not None and not self._is_freeing:
             self._is_committing = True
             self.spawn(self._finish(self._closer))
 
-    async def _commit(self, batch: Batch, waiting: dict[int, tuple[int, int]]) -> None:
+    async def _commit(self, batch: Batch, appended: dict[int, Appended]) -> None:
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
         await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
         self.files.committed(batch)
-        for queue, (position, messages) in waiting.items():
+        for queue, (position, messages) in appended.items():
             address = self._addresses.get(queue)
             if address is not None:
-                self.send(address, ("durable", position))
+                self.send(address, to_queue.durable(position))
                 if messages:
                     self._credit.take(queue, messages)
         self._in_commit = {}
         self._is_committing = False
         if self.files.closed_files:
-            self._begin_fold(self.files.current)
+            self._begin_freeing(self.files.current)
         if self._idle_since is None:
-            self._idle_since = self.files.position
-            self.start_timer(IDLE_SECONDS, "idle")
+            self._start_idle_timer()
 
     def _write(self, batch: Batch) -> None:
+        """Waits for the disk."""
         self.files.commit(batch)
         self.files.unlink_retired(batch)
 
-    def on_timer(self, payload: Any) -> None:
-        if payload == "fold":
-            self._is_fold_paused = False
+    def _start_idle_timer(self) -> None:
+        self._idle_since = self.files.position
+        self.start_timer(IDLE_SECONDS, "idle")
+
+    def on_timer(self, payload: str) -> None:
+        if payload == "free":
+            self._is_freeing_paused = False
         elif payload == "idle":
             was_idle, self._idle_since = self._idle_since == self.files.position, None
             if not was_idle:
-                self._idle_since = self.files.position
-                self.start_timer(IDLE_SECONDS, "idle")
+                self._start_idle_timer()
             elif self.files.current_bytes > IDLE_BYTES and not self._is_committing:
-                self._begin_fold(self.files.rotate())
+                self._begin_freeing(self.files.rotate())
 
-    # -- giving up files
+    # --- freeing files ---
 
-    def _begin_fold(self, upto: int) -> None:
-        if not self._is_folding and not self._is_fold_paused and self._closer is None:
-            self._is_folding = True
-            self.spawn(self._fold(upto))
+    def _begin_freeing(self, before: int) -> None:
+        if not self._is_freeing and not self._is_freeing_paused and self._closer is None:
+            self._is_freeing = True
+            self.spawn(self._free_files(before))
 
-    async def _fold(self, upto: int) -> None:
-        """Give up the files before `upto`."""
-        missing = self._addresses.keys() | self._absent
+    async def _free_files(self, before: int) -> None:
+        """Free the files with numbers lower than `before`, once every queue has flushed what they have of it."""
+        unflushed = self._addresses.keys() | self._absent
         try:
-            # A queue that was down may be opened meanwhile, and then it has to be asked as well.
-            while missing:
+            # A queue that is down in one round may be open in the next one, and has to be asked then.
+            while unflushed:
                 running = {
-                    queue: self.ask(address, ("flush_synced",))
+                    queue: self.ask(address, to_queue.flush_synced())
                     for queue, address in self._addresses.items()
-                    if queue in missing
+                    if queue in unflushed
                 }
                 for answer in running.values():
                     await answer
-                missing -= running.keys()
-                if not missing.isdisjoint(self._absent):
-                    missing -= await self._fold_alone()
-                missing &= self._addresses.keys() | self._absent
+                unflushed -= running.keys()
+                if not unflushed.isdisjoint(self._absent):
+                    unflushed -= await self._flush_absent()
+                unflushed &= self._addresses.keys() | self._absent
         except (ProcessDown, OSError) as error:
-            # What a queue had not folded is still wanted; it starts again, or is found to be down.
-            log.debug("files of the journal before %d stay for now: %s", upto, error)
-            self._is_fold_paused = True
-            self.start_timer(RETRY_SECONDS, "fold")
+            # The files are still needed: a queue that crashed starts again from them or is down in the next attempt.
+            log.debug("files of the journal before %d stay for now: %s", before, error)
+            self._is_freeing_paused = True
+            self.start_timer(RETRY_SECONDS, "free")
         else:
-            self.files.retire(upto)
-        self._is_folding = False
+            self.files.retire(before)
+        self._is_freeing = False
 
-    async def _fold_alone(self) -> set[int]:
-        """Do it for the queues that are down, and return them. Who wants to open one of them meanwhile waits."""
-        self._folding_alone = []
+    async def _flush_absent(self) -> set[int]:
+        """Write the records of queues that are down into their segments, and return those queues.
+
+        A queue that asks to open meanwhile waits, because its segments are being written.
+        """
+        self._openers = []
         try:
             replayed = await self._replay()
-            queues = set(self._absent)  # one may have been opened while this waited for its turn
-            mine = {number: found for number, found in replayed.items() if number >> LEVEL_BITS in queues}
-            await self.run_blocking(_fold_into_segments, self._settings.disk, self._settings.segment_entries, mine)
+            # `_replay` waited for its turn, and a queue may have opened before that.
+            queues = set(self._absent)
+            of_absent = {level: found for level, found in replayed.items() if queue_of(level) in queues}
+            settings = self._settings
+            await self.run_blocking(_flush_to_segments, settings.disk, settings.segment_entries, of_absent)
             return queues
         finally:
-            waiting, self._folding_alone = self._folding_alone, None
-            for sender, queue, address in waiting or ():
-                self.spawn(self._open(sender, queue, address))
+            openers, self._openers = self._openers, None
+            for opener in openers or ():
+                self.spawn(self._open(opener))
 
     async def _replay(self) -> dict[int, Replayed]:
-        """What the files say when everything appended by now is written. No commit begins meanwhile."""
-        await self.ask(self.myAddress, ("write_all",))
+        """What the files have, by level, when everything appended by now is written. No commit runs meanwhile."""
+        await self.ask(self.myAddress, to_journal.write_all())
         try:
             return await self.run_blocking(self.files.replay)
         finally:
             self._is_committing = False
 
-    def on_write_all(self, sender: Any) -> None:
-        """Answered when everything appended by now is written; no commit begins until the asker says so."""
-        self._wait_alone.append((sender, self.files.position))
+    def on_write_all(self, sender: Sender) -> None:
+        self._readers.append((sender, self.files.position))
 
-    # -- the end
+    # --- the end ---
 
-    def on_close(self, sender: Any) -> None:
-        """Answered True when the journal is closed."""
+    def on_close(self, sender: Sender) -> None:
         self._closer = sender
 
-    async def _finish(self, closer: Any) -> None:
-        # A queue that is down, or did not detach, has folded nothing: the next start has to find it here.
+    async def _finish(self, closer: Sender) -> None:
+        # A queue that is down, or did not detach, has not flushed: the next start has to find its records here.
         await self.run_blocking(self.files.close if self._absent or self._addresses else self.files.close_flushed)
         self.reply(closer, True)
         self.stop()
 
 
-def _fold_into_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> None:
-    for number, found in replayed.items():
-        index = QueueIndex(disk, queue_directory(number), number, LogWriter(), segment_entries)
+def queue_of(level: int) -> int:
+    """The number of the queue to which this priority level belongs."""
+    return level >> LEVEL_BITS
+
+
+def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> None:
+    """Waits for the disk."""
+    for level, found in replayed.items():
+        index = QueueIndex(disk, queue_directory(level), level, LogWriter(), segment_entries)
         index.scan(found, None)
         index.flush(True)

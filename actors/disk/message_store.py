@@ -1,32 +1,18 @@
-"""`MessageStore`: the process that owns the messages too large for the queue indexes of a vhost; one for persistent and one for transient ones.
+"""`MessageStore`: the process that owns the bodies too large for the queue indexes of a virtual host.
 
-It is a shell around `store.store_engine.StoreEngine`, which decides; here is who asks, who is told, and which thread works.
+There are two of them, one for persistent and one for transient messages. Each is a shell around
+`store.bodies.store_engine.StoreEngine`, which decides what is written where. This process receives the requests of the
+queues, runs the engine's jobs in other threads, and reports to each queue which of its bodies are on the disk
+(`stored`).
 
-| message | from | meaning |
-|---|---|---|
-| ask `('start', settings)` | supervisor | recover; True if the store was left cleanly, by just the clients named |
-| `('register', client, address)` | queue | it will write; `address` hears `stored` and `bump`; None: it wants to hear nothing |
-| `('write', client, [(id, message)])` | queue | one reference more for each; a credit for each |
-| `('remove', client, [id])` | queue | one reference less for each |
-| `('remove_between', client, first, last, keep)` | queue | the same for all with ids from `first` to `last` but those to `keep` |
-| ask `('read', id)`, ask `('read_many', [id])` | queue | the message or None; a list of such |
-| ask `('contains', id)` | queue | whether anybody refers to it |
-| ask `('missing', spans)` | queue | of these `StoredSpan`s the numbers to whose ids nobody refers |
-| ask `('adopt', spans)` | queue | the same, and one reference more for each of the others |
-| ask `('empty', first, last)` | supervisor | the ids from `first` to `last` are to be given anew: nothing may be left of them |
-| `('forget', client)` | queue | it is gone and has removed what it wrote |
-| ask `('detach', client)` | queue | all it sent before has been taken; its messages stay. Its end after this is no accident |
-| `('doubt',)` | supervisor | what it was told of references may be too much |
-| ask `('clients',)` | anybody | the clients that have registered and were neither forgotten nor lost |
-| ask `('close',)` | supervisor | no more work; leave cleanly, then end |
-| `('stored', kind, [id])` | to a queue | `written`: durable; `ignored`: removed before it was. Each write is answered by one of them (QS-30) |
-| `('bump', store, amount)` | to a queue | credit, 800 after each 800 of 4000 |
+**Group commit.** A sync starts as soon as something was written and no sync is running; what is written meanwhile is
+for the next one. So an idle store syncs at once, a busy one all the time, and a write waits for two syncs at most. Only
+where consumers keep up, so that most bodies are acknowledged before they would be on the disk, does a sync wait a
+little (`DWELL_SECONDS`): a body acknowledged meanwhile costs the disk nothing, and its publish is confirmed by the
+acknowledgement.
 
-Group commit: a sync starts as soon as something was written and none is under way; what is written meanwhile is the next one's. So an idle store syncs at
-once, a busy one with every sync it can, and a write waits for two syncs at most. Only where consumers keep up, so that most of what is written is acked before it
-would be on disk, does a sync wait a little (`DWELL_SECONDS`): what is acked meanwhile costs no disk at all, and is confirmed by the ack.
-
-A full disk confirms nothing and is tried again; a sync that failed ends the process (`StoreBroken`), and with it the vhost, whose next start recovers.
+On a full disk nothing is confirmed, and the sync is tried again. A sync that fails otherwise ends the process
+(`StoreBroken`) and with it the virtual host, whose next start recovers.
 """
 
 from __future__ import annotations
@@ -34,8 +20,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
@@ -46,26 +33,34 @@ from ...store.bodies.sync_job import SyncJob
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.messages.message_ids import StoredSpan
+from ..queue.contract import to_queue
+from .contract import ToMessageStore, to_message_store
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 
-CREDIT = (4000, 800)
-"""`msg_store_credit_disc_bound`: messages."""
+if TYPE_CHECKING:
+    from ..queue.contract import ToQueue
+    from ..resources.contract import ToAlarms
 
+#: Credit of each queue in messages: RabbitMQ's `msg_store_credit_disc_bound`.
+CREDIT = (4000, 800)
+
+#: Bodies of a purged or deleted queue that one turn removes; more would hold up the other queues.
 REMOVED_AT_A_TIME = 4096
-"""Messages that one turn removes of a queue that was purged or deleted."""
+
+#: A sync waits while consumers keep up: while more than this share of the bodies written before was acknowledged before
+#: its sync. It waits in steps, as long as each step brings acknowledgements, for at most so many steps and so many
+#: bytes. 10 steps take 20 ms, which leaves 5 of the 25 ms of QS-19 to the disk.
 DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.002
 DWELL_STEPS = 10
 DWELL_BYTES = 8 << 20
-"""When consumers keep up, most messages are acked before they would be on disk. Then a sync waits in steps for as long as acks come in, but for no more steps or bytes than these,
-and writes what is left: 20 ms leave 5 of the 25 to the disk."""
 
 log = logging.getLogger("warren.message_store")
 
 
 def no_references() -> Iterable[Sequence[bytes]]:
-    """Of a vhost without durable queues."""
+    """The references of a virtual host without durable queues."""
     return ()
 
 
@@ -73,20 +68,22 @@ def no_references() -> Iterable[Sequence[bytes]]:
 class StoreSettings:
     """What a `MessageStore` is started with.
 
-    name         'msg_store_persistent' or 'msg_store_transient': the folder on `disk`, and the store's name in `bump`
-    disk         the vhost's directory
-    root         the same, of the operating system, for the index alone
-    alarms       address of that process, or None
-    clients      the queues whose own state was left cleanly, None if not all were
-    references   a module's function or a partial of one, called in another thread if references must be counted: the ids that queue indexes name, in portions
-    boot_id      as of `StoreEngine`
-    progress     hears of files that have to be scanned
+    name         `msg_store_persistent` or `msg_store_transient`: the folder on `disk`, and the store's name in `bump`
+    disk         the directory of the virtual host
+    root         the path of that directory, for the index, which LMDB opens itself
+    alarms       the process that blocks publishers while the disk refuses writes, or None
+    clients      the queues that ended cleanly, None if not all did
+    references   returns the ids that queue indexes name, some at a time; called in another thread if references have to
+    be
+                 counted, so it is a function of a module or a partial of one
+    boot_id      see `StoreEngine`
+    progress     is notified of files that have to be scanned
     """
 
     name: str
     disk: Disk
     root: str
-    alarms: Any = None
+    alarms: Address[ToAlarms] | None = None
     is_durable: bool = True
     clients: Collection[str] | None = None
     references: Callable[[], Iterable[Sequence[bytes]]] = no_references
@@ -98,19 +95,22 @@ class StoreSettings:
 class MessageStore(Process):
     """See the module."""
 
+    contract = ToMessageStore
+
     def __init__(self) -> None:
         super().__init__()
         self._engine: StoreEngine | None = None
-        self._addresses: dict[str, Any] = {}
+        self._addresses: dict[str, Address[ToQueue]] = {}
         self._credit = CreditFlow(CREDIT, self._grant, key="msg_store_credit_disc_bound")
         self._is_open = False
         self._is_syncing = self._is_collecting = False
-        self._dwell_steps = 0  # that the next sync has waited for, 0 if it does not wait
+        #: Steps that the next sync has waited for; 0 if it is not waiting.
+        self._dwell_steps = 0
         self._is_collection_paused = False
         self._reading = self._removals = 0
-        self._closers: list[Any] = []
+        self._closers: list[Sender] = []
 
-    async def on_start(self, sender: Any, settings: StoreSettings) -> bool:
+    async def on_start(self, sender: Sender, settings: StoreSettings) -> bool:
         self._name = settings.name
         self._disk_retry = DiskRetry(self, f"{settings.name} in {settings.root}", settings.alarms)
         engine = StoreEngine(
@@ -134,93 +134,80 @@ class MessageStore(Process):
         assert self._engine is not None, "not started"
         return self._engine
 
-    # -- clients
+    # --- clients ---
 
-    def on_register(self, sender: Any, client: str, address: Any) -> None:
+    def on_register(self, sender: Sender, client: str, address: Address[ToQueue] | None) -> None:
         self.engine.register(client, is_told=address is not None)
         if address is not None:
             self._addresses[client] = address
             self.monitor(address, client)
 
-    def on_write(self, sender: Any, client: str, messages: list[tuple[bytes, bytes]]) -> None:
+    def on_write(self, sender: Sender, client: str, messages: list[tuple[bytes, bytes]]) -> None:
         self._credit.take(client, len(messages))
-        if self._engine is not None:  # else it is closing, and what comes now is not confirmed
+        # A write that comes while the store closes is dropped, and never confirmed.
+        if self._engine is not None:
             self._engine.write(client, messages)
 
-    def on_remove(self, sender: Any, client: str, ids: list[bytes]) -> None:
+    def on_remove(self, sender: Sender, client: str, ids: list[bytes]) -> None:
         if self._engine is not None:
             self._engine.remove(client, ids)
 
-    def on_remove_between(self, sender: Any, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
-        """A portion; the rest follows in a message to itself, so that others get their turn."""
+    def on_remove_between(self, sender: Sender, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
         if self._engine is None:
             return
         after = self._engine.remove_between(client, first, last, keep, REMOVED_AT_A_TIME)
         if after is not None:
             self._removals += 1
-            self.send(self.myAddress, ("go_on_removing", client, after, last, keep))
+            self.send(self.myAddress, to_message_store.go_on_removing(client, after, last, keep))
 
-    def on_go_on_removing(self, sender: Any, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+    def on_go_on_removing(self, sender: Sender, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
         self._removals -= 1
         self.on_remove_between(sender, client, first, last, keep)
         self._close_when_quiet()
 
-    async def on_empty(self, sender: Any, first: bytes | None, last: bytes) -> bool:
+    async def on_empty(self, sender: Sender, first: bytes | None, last: bytes) -> bool:
         while first is not None and self._engine is not None:
             first = self._engine.forget_between(first, last, REMOVED_AT_A_TIME)
-            await self.ask(self.myAddress, ("next_turn",))
+            await self.ask(self.myAddress, to_message_store.next_turn())
         return True
 
-    def on_next_turn(self, sender: Any) -> bool:
-        """To itself, for what goes on when others have had their turn."""
+    def on_next_turn(self, sender: Sender) -> bool:
         return True
 
-    def on_contains(self, sender: Any, message_id: bytes) -> bool:
-        return self.engine.contains(message_id)
-
-    def on_missing(self, sender: Any, spans: list[StoredSpan]) -> list[int]:
+    def on_missing(self, sender: Sender, spans: list[StoredSpan]) -> list[int]:
         contains = self.engine.contains
         return [
             number for span in spans for number, message_id in zip(span.numbers, span.ids()) if not contains(message_id)
         ]
 
-    def on_adopt(self, sender: Any, spans: list[StoredSpan]) -> list[int]:
+    def on_adopt(self, sender: Sender, spans: list[StoredSpan]) -> list[int]:
         numbers = {message_id: number for span in spans for number, message_id in zip(span.numbers, span.ids())}
         return [numbers[message_id] for message_id in self.engine.adopt(numbers)]
 
-    async def on_read(self, sender: Any, message_id: bytes) -> bytes | None:
-        return (await self._read([message_id]))[0]
-
-    async def on_read_many(self, sender: Any, ids: list[bytes]) -> list[bytes | None]:
-        return await self._read(ids)
-
-    async def _read(self, ids: Sequence[bytes]) -> list[bytes | None]:
+    async def on_read_many(self, sender: Sender, ids: list[bytes]) -> list[bytes | None]:
         job: BodyReadJob = self.engine.read(ids)
         if not job.is_complete:
             self._reading += 1
             await self.run_blocking(job.run)
             self._reading -= 1
         self.engine.finish_read(job)
-        self._name_damaged()
+        self._log_damaged()
         self._close_when_quiet()
         return job.messages
 
-    def on_forget(self, sender: Any, client: str) -> None:
+    def on_forget(self, sender: Sender, client: str) -> None:
         if self._engine is not None:
             self._engine.forget(client)
         self._leave(client)
 
-    def on_doubt(self, sender: Any) -> None:
+    def on_doubt(self, sender: Sender) -> None:
         self.engine.doubt()
 
-    def on_detach(self, sender: Any, client: str) -> bool:
+    def on_detach(self, sender: Sender, client: str) -> bool:
         self.engine.detach(client)
         return True
 
-    def on_clients(self, sender: Any) -> list[str]:
-        return self.engine.clients
-
-    def on_down(self, name: Any, reason: ExitReason) -> None:
+    def on_down(self, name: str, reason: ExitReason) -> None:
         if self._engine is not None:
             self._engine.lost(name)
         self._leave(name)
@@ -232,20 +219,20 @@ class MessageStore(Process):
 
     def _grant(self, client: str, amount: int) -> None:
         if client in self._addresses:
-            self.send(self._addresses[client], ("bump", self._name, amount))
+            self.send(self._addresses[client], to_queue.bump(self._name, amount))
 
-    # -- work in other threads
+    # --- work in other threads ---
 
     def after_batch(self) -> None:
         if self._is_open:
-            self._tell(self.engine)
+            self._report(self.engine)
             self._collect()
             self._sync()
 
-    def _tell(self, engine: StoreEngine) -> None:
+    def _report(self, engine: StoreEngine) -> None:
         for client, kind, ids in engine.take_reports():
             if client in self._addresses:
-                self.send(self._addresses[client], ("stored", kind, ids))
+                self.send(self._addresses[client], to_queue.stored(kind, ids))
 
     def _sync(self) -> None:
         if self._is_syncing or not self._is_open or self._dwell_steps:
@@ -281,7 +268,7 @@ class MessageStore(Process):
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
         await self._disk_retry.run(job.run, is_given_up=lambda: bool(self._closers))
         self.engine.finish_sync(job)
-        self._tell(self.engine)
+        self._report(self.engine)
         self._collect()
         self._is_syncing = False
         self._sync()
@@ -298,33 +285,32 @@ class MessageStore(Process):
         try:
             await self.run_blocking(job.run)
         except OSError as error:
-            log.warning("%s: garbage of files %s stays for now: %s", self._name, job.files, error)
+            log.warning("%s: garbage in the files %s stays for now: %s", self._name, job.files, error)
             self.engine.fail_gc(job)
             self._is_collection_paused = True
             self.start_timer(RETRY_SECONDS, "collect")
         else:
             self.engine.finish_gc(job)
-            self._name_damaged()
+            self._log_damaged()
         self._is_collecting = False
         self._sync()
         self._collect()
         self._close_when_quiet()
 
-    def on_timer(self, payload: Any) -> None:
+    def on_timer(self, payload: str) -> None:
         if payload == "dwelt":
             self._dwelt()
         elif payload == "collect":
             self._is_collection_paused = False
 
-    def _name_damaged(self) -> None:
+    def _log_damaged(self) -> None:
         for message_id in self.engine.damaged:
-            log.error("%s: message %s is damaged on disk and gone", self._name, message_id.hex())
+            log.error("%s: message %s is damaged on the disk and lost", self._name, message_id.hex())
         self.engine.damaged.clear()
 
-    # -- the end
+    # --- the end ---
 
-    def on_close(self, sender: Any) -> None:
-        """Answered True when the store is closed."""
+    def on_close(self, sender: Sender) -> None:
         self._is_open = False
         self._closers.append(sender)
         self._close_when_quiet()
@@ -335,13 +321,14 @@ class MessageStore(Process):
             engine, self._engine = self.engine, None
             self.spawn(self._finish(engine, closers))
 
-    async def _finish(self, engine: StoreEngine, closers: list[Any]) -> None:
+    async def _finish(self, engine: StoreEngine, closers: list[Sender]) -> None:
         try:
             await self.run_blocking(engine.close)
         except OSError:
-            engine.abandon()  # the next start may be in this very process
+            # Lets go of the index, which the next start may open in this very operating-system process.
+            engine.abandon()
             raise
-        self._tell(engine)
+        self._report(engine)
         for closer in closers:
             self.reply(closer, True)
         self.stop()

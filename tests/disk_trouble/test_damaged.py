@@ -64,7 +64,7 @@ def test_a_flipped_byte_in_the_middle(broker, tmp_path, pattern, size, is_clean)
     found = client.channel().get_all("q")
     client.abort()
     log = broker.log.read_text()
-    named = "is damaged on disk and gone" if file.suffix == ".rdq" else file.name
+    named = "is damaged on the disk and lost" if file.suffix == ".rdq" else file.name
     assert "damaged" in log and named in log, log
     whole = bodies(size)
     assert found == [body for body in whole if body in set(found)], "something is torn, twice there, or out of order"

@@ -1,4 +1,7 @@
-"""Section 6.10: Thespian's transport drops what a sender has too much of on its way. What a queue sent to journal or store and did not arrive must never look like success."""
+"""Section 6.10: Thespian's transport drops what a sender has too much of on its way.
+
+What a queue sent to journal or store and did not arrive must never look like success.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ def drop(stage, address, name):
 
 
 def test_what_the_journal_missed_is_not_confirmed(stage):
-    """Nor is what was sent after it: the queue starts again with what is on the disk, so that its channels refuse what they are owed; and then it goes on."""
+    """Nor is what was sent after it: the queue starts again with what is on the disk, so that its channels refuse what
+    they are owed; and then it goes on.
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     kept = publisher.publish(queue, 3)
     publisher.await_confirms()
@@ -65,7 +70,10 @@ def test_an_ack_that_the_journal_missed_is_found_out_with_the_next(stage):
 
 
 def test_a_body_that_the_store_missed_is_never_confirmed(tmp_path, disk):
-    """The store answers for each body by itself. After the next start the message is not there, and what is, is whole."""
+    """The store answers for each body by itself.
+
+    After the next start the message is not there, and what is, is whole.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         kept = publisher.publish(queue, 2, LARGE)

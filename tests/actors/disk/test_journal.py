@@ -1,4 +1,6 @@
-"""The journal of a vhost as a process: queues are stubs on a stage, the disk stands still when it must. And the same process in an operating-system process of its own."""
+"""The journal of a virtual host: among stub queues on a stage whose disk a test can hold, and as an operating-system
+process.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def run_of(first: int, count: int, size: int = 5) -> Run:
 
 
 def bodies_in(replayed) -> list[int]:
-    """The numbers of what the journal has of one number of a queue."""
+    """The numbers of the messages that the journal has of one level of a queue."""
     return [
         number
         for run in replayed.embedded.runs
@@ -57,22 +59,22 @@ def bodies_in(replayed) -> list[int]:
     ]
 
 
-class Folder(Stub):
-    """A queue that takes its time to fold."""
+class SlowFlusher(Stub):
+    """A queue that flushes only when the test sends `done`."""
 
     def __init__(self):
         super().__init__()
-        self.folding = []
+        self.flushing = []
 
     def on_flush_synced(self, sender):
-        self.folding.append(sender)
+        self.flushing.append(sender)
 
     def on_done(self, sender):
-        self.reply(self.folding.pop(), True)
+        self.reply(self.flushing.pop(), True)
 
 
 class Writer:
-    """A queue's side: what it appends, and what it hears."""
+    """The side of a queue: appends, and keeps what the journal sends."""
 
     def __init__(self, stage: JournalStage, queue: int, process: type[Stub] = Stub, opens: bool = False) -> None:
         self.stage, self.queue, self.number = stage, queue, queue << 8
@@ -113,7 +115,9 @@ class Writer:
         self.actor.take("durable")
 
     def publish_until(self, condition: Callable[[], object]) -> None:
-        """One message after the other; never more than 50 that are not durable, or the disk would have ever more to do in a commit."""
+        """One message after the other; never more than 50 that are not durable, or the disk would have ever more to do
+        in a commit.
+        """
 
         def go_on() -> bool:
             durable = max([message[1] for message in self.actor.heard if message[0] == "durable"], default=begun)
@@ -159,7 +163,7 @@ def stage(disk):
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_during_a_sync_shares_the_next(stage, disk):
+def test_appends_during_a_sync_share_the_next_one(stage, disk):
     """QS-17, QS-19: one sync for all queues, nothing is durable before it, and an idle journal syncs at once."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish()
@@ -217,7 +221,7 @@ def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
 
 
 def test_a_failed_sync_ends_it(stage, disk):
-    """Nothing is known of the disk any more; whoever asks hears of the end, and nobody that it is durable."""
+    """Nobody knows then what the disk has: askers get ProcessDown, and nothing is reported as durable."""
     one = Writer(stage, ONE)
     one.publish()
     one.synced()
@@ -229,7 +233,7 @@ def test_a_failed_sync_ends_it(stage, disk):
     assert one.heard("durable") == []
 
 
-def test_what_a_forgotten_queue_still_sent_is_nothing(stage):
+def test_an_append_of_a_forgotten_queue_is_ignored(stage):
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish()
     two.publish()
@@ -245,7 +249,7 @@ def test_what_a_forgotten_queue_still_sent_is_nothing(stage):
 
 
 def test_a_queue_that_crashed_gets_back_what_it_had(stage):
-    """QS-37, section 10.1: from the files, for nothing else has it."""
+    """QS-37, queue-and-store section 10.1: the journal replays its files, which alone have it."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(1)
@@ -261,7 +265,7 @@ def test_a_queue_that_crashed_gets_back_what_it_had(stage):
 
 
 def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
-    """Others append without end, and what they append meanwhile is made durable after."""
+    """The replay goes before the next commit, even while other queues append without a pause."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(2)
     one.synced()
@@ -276,8 +280,8 @@ def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
     two.synced()
 
 
-def test_one_that_takes_the_place_of_another(stage):
-    """The new process has what was appended before; what the old one says after is nothing."""
+def test_a_new_process_takes_the_place_of_the_old_one(stage):
+    """The new process gets what was appended before; later appends of the old one are ignored."""
     one = Writer(stage, ONE)
     one.publish(2)
     one.synced()
@@ -291,7 +295,7 @@ def test_one_that_takes_the_place_of_another(stage):
 
 
 def test_after_a_kill_every_queue_gets_its_own(stage, disk):
-    """C-6, QS-38: and what belongs to queues that are no more is nobody's."""
+    """C-6, QS-38: records of queues that were deleted are ignored."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(2)
@@ -323,11 +327,11 @@ def test_a_queue_forgotten_is_forgotten_for_good(stage, disk):
         assert again.journaled == set()
 
 
-# --- folding ----------------------------------------------------------------------------------------------------------
+# --- freeing files ----------------------------------------------------------------------------------------------------------
 
 
 def filled(disk: HeldDisk, **processes: type[Stub]) -> tuple[JournalStage, Writer, Writer]:
-    """A journal whose first file is closed, with a message of each queue in it. It folds."""
+    """A journal that frees its first file, which is closed and has a message of each queue."""
     stage = JournalStage(disk, file_limit=2000)
     one, two = Writer(stage, ONE, processes.get("one", Stub)), Writer(stage, TWO, processes.get("two", Stub))
     two.publish()
@@ -339,11 +343,11 @@ def filled(disk: HeldDisk, **processes: type[Stub]) -> tuple[JournalStage, Write
     return stage, one, two
 
 
-def test_files_are_given_up_when_every_queue_has_folded(disk):
-    """QS-21: not before; and what was appended during the fold stays."""
-    stage, one, two = filled(disk, one=Folder)
+def test_files_are_freed_when_every_queue_has_flushed(disk):
+    """QS-21: not before; and what was appended meanwhile stays."""
+    stage, one, two = filled(disk, one=SlowFlusher)
     with stage:
-        stage.until(lambda: one.actor.folding)
+        stage.until(lambda: one.actor.flushing)
         stage.quiet()
         assert len(two.actor.take("flush_synced")) == 1
         assert stage.files() == ["000001.wal", "000002.wal"]
@@ -355,12 +359,12 @@ def test_files_are_given_up_when_every_queue_has_folded(disk):
         assert stage.alarms_heard() == []
 
 
-def test_a_queue_that_dies_while_it_folds_keeps_the_files(disk, monkeypatch):
-    """What it had not folded is wanted: its next life finds it, and the next fold goes through."""
+def test_a_queue_that_crashes_while_it_flushes_keeps_the_files(disk, monkeypatch):
+    """Its next process recovers from them, and the next attempt to free them succeeds."""
     monkeypatch.setattr("warren.actors.disk.journal.RETRY_SECONDS", 0.02)
-    stage, one, _ = filled(disk, one=Folder)
+    stage, one, _ = filled(disk, one=SlowFlusher)
     with stage:
-        stage.until(lambda: one.actor.folding)
+        stage.until(lambda: one.actor.flushing)
         stage.base.end(stage.base.cells[one.address.actorAddressString], CRASHED)
         again = Writer(stage, ONE, opens=True)
         assert again.replayed() == [0, 1, 2]
@@ -376,8 +380,11 @@ def segments_of(disk: HeldDisk, number: int) -> list[int]:
     return [number for run, _ in index.read(0, SEGMENT) for number in range(run.first, run.end)]
 
 
-def test_of_a_queue_that_is_down_the_journal_folds_what_it_has(disk):
-    """QS-25: one that never comes back must not keep the files of all the others; what it had is in its segments then, and stays there after a kill."""
+def test_the_journal_flushes_for_a_queue_that_is_down(disk):
+    """QS-25: a queue that never runs again must not keep the files of all others.
+
+    Its records are in its segments then, also after a kill.
+    """
     stage = JournalStage(disk, file_limit=2000)
     with stage:
         one, two = Writer(stage, ONE), Writer(stage, TWO)
@@ -396,8 +403,8 @@ def test_of_a_queue_that_is_down_the_journal_folds_what_it_has(disk):
         assert ONE << 8 not in again.journaled
 
 
-def test_who_opens_while_the_journal_folds_for_it_waits(disk):
-    """Both would write the same segments."""
+def test_a_queue_that_opens_while_the_journal_flushes_for_it_waits(disk):
+    """Otherwise both would write the same segments."""
     stage = JournalStage(disk, file_limit=2000)
     with stage:
         one, two = Writer(stage, ONE), Writer(stage, TWO)
@@ -419,22 +426,22 @@ def test_who_opens_while_the_journal_folds_for_it_waits(disk):
         assert segments_of(disk, ONE << 8) == [0, 1, 2]
 
 
-def test_who_was_opened_while_the_others_folded_folds_as_well(disk):
-    """QS-25: it was down when the others were asked, and is not down when the journal comes to those that are."""
+def test_a_queue_that_opened_while_the_others_flushed_is_asked_too(disk):
+    """QS-25: it was down when the others were asked, and runs when the journal flushes for those that are down."""
     stage = JournalStage(disk, file_limit=2000)
     with stage:
-        one, two = Writer(stage, ONE, Folder), Writer(stage, TWO)
+        one, two = Writer(stage, ONE, SlowFlusher), Writer(stage, TWO)
         two.publish()
         two.synced()
         stage.base.end(stage.base.cells[two.address.actorAddressString], CRASHED)
         for _ in range(3):
             one.publish(1, 800)
             one.synced()
-        stage.until(lambda: one.actor.folding)
-        again = Writer(stage, TWO, Folder, opens=True)
+        stage.until(lambda: one.actor.flushing)
+        again = Writer(stage, TWO, SlowFlusher, opens=True)
         assert again.replayed() == [0]
         stage.tell(one.address, one.address, "done")
-        stage.until(lambda: again.actor.folding)
+        stage.until(lambda: again.actor.flushing)
         stage.quiet()
         assert stage.files() == ["000001.wal", "000002.wal"]
         stage.tell(again.address, again.address, "done")
@@ -444,8 +451,8 @@ def test_who_was_opened_while_the_others_folded_folds_as_well(disk):
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_closed_journal_says_nothing_but_where_numbering_stands(stage, disk):
-    """Every queue has folded and detached; a number is never given twice."""
+def test_a_closed_journal_has_only_the_next_numbers(stage, disk):
+    """Every queue has flushed and detached; a number is never given twice."""
     one = Writer(stage, ONE)
     one.publish(3)
     one.ack(0, 1, 2)
@@ -463,7 +470,7 @@ def test_a_closed_journal_says_nothing_but_where_numbering_stands(stage, disk):
 
 @pytest.mark.parametrize("is_down", [True, False])
 def test_a_queue_that_did_not_end_in_order_is_found_at_the_next_start(stage, disk, is_down):
-    """Down, or started and never heard of again: what it had is nowhere else."""
+    """Nothing but the journal has its records, whether it is down or was started and did not detach."""
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish(3)
     two.publish(3)
@@ -495,7 +502,7 @@ def test_closing_waits_for_what_was_appended(stage, disk):
 
 
 class QueueStandIn(Process):
-    """Writes to a journal that it has made, and remembers what that tells it."""
+    """Creates a journal, appends to it, and remembers what the journal sends."""
 
     def __init__(self):
         super().__init__()
@@ -568,7 +575,7 @@ def ask(system, address, *message):
     return answer[3]
 
 
-def hears(system, queue, event):
+def await_event(system, queue, event):
     until(lambda: event in ask(system, queue, "heard"))
 
 
@@ -580,19 +587,19 @@ def until(condition):
 
 
 def test_the_process(system, tmp_path):
-    """Append, hear of it, fold, be killed and replayed, close: the same on the event loop and as an operating-system process."""
+    """Append, flush, kill, replay, close: the same on the event loop and as an operating-system process."""
     for directory in ("journal", "queues"):
         (tmp_path / directory).mkdir()
     queue = system.createActor(QueueStandIn)
     assert ask(system, queue, "create", str(tmp_path), 100_000) == set()
     ask(system, queue, "register")
     ask(system, queue, "publish", 0, 800, 10)
-    hears(system, queue, ("durable", 1))
-    hears(system, queue, ("journal", 800))
+    await_event(system, queue, ("durable", 1))
+    await_event(system, queue, ("journal", 800))
     ask(system, queue, "publish", 800, 10, 10_000)
     ask(system, queue, "publish", 810, 1, 10)
-    hears(system, queue, ("flush_synced", None))
-    hears(system, queue, ("durable", 3))
+    await_event(system, queue, ("flush_synced", None))
+    await_event(system, queue, ("durable", 3))
     ask(system, queue, "kill")
     until(lambda: any(name == "down" for name, _ in ask(system, queue, "heard")))
 
@@ -601,7 +608,7 @@ def test_the_process(system, tmp_path):
     ((number, (_, next_number)),) = ask(system, queue, "open").items()
     assert (number, next_number) == (ONE << 8, 811)
     assert ask(system, queue, "close") is True
-    hears(system, queue, ("down", NORMAL))
+    await_event(system, queue, ("down", NORMAL))
     again = system.createActor(QueueStandIn)
     assert ask(system, again, "create", str(tmp_path), 100_000) == set()
     assert ask(system, again, "open") == {ONE << 8: ([], 811)}

@@ -1,4 +1,4 @@
-"""The message store as a process: the same conversation on the event loop and as an operating-system process of its own."""
+"""The message store as a process: the same messages on the event loop and as an operating-system process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def named(ids):
 
 
 class QueueStandIn(Process):
-    """Passes on what the test says, and remembers what the store tells it."""
+    """Passes on what the test sends, and remembers what the store sends."""
 
     def __init__(self):
         super().__init__()
@@ -44,6 +44,12 @@ class QueueStandIn(Process):
 
     def on_use(self, sender, store):
         self.store = store
+        return True
+
+    async def on_watch(self, sender, address):
+        """Answers when the monitor is set: the process at `address` handles the request for it before the ask."""
+        self.monitor(address, "watched")
+        await self.ask(address, ("heard",))
         return True
 
     def on_store(self, sender):
@@ -96,6 +102,15 @@ def heard(system, queue, count):
     return events
 
 
+def await_down(system, queue):
+    """Why the store, or another process that the queue monitors, ended."""
+    deadline = time.monotonic() + WAIT
+    while (reason := ask(system, queue, "is_down")) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return reason
+
+
 @pytest.fixture(params=["LoopBase", "multiprocTCPBase"], scope="module")
 def system(request):
     if request.param == "LoopBase":
@@ -112,7 +127,7 @@ def system(request):
 
 
 def started(system, root, **settings):
-    """A queue whose store is started and knows it."""
+    """A queue that is registered with a store just started."""
     queue = system.createActor(QueueStandIn)
     ask(system, queue, "create")
     is_clean = ask(
@@ -126,21 +141,21 @@ def started(system, root, **settings):
 
 
 def test_write_hear_read_remove(system, tmp_path):
-    """Written is told after the sync; what is removed is not there any more."""
+    """A body is reported as written after its sync, and cannot be read after its removal."""
     queue, is_clean = started(system, tmp_path)
     assert is_clean is False
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY), (name(2), b"two")]))
     assert sorted(heard(system, queue, 2)) == [("written", name(1)), ("written", name(2))]
     assert (tmp_path / "msg_store_persistent" / "1.rdq").stat().st_size > len(BODY)
-    assert ask(system, queue, "pass_on", ("read", name(1))) == BODY
+    assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [BODY]
     ask(system, queue, "tell", ("remove", "q", [name(1)]))
-    assert ask(system, queue, "pass_on", ("contains", name(1))) is False
+    assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [None]
     assert ask(system, queue, "pass_on", ("read_many", [name(2), name(1)])) == [b"two", None]
     assert ask(system, queue, "pass_on", ("close",)) is True
 
 
 def test_clean_stop_and_start(system, tmp_path):
-    """The next life believes the last one, reads from the files, and appends to them."""
+    """After a clean end the next process trusts the index, reads from the files, and appends to them."""
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
     heard(system, queue, 1)
@@ -148,10 +163,10 @@ def test_clean_stop_and_start(system, tmp_path):
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"])
     assert is_clean is True
-    assert ask(system, queue, "pass_on", ("read", name(1))) == BODY
+    assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [BODY]
     ask(system, queue, "tell", ("write", "q", [(name(2), BODY)]))
     heard(system, queue, 1)
-    # This time nobody says goodbye: references are counted anew, from what queue indexes name.
+    # This time the queue does not detach: references are counted anew, from what queue indexes name.
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"], references=partial(named, [name(2)]))
     assert is_clean is False
@@ -160,7 +175,7 @@ def test_clean_stop_and_start(system, tmp_path):
 
 
 def test_credit_and_garbage(system, tmp_path):
-    """Credit comes back 800 at a time; files that nobody wants anything of are deleted."""
+    """Credit comes back 800 at a time; files without a body that is still referred to are deleted."""
     queue, _ = started(system, tmp_path)
     for first in range(0, 2400, 200):
         ask(system, queue, "tell", ("write", "q", [(name(number), BODY * 2) for number in range(first, first + 200)]))
@@ -176,7 +191,7 @@ def test_credit_and_garbage(system, tmp_path):
 
 
 def test_queue_that_dies_is_counted_anew(system, tmp_path):
-    """Nobody said goodbye for it, so the store does not end cleanly, and what nobody refers to is gone after the next start."""
+    """A queue that does not detach makes an unclean end, and after the next start only bodies with references are left."""
     queue, _ = started(system, tmp_path)
     store = ask(system, queue, "store")
     other = system.createActor(QueueStandIn)
@@ -184,21 +199,20 @@ def test_queue_that_dies_is_counted_anew(system, tmp_path):
     ask(system, other, "register", "other")
     ask(system, other, "tell", ("write", "other", [(name(1), BODY)]))
     heard(system, other, 1)
+    # The store has monitored the process for longer than this queue, so it is notified of the end first.
+    ask(system, queue, "watch", other)
     ask(system, other, "leave")
-    deadline = time.monotonic() + WAIT
-    while "other" in ask(system, queue, "pass_on", ("clients",)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_down(system, queue)
     assert ask(system, queue, "pass_on", ("detach", "q")) is True
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"])
     assert is_clean is False
-    assert ask(system, queue, "pass_on", ("contains", name(1))) is False
+    assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [None]
     assert ask(system, queue, "pass_on", ("close",)) is True
 
 
 def test_full_disk_is_tried_again(tmp_path, monkeypatch):
-    """QS-35: nothing is confirmed meanwhile, and nobody crashes."""
+    """QS-35: nothing is confirmed meanwhile, and no process crashes."""
     run, failures = SyncJob.run, [OSError(errno.ENOSPC, "injected")] * 2
 
     def fails_at_first(job):
@@ -212,14 +226,14 @@ def test_full_disk_is_tried_again(tmp_path, monkeypatch):
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
     assert ask(system, queue, "heard") == []
-    assert ask(system, queue, "pass_on", ("read", name(1))) == BODY
+    assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [BODY]
     assert heard(system, queue, 1) == [("written", name(1))]
     assert not failures
     system.shutdown()
 
 
 def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
-    """Nothing is known of the disk any more: who asks hears of the end, and the next life recovers what was synced."""
+    """Nobody knows then what the disk has: askers get ProcessDown, and the next process recovers what was synced."""
     system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))
@@ -229,11 +243,7 @@ def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
             RealFile, "append_synced", lambda file, buffers: (_ for _ in ()).throw(SyncFailed(errno.EIO, "injected"))
         )
         ask(system, queue, "tell", ("write", "q", [(name(2), BODY)]))
-        deadline = time.monotonic() + WAIT
-        while ask(system, queue, "is_down") is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    assert "StoreBroken" in ask(system, queue, "is_down")
+        assert "StoreBroken" in await_down(system, queue)
     assert heard(system, queue, 1) == [("written", name(1))]
     queue, is_clean = started(system, tmp_path, references=partial(named, [name(1)]))
     assert is_clean is False

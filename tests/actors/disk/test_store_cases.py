@@ -1,4 +1,4 @@
-"""What queue-and-store section 12.7 adds to RabbitMQ's cases, as far as it takes the processes of a virtual host.
+"""The cases that queue-and-store section 12.7 adds to RabbitMQ's, those that need the processes of a virtual host.
 
 Counts after a queue was killed, an index that was deleted, and many readers.
 """
@@ -25,7 +25,7 @@ def disk():
 
 
 def wanted(stage) -> int:
-    """How many bodies of `LARGE` and a little the persistent store counts as wanted."""
+    """How many bodies of `LARGE` bytes and a little more have references in the persistent store."""
     engine = stage.actor(stage.storage.persistent).engine
     engine.check()
     return round(engine.file_sizes[1] / LARGE)
@@ -33,7 +33,10 @@ def wanted(stage) -> int:
 
 @pytest.mark.parametrize("end", ["clean", "kill"])
 def test_a_queue_is_killed_then_a_restart_then_the_count(tmp_path, disk, end):
-    """Section 10.1: what the killed process had on its way must not be counted for ever; nor may the other queue lose what it has."""
+    """Queue-and-store section 10.1: bodies that the killed process had in flight lose their references in the end.
+
+    The other queue loses nothing.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, other, publisher = stage.declare(), stage.declare("other"), Publisher(stage)
         kept = publisher.publish(queue, 20, LARGE) + publisher.publish(queue, SEGMENT)
@@ -73,7 +76,7 @@ def test_a_queue_is_killed_then_a_restart_then_the_count(tmp_path, disk, end):
     "arguments", [{}, {"x_queue_mode": "lazy"}, {"x_max_priority": 1}], ids=["default", "lazy", "priorities"]
 )
 def test_qs_42_the_index_of_a_store_is_deleted_while_the_node_is_down(tmp_path, disk, end, arguments):
-    """No message is lost, and the order is what it was."""
+    """No message is lost, and their order stays."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(**arguments), Publisher(stage)
         kept = []
@@ -93,7 +96,7 @@ def test_qs_42_the_index_of_a_store_is_deleted_while_the_node_is_down(tmp_path, 
 
 
 def drained_and_given_back(stage, count):
-    """Everything, in order; and it is ready again."""
+    """Take all messages in their order, and requeue them."""
     queue = stage.recovered()
     eater = consumer(stage, queue, acks=False)
     stage.until(lambda: len(eater.got) == count)
@@ -104,7 +107,10 @@ def drained_and_given_back(stage, count):
 
 
 def test_200_queues_read_at_once(tmp_path, disk, monkeypatch):
-    """Reader slots (section 11.1): LMDB has 126 for all that read an environment. Here the store alone reads its index, for every queue."""
+    """LMDB allows 126 readers of an environment (queue-and-store section 11.1).
+
+    The store alone reads its index, for every queue.
+    """
     environments = []
     opened = LocationIndex.__init__
 
@@ -128,7 +134,7 @@ def test_200_queues_read_at_once(tmp_path, disk, monkeypatch):
 
 
 class SlowMetadata(Stub):
-    """Takes its time to write."""
+    """Answers `write` only when the test allows it."""
 
     def __init__(self):
         super().__init__()
@@ -145,7 +151,9 @@ class SlowMetadata(Stub):
 
 @pytest.mark.parametrize("kill", [True, False])
 def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk, kill):
-    """A kill in the middle of a deletion leaves all of the queue, or files that the next start removes: never a queue with some of its messages."""
+    """A kill during a deletion leaves all of the queue, or files that the next start removes, but never some of the
+    messages.
+    """
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         kept = publisher.publish(queue, SEGMENT)
@@ -175,7 +183,7 @@ def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk,
 
 
 def test_d_15_a_queue_that_is_not_durable_pages_transient_messages(tmp_path, disk):
-    """Whatever their own flag: what counts is whether they outlive the node."""
+    """What counts is whether messages outlive the node, not their delivery mode."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(durable=False, x_queue_mode="lazy"), Publisher(stage)
         published = publisher.publish(queue, 10, LARGE) + publisher.publish(queue, 10)

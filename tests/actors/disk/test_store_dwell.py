@@ -1,4 +1,7 @@
-"""When the message store waits before it syncs: while consumers keep up, and never for long. On virtual time, where a millisecond is one."""
+"""The message store waits before it syncs while consumers keep up, and never for long.
+
+Virtual time makes waits exact.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,13 @@ from warren.store.bodies.sync_job import SyncJob
 from warren.store.disk.faulty_disk import FaultyDisk
 
 BODY = b"x" * 10_000
-SYNC = 5e-3  # seconds that a sync takes at most
-EVERY = 2e-4  # seconds between two messages
-HELD = 4e-4  # seconds from a message's write to its ack
-SLACK = 1e-3  # seconds for the turns of the processes between
+#: Seconds that a sync takes at most.
+SYNC = 5e-3
+#: Seconds between two messages, and from the write of a message to its acknowledgement.
+EVERY = 2e-4
+HELD = 4e-4
+#: Seconds for the turns of the processes.
+SLACK = 1e-3
 LATEST = DWELL_SECONDS * DWELL_STEPS + 2 * SYNC + SLACK
 
 
@@ -25,7 +31,9 @@ def name(number: int) -> bytes:
 
 
 class BusyQueue(Process):
-    """Writes message after message and, for a consumer that keeps up, removes each soon after, but for those that are `kept`."""
+    """Writes message after message and removes each soon after, as if its consumer kept up, except those that are
+    `kept`.
+    """
 
     def __init__(self):
         super().__init__()
@@ -33,7 +41,7 @@ class BusyQueue(Process):
         self.kept = set()
         self.is_acking = True
         self.written_at = {}
-        self.heard = {}  # number -> (what the store said, seconds after the write)
+        self.heard = {}  # number -> (the kind of report, seconds after the write)
 
     async def on_begin(self, sender, settings):
         self.store = self.createActor(MessageStore)
@@ -65,7 +73,7 @@ class BusyQueue(Process):
             self.heard[number] = kind, self.now() - self.written_at[number]
 
     def on_bump(self, sender, store, amount):
-        """It may always go on."""
+        """Credit is not needed: the queue writes on in any case."""
 
     def on_answers(self, sender):
         return dict(self.heard)
@@ -83,7 +91,7 @@ class Stage:
         return self.port.request(self.queue, message)
 
     def publish(self, count, kept=frozenset(), is_acking=True):
-        """What the store said of each message, and after how many seconds, when it has answered for all of them."""
+        """Kind of report and seconds for each message, when the store has reported on all of them."""
         before = len(self.ask("answers"))
         self.ask("publish", count, kept, is_acking)
         self.world.run(count * EVERY + 0.1)
@@ -101,7 +109,7 @@ def stage(tmp_path):
 
 @pytest.fixture
 def synced(monkeypatch):
-    """Of each sync, how many messages it wrote."""
+    """How many messages each sync wrote."""
     counts = []
     run = SyncJob.run
 
@@ -123,7 +131,9 @@ def test_what_is_acked_soon_costs_no_disk(stage, synced):
 
 
 def test_no_message_waits_longer_than_the_steps_allow(stage):
-    """Others are acked all the time: one that is not acked waits for the sync under way, for all steps, and for its own sync, but no longer."""
+    """While others are acknowledged, an unacknowledged message waits for the running sync, all steps and its own sync,
+    but no longer.
+    """
     kept = frozenset(range(1000, 2000, 50))
     answers = stage.publish(2000, kept)
     assert all(answers[number][0] == "written" for number in kept)
@@ -132,7 +142,9 @@ def test_no_message_waits_longer_than_the_steps_allow(stage):
 
 
 def test_when_acks_stop_it_waits_one_step(stage):
-    """The store believes in acks that come, not in those that came: a sync that waits in vain does so for one step, or for two if the last acks fell into the first."""
+    """A sync waits for another step only if the last one brought acknowledgements, so it waits at most two steps in
+    vain.
+    """
     stage.publish(1000)
     answers = stage.publish(50, is_acking=False)
     fresh = [answers[number] for number in range(1001, 1051)]
@@ -141,7 +153,7 @@ def test_when_acks_stop_it_waits_one_step(stage):
 
 
 def test_so_many_bytes_do_not_wait(stage, synced, monkeypatch):
-    """What waits is in memory: a step that ends with more of it than allowed is the last."""
+    """Bodies that wait are in memory: the step that ends with more of them than allowed is the last."""
     monkeypatch.setattr(message_store, "DWELL_BYTES", 3 * len(BODY))
     stage.publish(1000, frozenset(range(0, 1000, 3)))
     assert max(synced) <= 3 + ((DWELL_SECONDS + SYNC) / 3 + HELD) / EVERY + 1
