@@ -21,7 +21,7 @@ NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.p
 
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: help run check test lint format types quick-tests tests test-portable bench clean
+.PHONY: help run check test lint format docs types quick-tests tests test-portable bench clean
 
 help:
 	@echo "make run     start a broker on 127.0.0.1:5672"
@@ -29,6 +29,7 @@ help:
 	@echo "make test    lint, types and all tests"
 	@echo "make test-portable   tests without what only Linux has, as on macOS and Windows"
 	@echo "make format  lay out the code as make lint requires"
+	@echo "make docs    write the generated tables of the documents"
 	@echo "make bench   the short benchmarks; the long ones by name: make bench BENCH='$(LONG_BENCHMARKS)'"
 	@echo "make clean   remove the environment and all caches"
 
@@ -46,6 +47,9 @@ lint: $(VENV)/.test
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix --select I .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.test
+	PYTHONSAFEPATH=1 $(BIN)/python docs/tables.py
 
 # The type checker cannot follow an editable install whose package is the repository root, and that folder may have any
 # name. A link named `warren` shows it the package as installed.

@@ -1,6 +1,7 @@
 """The pages for users, README.md and docs/*.md: links, imports, and no references to the specification."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def test_programs_import_public_modules_only(page):
     imported = re.findall(r"^\s*(?:from|import) (warren[\w.]*)", page.read_text(), re.MULTILINE)
     mentioned = re.findall(r"`(warren\.[a-z_.]+[a-z])`", page.read_text())
     assert {*imported, *mentioned} <= PUBLIC_MODULES
+
+
+def test_generated_tables_are_up_to_date():
+    """`make docs` writes them."""
+    tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+    for name, heading, lines in tables["TABLES"]:
+        text = (ROOT / "docs" / name).read_text()
+        assert tables["with_table"](text, heading, lines()) == text, f"{name}, '{heading}': run make docs"
 
 
 @parametrize_pages
