@@ -42,7 +42,9 @@ from typing import Protocol
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.replay import Replayed
-from ..messages.run import PendingRuns, Run, spans
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
+from ..messages.spans import spans
 from .segment import Segment
 from .segment_cache import SegmentCache
 from .segment_file import BlockTable, Entries, cut, mark, segment_path

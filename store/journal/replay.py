@@ -16,8 +16,8 @@ from typing import NamedTuple
 from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, stored_spans
+from ..messages.pending_runs import PendingRuns
 from ..messages.records import Record, Type, decode_runs, decode_spans, records, stub_id
-from ..messages.run import PendingRuns
 from .journal_file import file_name
 
 

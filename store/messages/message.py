@@ -1,4 +1,4 @@
-"""What a queue holds: message contents in runs.
+"""The messages of a queue: contents, and what the contents of a run have in common.
 
 A **content** is one `bytes`: the AMQP content header frame followed by its body frames, as they came from the wire:
 
@@ -6,8 +6,8 @@ A **content** is one `bytes`: the AMQP content header frame followed by its body
             1  channel number                9  weight                19  property flags and values (`props`)
             3  header payload size
 
-A **run** is a list of contents that share one `Origin`. Whatever depends on exchange, routing keys or properties is
-decided once per run; a queue only ever slices runs, so that its cost per message is that of a list slice.
+A **run** is a list of contents that share one `Origin`. Everything that depends on exchange, routing keys or properties
+is decided once per run. A queue only slices runs, so a message costs it a list slice.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from operator import itemgetter
 from struct import unpack
 from typing import NamedTuple, Union
 
+#: The first bytes of a content, or of a stub, that are enough to read its body size.
 BODY_SIZE_END = 19
-"""No more of a content, or of a stub, is needed to tell the size of its body."""
 _SIZE_FIELD = itemgetter(slice(11, BODY_SIZE_END))
 
+#: Body sizes of a run: one number if all are equal, else a number each.
 Sizes = Union[int, "tuple[int, ...]"]
-"""Body sizes of a run: one number when all are equal, else one number each."""
 
 
 class Origin(NamedTuple):
     """What the messages of a run have in common.
 
-    `persistent` is the effective persistence: delivery mode 2 *and* a durable queue (D-15). `expiration` is the
-    message's own expiration in milliseconds, or None.
+    persistent   delivery mode 2 *and* a durable queue (D-15)
+    expiration   the messages' own expiration property in milliseconds, or None
     """
 
     exchange: str
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
 
 
 class QueuedMessage(NamedTuple):
-    """One message, for folds and reads. `expiry` is in microseconds since the epoch, None = never."""
+    """One message of a queue. `expiry` is in microseconds since the epoch, None = never."""
 
     tag: int
     content: bytes
@@ -60,12 +60,12 @@ class Delivery(NamedTuple):
 
 
 def body_size(content: bytes) -> int:
-    """Bytes in the body of `content`; all statistics and length limits count these."""
+    """Bytes in the body of a content; all statistics and length limits count these."""
     return int.from_bytes(content[11:19], "big")
 
 
 def body_sizes(contents: Sequence[bytes]) -> Sizes:
-    """Body sizes of a run that is not empty (40 ns a message when all are equal)."""
+    """Body sizes of at least one content (40 ns a message when all are equal)."""
     count = len(contents)
     fields = b"".join(map(_SIZE_FIELD, contents))
     first = fields[:8]

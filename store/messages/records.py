@@ -1,4 +1,4 @@
-"""How runs, acknowledgements and the rest are laid out on disk; shared by the journal and the index segments.
+"""The layout of runs, acknowledgements and journal records on disk; journal files and index segments share it.
 
 All numbers are big-endian.
 
@@ -6,8 +6,8 @@ All numbers are big-endian.
 
     u8 magic 0x57 | u8 version 1 | u16 kind | u32 payload size | u32 CRC-32 of (version, kind, payload) | payload
 
-What an interrupted append has left at the end of a file is cut off before anything is appended (D-9); zeros are no
-frame, because of the magic. How a file is read that is damaged elsewhere says `walk_frames`.
+What an interrupted append has left at the end of a file is cut off before anything is appended (D-9). Zeros are no
+frame, because of the magic. `walk_frames` describes how a file is read that is damaged elsewhere.
 
 **Record**, in a frame of kind RECORDS: `u8 type | u64 queue | u32 body size | body`
 
@@ -15,16 +15,16 @@ frame, because of the magic. How a file is read that is damaged elsewhere says `
 |---|---|
 | PUBLISH | a run |
 | ACK | spans |
-| STATE | u64 next number: where the queue's numbering stood when the journal file began |
-| DELETE | empty: the queue is gone with all that was said of it before |
+| STATE | u64 next number: where the numbering of the queue stands, or how far it is reserved |
+| DELETE | empty; the queue was deleted, and its records before this one do not count |
 | RETIRE | empty; `queue` is the lowest journal file that still counts |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
-flags: 1 redelivered, 2 bodies are in the message store, 4 all slots are of one length. `origin` is msgpack of `Origin`.
-`lengths` is one u32 if all are equal, else one each. A slot is the content, or a **stub** of 24 bytes if the body is in
-the store: `id 0..11 | u64 body size | id 11..16`, which has the body size where a content has it, so that whatever
-measures contents measures stubs.
+The flags are 1 redelivered, 2 bodies are in the message store, 4 all slots have one length. `origin` is msgpack of
+`Origin`. `lengths` is one u32 if all slots have one length, else one each. A slot is the content, or a **stub** of 24
+bytes if the body is in the store: `id 0..11 | u64 body size | id 11..16`. A stub has the body size where a content has
+it, so the same code measures both.
 
 **Spans**: `(u64 first, u32 count, u32 step)` one after the other; round robin over k consumers acknowledges in steps of
 k.
@@ -53,16 +53,17 @@ FRAME = Struct(">BBHII")
 RECORD = Struct(">BQI")
 RUN = Struct(">QIBqI")
 SPAN = Struct(">QII")
+#: The most messages in one encoded span.
 MAX_SPAN_COUNT = 0xFFFFFFFF
+#: No payload is larger; a greater size in a frame's head is damage.
 MAX_FRAME_SIZE = 1 << 30
-"""No frame is larger; a size beyond is damage."""
 
 STUB_SIZE = 24
 _REDELIVERED, _STORED, _UNIFORM = 1, 2, 4
 
 
 class Kind(enum.IntEnum):
-    """Frames: of the journal, and of index segments."""
+    """Kinds of frames: RECORDS in journal files, ENTRIES and ACKS in index segments."""
 
     RECORDS = 1
     ENTRIES = 2
@@ -70,7 +71,7 @@ class Kind(enum.IntEnum):
 
 
 class Type(enum.IntEnum):
-    """Records of the journal."""
+    """Types of journal records."""
 
     PUBLISH = 1
     ACK = 2
@@ -80,11 +81,11 @@ class Type(enum.IntEnum):
 
 
 class Damaged(Exception):
-    """A frame is not what was written."""
+    """The bytes are not a whole frame."""
 
 
 class Record(NamedTuple):
-    """`body` is undecoded."""
+    """A journal record; `body` is not decoded."""
 
     type: Type
     queue: int
@@ -97,41 +98,46 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 def checksum_start(kind: int) -> int:
-    """What the CRC-32 of a payload goes on from."""
+    """The value that the CRC-32 of a payload starts from."""
     return VERSION << 16 | kind
 
 
 def read_frame(file: File, offset: int, file_size: int | None = None) -> tuple[int, bytes, int]:
-    """(kind, payload, offset of the next frame); raises Damaged, also at the end of the file. With `file_size` nothing is read to find out that a frame leads out of it."""
+    """Read the frame at `offset`: (kind, payload, offset of the next frame). Waits for the disk.
+
+    Raises Damaged, also at the end of the file. With `file_size`, a frame that would end behind it is not read.
+    """
     head = file.read(offset, FRAME.size)
     if len(head) < FRAME.size:
-        raise Damaged("no frame head")
+        raise Damaged("the file ends within the head of a frame")
     magic, version, kind, size, checksum = FRAME.unpack(head)
     if magic != MAGIC or version != VERSION or size > MAX_FRAME_SIZE:
-        raise Damaged("not a frame")
+        raise Damaged("the head of a frame is damaged")
     end = offset + FRAME.size + size
     if file_size is not None and end > file_size:
-        raise Damaged("the file ends within")
+        raise Damaged("the file ends within a frame")
     payload = file.read(offset + FRAME.size, size)
     if len(payload) < size or crc32(payload, checksum_start(kind)) != checksum:
-        raise Damaged("frame is torn")
+        raise Damaged("the frame is cut off or its checksum is wrong")
     return kind, payload, end
 
 
 @lru_cache(maxsize=4096)
 def encode_origin(origin: Origin) -> bytes:
+    """An origin as msgpack."""
     packed: bytes = msgpack.packb(tuple(origin), unicode_errors="surrogateescape")
     return packed
 
 
 @lru_cache(maxsize=4096)
 def decode_origin(packed: bytes) -> Origin:
+    """The origin in msgpack."""
     exchange, keys, props, persistent, priority, expiration = msgpack.unpackb(packed, unicode_errors="surrogateescape")
     return Origin(exchange, tuple(keys), props, persistent, priority, expiration)
 
 
 def encode_run(run: Run, is_stored: bool) -> list[bytes]:
-    """The head of a run that has no holes, followed by its slots: 15 ns a message."""
+    """Encode a run without holes: its head, followed by its slots as they are (15 ns a message)."""
     contents = run.contents
     sizes = list(map(len, contents))
     first = sizes[0]
@@ -144,7 +150,7 @@ def encode_run(run: Run, is_stored: bool) -> list[bytes]:
 
 
 def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origin, Sequence[int], Sequence[int]]]:
-    """(first, count, flags, expiry, origin, where the slots begin, where they end) of every run in `data`."""
+    """Every run in `data`: (first, count, flags, expiry, origin, offsets where the slots begin, where they end)."""
     offset = 0
     while offset < len(data):
         first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
@@ -164,7 +170,7 @@ def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origin, Sequen
 
 
 def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
-    """(run, bodies are in the store) of every run in `data`."""
+    """Every run in `data`, and whether its bodies are in the message store."""
     for first, count, flags, expiry, origin, starts, ends in _walk_runs(data):
         contents = [data[start:end] for start, end in zip(starts, ends)]
         run = Run(first, contents, origin, None if expiry < 0 else expiry, bool(flags & _REDELIVERED), 0)
@@ -174,19 +180,22 @@ def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
 
 
 class RunHead(NamedTuple):
-    """A run without its contents."""
+    """A run without its contents.
+
+    stored    its messages if their bodies are in the message store, else empty
+    expires   the messages have an expiry
+    """
 
     first: int
-    count: int  # type: ignore[assignment]  # tuple.count is not wanted of it
+    count: int  # type: ignore[assignment]  # hides tuple.count
     origin: Origin
     stored: list[StoredSpan]
-    """Its messages, if their bodies are in the message store; empty if they are embedded."""
     expires: bool
     body_sizes: Sizes
 
 
 def skim_runs(data: bytes) -> Iterator[RunHead]:
-    """The heads of the runs in `data`: what recovery wants to know of a backlog without making an object of every message."""
+    """The heads of the runs in `data`, for recovery, which makes no object for each message of a backlog."""
     for first, count, flags, expiry, origin, starts, ends in _walk_runs(data):
         stored: list[StoredSpan] = []
         if flags & _STORED and max(data[starts[0] + SHARED_AT : ends[-1] : STUB_SIZE]) < SHARED_FROM:
@@ -200,11 +209,12 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
 
 
 def record(type_: Type, queue: int, parts: list[bytes]) -> list[bytes]:
-    """A record around `parts`, as buffers; joined once, by whoever writes."""
+    """A record with the body `parts`, as buffers, which are joined once when they are written."""
     return [RECORD.pack(type_, queue, sum(map(len, parts))), *parts]
 
 
 def records(payload: bytes) -> Iterator[Record]:
+    """The records in the payload of a frame."""
     offset = 0
     while offset < len(payload):
         type_, queue, size = RECORD.unpack_from(payload, offset)
@@ -214,7 +224,7 @@ def records(payload: bytes) -> Iterator[Record]:
 
 
 def encode_spans(spans: Sequence[range]) -> bytes:
-    """Ascending ranges of any step."""
+    """Encode ascending ranges of any step."""
     return b"".join(SPAN.pack(part.start, len(part), part.step) for span in spans for part in _bounded(span))
 
 
@@ -224,16 +234,17 @@ def _bounded(span: range) -> Iterator[range]:
 
 
 def decode_spans(data: bytes) -> list[range]:
+    """The ranges in `data`."""
     return [range(first, first + count * step, step) for first, count, step in SPAN.iter_unpack(data)]
 
 
 def make_stub(message_id: bytes, size: int) -> bytes:
-    """What stands for a body of `size` bytes that is in the message store."""
+    """The stub of a body of `size` bytes that is in the message store."""
     return message_id[:11] + size.to_bytes(8, "big") + message_id[11:]
 
 
 def make_stubs(message_ids: Sequence[bytes], sizes: Sizes) -> list[bytes]:
-    """What stands for bodies of these sizes."""
+    """The stubs of bodies of these sizes."""
     if isinstance(sizes, int):
         size = sizes.to_bytes(8, "big")
         return [message_id[:11] + size + message_id[11:] for message_id in message_ids]
@@ -241,4 +252,5 @@ def make_stubs(message_ids: Sequence[bytes], sizes: Sizes) -> list[bytes]:
 
 
 def stub_id(stub: bytes) -> bytes:
+    """The id in a stub."""
     return stub[:11] + stub[19:]

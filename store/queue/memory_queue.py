@@ -11,7 +11,9 @@ from typing import Any
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import Delivery, Origin, QueuedMessage
-from ..messages.run import PendingRuns, Run, RunQueue
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
+from ..messages.run_queue import RunQueue
 from .backing_queue import (
     INFINITE,
     SWEEP_LIMIT,

@@ -7,7 +7,7 @@ out of memory, at most 8000 messages of a kind (QS-14): bodies first (alpha to b
 
 from __future__ import annotations
 
-from ..messages.run import PendingRuns
+from ..messages.pending_runs import PendingRuns
 from .backing_queue import INFINITE
 from .placement import ABSENT, TO_STORE, Placement
 from .rates import Rates

@@ -11,7 +11,8 @@ from itertools import chain
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import QueuedMessage
-from ..messages.run import PendingRuns, Run
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
 from .backing_queue import T
 from .placement import ABSENT, IN_STORE, INDEXED, Placement
 from .range_read import RANGE_BATCH_MESSAGES, RangeBatch, take_range_batch

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..messages.message import Delivery, Origin, QueuedMessage
-from ..messages.run import spans
+from ..messages.spans import spans
 from .backing_queue import (
     INFINITE,
     SWEEP_LIMIT,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from ..messages.run import PendingRuns
+from ..messages.pending_runs import PendingRuns
 from .paging import Paging
 from .placement import ABSENT, Placement
 from .rates import Rates

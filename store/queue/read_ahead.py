@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..index.segment_jobs import SegmentReadJob
-from ..messages.run import PendingRuns, Run
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
 from .paging import UNBOUNDED
 from .placement import ABSENT, Placement, Wanted
 from .sub_queues import SubQueues

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 
 from ..index.segment_jobs import FlushJob, ReleaseJob
-from ..messages.run import PendingRuns
+from ..messages.pending_runs import PendingRuns
 from .placement import Placement, recovered
 from .sub_queues import Delta
 from .unconfirmed import Unconfirmed

@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from ..messages.run import PendingRuns, Run, RunQueue
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
+from ..messages.run_queue import RunQueue
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
 from .range_read import from_number
 

@@ -37,7 +37,9 @@ from ..journal.number_reserve import NumberReserve
 from ..journal.replay import Replayed
 from ..messages.message import Delivery, Origin, QueuedMessage
 from ..messages.message_ids import StoredSpan
-from ..messages.run import PendingRuns, Run, spans
+from ..messages.pending_runs import PendingRuns
+from ..messages.run import Run
+from ..messages.spans import spans
 from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek

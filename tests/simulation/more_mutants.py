@@ -15,7 +15,8 @@ from warren.actors.queue.flusher import Flusher
 from warren.actors.queue.message_expiry import MessageExpiry
 from warren.actors.queue.process import Queue
 from warren.store.bodies.combine import CombineJob
-from warren.store.messages.run import PendingRuns, RunQueue
+from warren.store.messages.pending_runs import PendingRuns
+from warren.store.messages.run_queue import RunQueue
 
 from .planting import mutant, replaced
 

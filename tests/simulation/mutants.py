@@ -17,7 +17,7 @@ from warren.actors.queue.consumers import Consumer
 from warren.actors.queue.process import Queue
 from warren.runtime.credit import CreditFlow
 from warren.store.journal.log_writer import LogWriter
-from warren.store.messages.run import RunQueue
+from warren.store.messages.run_queue import RunQueue
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.sub_queues import SubQueues
 from warren.store.queue.variable_queue import VariableQueue
