@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 #: Tests that take 61 s of CPU time together, 30 s on two cores. The rest of tests/store and the fuzzers take minutes.
 QUICK_TESTS := architecture wire routing runtime actors store/disk store/index store/journal store/messages \
 	test_broker.py test_limits.py test_public_interface.py test_settings.py
-#: Tests of everything that has a portable twin for systems other than Linux.
+#: Tests of the code that has a portable twin for systems other than Linux.
 PORTABLE_TESTS := test_broker.py behaviour clients store runtime
 #: Benchmarks that fill a disk for minutes; they run only by name: make bench BENCH=backlog
 LONG_BENCHMARKS := backlog durable_queues restart torture
@@ -24,14 +24,14 @@ PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini -n $(J
 .PHONY: help run check test lint format docs types quick-tests tests test-portable bench clean
 
 help:
-	@echo "make run     start a broker on 127.0.0.1:5672"
-	@echo "make check   lint, types and the quick tests, in under a minute"
-	@echo "make test    lint, types and all tests"
-	@echo "make test-portable   tests without what only Linux has, as on macOS and Windows"
-	@echo "make format  lay out the code as make lint requires"
-	@echo "make docs    write the generated tables of the documents"
-	@echo "make bench   the short benchmarks; the long ones by name: make bench BENCH='$(LONG_BENCHMARKS)'"
-	@echo "make clean   remove the environment and all caches"
+	@echo "make run            start a broker on 127.0.0.1:5672"
+	@echo "make check          lint, types and the quick tests, in under a minute"
+	@echo "make test           lint, types and all tests"
+	@echo "make test-portable  the tests of what differs on macOS and Windows"
+	@echo "make format         lay out the code as make lint requires"
+	@echo "make docs           write the generated tables of the documents"
+	@echo "make bench          the short benchmarks; a long one by name: make bench BENCH='$(LONG_BENCHMARKS)'"
+	@echo "make clean          remove the environment and all caches"
 
 run: $(VENV)/.run
 	$(BIN)/warren start
@@ -63,7 +63,7 @@ quick-tests: $(VENV)/.test
 tests: $(VENV)/.test $(NODE_PACKAGES)
 	$(PYTEST) tests
 
-# With the portable twins (portable.py) in place of epoll, /proc, writes that sync and the like.
+# With the portable twins (portable.py) of epoll, /proc, synchronous writes and other Linux features.
 test-portable: $(VENV)/.test $(NODE_PACKAGES)
 	WARREN_PORTABLE=1 $(PYTEST) $(addprefix tests/,$(PORTABLE_TESTS))
 

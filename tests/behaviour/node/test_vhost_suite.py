@@ -247,7 +247,9 @@ def test_vhost_failure_forces_connection_closure(broker, inside, vhost, connect)
     base.call(fail)
     assert closed_with(victim) == (320, f"CONNECTION_FORCED - vhost '{vhost}' is down")
     other.channel().close()
-    assert [info.state for info in broker.queues(vhost)] == ["stopped"]
+    (down,) = broker.queues(vhost)
+    assert broker.queue("q", vhost) == down
+    assert (down.state, down.durable, down.messages, down.consumers) == ("stopped", True, None, None)
     with pytest.raises(
         Refused,
         match=f"541 INTERNAL_ERROR - access to vhost '{vhost}' refused for user 'guest': vhost '{vhost}' is down",
