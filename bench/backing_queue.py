@@ -118,11 +118,11 @@ class DurableQueue:
             for report in engine.take_reports():
                 client.answered(report.ids)
         position = journal.write_all()
-        if journal.closed_files or queue.folding.wants_flush:
-            flush = queue.folding.take_flush(True)
+        if journal.closed_files or queue.segment_writer.wants_flush:
+            flush = queue.segment_writer.take_flush(True)
             if flush is not None:
                 flush.run()
-                queue.folding.flushed(flush)
+                queue.segment_writer.flushed(flush)
             journal.retire(journal.current)
             batch = journal.take_batch()
             if batch is not None:

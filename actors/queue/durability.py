@@ -292,7 +292,7 @@ class Durability:
         for level in self.levels.values():
             if level.sub_queues.lost:
                 self._log_lost(level)
-            work = level.folding
+            work = level.segment_writer
             if (work.wants_flush or work.wants_removal or work.take_release() is not None) and not self.flusher.is_busy:
                 self.flusher.begin()
             if level.paging.is_due and not self._is_paging and not self._credit.blocked:
@@ -411,7 +411,7 @@ class Durability:
 
     def page_more(self) -> None:
         self._is_paging = False
-        self._backing.handle_info("page")
+        self._backing.continue_paging()
 
     # -- the end ------------------------------------------------------------------------------------
 
@@ -447,7 +447,7 @@ class Durability:
 def _delete_files(levels: list[VariableQueue]) -> None:
     """Waits for the disk."""
     for level in levels:
-        level.folding.delete_files()
+        level.segment_writer.delete_files()
 
 
 def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> set[int]:

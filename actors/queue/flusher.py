@@ -66,7 +66,10 @@ class Flusher:
         for level in list(self._levels.values()):
             await self._release(level)
             await self._write(
-                level, level.folding.take_flush() if level.folding.wants_flush else level.folding.take_removal()
+                level,
+                level.segment_writer.take_flush()
+                if level.segment_writer.wants_flush
+                else level.segment_writer.take_removal(),
             )
         self.done()
 
@@ -76,13 +79,13 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
-            await self._write(level, level.folding.take_flush(True))
+            await self._write(level, level.segment_writer.take_flush(True))
         self.done()
         return True
 
     async def release(self) -> None:
         """Run all releases that wait."""
-        if any(level.folding.take_release() is not None for level in self._levels.values()):
+        if any(level.segment_writer.take_release() is not None for level in self._levels.values()):
             await self.quiet()
             self.is_busy = True
             for level in self._levels.values():
@@ -90,7 +93,7 @@ class Flusher:
             self.done()
 
     async def _release(self, level: VariableQueue) -> None:
-        while (job := level.folding.take_release()) is not None:
+        while (job := level.segment_writer.take_release()) is not None:
             try:
                 await self._process.run_blocking(job.run)
             except OSError as error:
@@ -101,7 +104,7 @@ class Flusher:
                     error,
                 )
                 job.is_damaged = True
-            level.folding.released(job)
+            level.segment_writer.released(job)
 
     async def _write(self, level: VariableQueue, job: FlushJob | None) -> None:
         if job is None:
@@ -114,7 +117,7 @@ class Flusher:
                 # flush did not write.
                 raise
             return  # the queue is being deleted, perhaps to make room
-        level.folding.flushed(job)
+        level.segment_writer.flushed(job)
 
     # -- waiting ------------------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
-            job = level.folding.take_flush(True)
+            job = level.segment_writer.take_flush(True)
             if job is not None:
                 await self._process.run_blocking(job.run)
-                level.folding.flushed(job)
+                level.segment_writer.flushed(job)

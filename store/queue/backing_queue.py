@@ -57,22 +57,6 @@ class Recover(enum.Enum):
     NON_CLEAN = "non_clean"
 
 
-class Timeout(enum.Enum):
-    """Whether `timeout` should be called: TIMED, publishers wait for a sync; IDLE, unsynced, nobody waits."""
-
-    NO = 0
-    IDLE = 1
-    TIMED = 2
-
-
-class Duplicate(enum.Enum):
-    """What to do with a message that was seen before (mirror promotion)."""
-
-    FRESH = "fresh"
-    DROP = "drop"
-    REJECT = "reject"
-
-
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """`tags` are the ack tags if acks were required, else empty."""
@@ -149,10 +133,6 @@ class BackingQueue(ABC):
     def drain_confirmed(self) -> list[tuple[int, int]]:
         """Closed ranges of numbers published with `confirm` that became safe since the last call."""
 
-    @abstractmethod
-    def is_duplicate(self, number: int) -> Duplicate:
-        """Whether the message was already taken in by an earlier life of this queue."""
-
     # -- out
 
     @abstractmethod
@@ -185,10 +165,6 @@ class BackingQueue(ABC):
     def purge(self) -> int:
         """Remove all ready messages; returns how many. Pending acks stay."""
 
-    @abstractmethod
-    def purge_acks(self) -> None:
-        """Remove all pending messages; ready ones stay (mirror synchronisation)."""
-
     # -- what is on disk
 
     @abstractmethod
@@ -203,7 +179,7 @@ class BackingQueue(ABC):
     def prepare_pending(self, tags: Sequence[int]) -> Any:
         """A job after which `ackfold` need not wait for the disk, if it is called at once, or None."""
 
-    # -- looking
+    # -- inspection
 
     @abstractmethod
     def __len__(self) -> int:
@@ -240,20 +216,8 @@ class BackingQueue(ABC):
         """Visit pending messages, `fun(message, acc)`; nothing is removed, unknown tags are skipped."""
 
     @abstractmethod
-    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
-        """Visit ready and pending messages by number: `fun(message, is_pending, acc) -> (acc, go_on)`."""
-
-    @abstractmethod
-    def read(self, first: int, last: int) -> list[QueuedMessage]:
-        """The messages, ready or pending, with `first <= number <= last`; nothing is consumed."""
-
-    @abstractmethod
     def info(self, key: str) -> Any:
         """An item of section 3.1's list; an unknown key yields '' (never an error)."""
-
-    @abstractmethod
-    def msg_rates(self) -> tuple[float, float]:
-        """Smoothed (ingress, egress) in messages per second."""
 
     # -- memory, sync, mode
 
@@ -270,25 +234,9 @@ class BackingQueue(ABC):
         """Refresh the rates; seconds of traffic in memory, or INFINITE."""
 
     @abstractmethod
-    def needs_timeout(self) -> Timeout:
-        """Whether and how soon `timeout` is wanted."""
-
-    @abstractmethod
-    def timeout(self) -> None:
-        """Make everything outstanding durable; may be called at any time."""
-
-    @abstractmethod
-    def handle_pre_hibernate(self) -> None:
-        """The queue is going quiet."""
-
-    @abstractmethod
     def resume(self) -> None:
         """Credit came back from the store: continue paging."""
 
     @abstractmethod
-    def handle_info(self, event: Any) -> None:
-        """An event that the backing queue addressed to itself."""
-
-    @abstractmethod
-    def invoke(self, owner: Any, event: Any) -> None:
-        """A deferred event for the implementation named `owner`; others ignore it."""
+    def continue_paging(self) -> None:
+        """Take the next step of paging, if the last one left more to do."""

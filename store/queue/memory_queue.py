@@ -6,7 +6,7 @@ Everything that asks for a confirm has it at once. Nothing survives `terminate`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..index.segment_jobs import SegmentReadJob
@@ -19,12 +19,10 @@ from .backing_queue import (
     SWEEP_LIMIT,
     BackingQueue,
     Dropped,
-    Duplicate,
     Predicate,
     Recover,
     Swept,
     T,
-    Timeout,
 )
 from .range_read import (
     RANGE_BATCH_BYTES,
@@ -115,9 +113,6 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
             self._confirmed = []
         return confirmed
 
-    def is_duplicate(self, number: int) -> Duplicate:
-        return Duplicate.FRESH
-
     # -- out
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
@@ -201,9 +196,6 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._ready.clear()
         return count
 
-    def purge_acks(self) -> None:
-        self._pending.clear()
-
     def available(self, limit: int) -> int:
         return min(self._ready.count, limit)
 
@@ -213,7 +205,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def prepare_pending(self, tags: Sequence[int]) -> None:
         """See `prepare`."""
 
-    # -- looking
+    # -- inspection
 
     def __len__(self) -> int:
         return self._ready.count
@@ -244,28 +236,6 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         for message in [run.message(index) for run, index in self._pending.find(tags)]:
             acc = fun(message, acc)
         return acc
-
-    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
-        for message, is_pending in self._ordered(0, self._next - 1):
-            acc, go_on = fun(message, is_pending, acc)
-            if not go_on:
-                break
-        return acc
-
-    def read(self, first: int, last: int) -> list[QueuedMessage]:
-        return [message for message, _ in self._ordered(first, last)]
-
-    def _ordered(self, first: int, last: int) -> Iterator[tuple[QueuedMessage, bool]]:
-        """Ready and pending messages by number. Pending runs may have holes that ready ones fill, so merging is by message."""
-        found = [
-            (message, pending)
-            for pending, runs in ((False, self._ready.runs), (True, self._pending.runs))
-            for run in runs
-            if run.first <= last and run.end > first
-            for message in run.messages(first, last)
-        ]
-        found.sort(key=lambda pair: pair[0].tag)
-        return iter(found)
 
     # -- by number
 
@@ -321,10 +291,6 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
             return {"mode": self._mode, "len": len(self), "next_seq_id": self._next}
         return ""
 
-    def msg_rates(self) -> tuple[float, float]:
-        self._rates.update()
-        return self._rates.rates[:2]
-
     # -- memory, sync, mode: nothing to page, nothing to sync
 
     def set_queue_mode(self, mode: str) -> None:
@@ -338,22 +304,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._rates.update()
         return INFINITE
 
-    def needs_timeout(self) -> Timeout:
-        return Timeout.NO
-
-    def timeout(self) -> None:
-        pass
-
-    def handle_pre_hibernate(self) -> None:
-        pass
-
     def resume(self) -> None:
         pass
 
-    def handle_info(self, event: Any) -> None:
-        pass
-
-    def invoke(self, owner: Any, event: Any) -> None:
+    def continue_paging(self) -> None:
         pass
 
 

@@ -5,9 +5,7 @@ Bodies that are not in memory are read one at a time and not kept; one that is g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
-from itertools import chain
+from collections.abc import Callable, Sequence
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import QueuedMessage
@@ -48,25 +46,6 @@ class Peek:
                 acc = fun(QueuedMessage(run.first + index, content, run.origin, run.expiry, run.redelivered), acc)
         return acc
 
-    def in_order(self, first: int, last: int, watermark: int) -> Iterator[tuple[QueuedMessage, bool]]:
-        """Ready and pending messages by number, and whether each is pending."""
-        ready = (
-            (run.first + index, run, index, False)
-            for run in self._sub_queues.in_order(first, last)
-            for index in _indices(run, first, last)
-        )
-        pending = (
-            (run.first + index, run, index, True)
-            for run in list(self._pending.runs)
-            for index in _indices(run, first, last)
-            if run.contents[index] is not None
-        )
-        for number, run, index, is_pending in merge(ready, pending, key=lambda entry: entry[0]):
-            content = self._content(run, index)
-            if content is not None:
-                seen = is_pending or run.redelivered or number < watermark
-                yield QueuedMessage(number, content, run.origin, run.expiry, seen), is_pending
-
     def _content(self, run: Run, index: int) -> bytes | None:
         if run.kind & ABSENT:
             return self._place.read(run.slot(index))[0]
@@ -97,18 +76,6 @@ class Peek:
         ready, stop = self._sub_queues.ready_from(first, last, RANGE_BATCH_MESSAGES)
         return take_range_batch(ready, self._pending.runs, first, stop, watermark, most, most_bytes)
 
-    # -- for whoever checks
-
-    def references(self, stop: int) -> Iterator[tuple[bool, bytes]]:
-        """Whether it is persistent, and the id, of each body that messages below `stop` refer to. Reads all of delta."""
-        runs = chain(self._sub_queues.in_order(0, stop), self._pending.runs)
-        return (
-            (run.origin.persistent, message_id)
-            for run in runs
-            if run.kind & IN_STORE
-            for message_id in self._place.ids(run)
-        )
-
     def check(self) -> None:
         """QS-1 to QS-10 and QS-12, for tests."""
         self._sub_queues.check()
@@ -118,7 +85,3 @@ class Peek:
         for run in self._pending.runs:
             assert not run.kind & ABSENT or run.kind & IN_STORE, "QS-10"
             assert not run.origin.persistent or run.kind & INDEXED, "QS-10"
-
-
-def _indices(run: Run, first: int, last: int) -> range:
-    return range(max(0, first - run.first), min(len(run.contents), last + 1 - run.first))

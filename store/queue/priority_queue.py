@@ -21,12 +21,10 @@ from .backing_queue import (
     SWEEP_LIMIT,
     BackingQueue,
     Dropped,
-    Duplicate,
     Predicate,
     Recover,
     Swept,
     T,
-    Timeout,
 )
 
 LEVEL_SHIFT = 56
@@ -121,10 +119,6 @@ class PriorityQueue(BackingQueue):
             confirmed += [(base + first, base + last) for first, last in level.drain_confirmed()]
         return confirmed
 
-    def is_duplicate(self, number: int) -> Duplicate:
-        level = self._by_priority.get(number >> LEVEL_SHIFT)
-        return Duplicate.FRESH if level is None else level.is_duplicate(number & NUMBER_MASK)
-
     # -- out
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
@@ -209,10 +203,6 @@ class PriorityQueue(BackingQueue):
     def purge(self) -> int:
         return sum(level.purge() for _, level in self._levels)
 
-    def purge_acks(self) -> None:
-        for _, level in self._levels:
-            level.purge_acks()
-
     def available(self, limit: int) -> int:
         count = 0
         for _, level in self._levels:
@@ -238,7 +228,7 @@ class PriorityQueue(BackingQueue):
                 return load
         return None
 
-    # -- looking
+    # -- inspection
 
     def __len__(self) -> int:
         return sum(len(level) for _, level in self._levels)
@@ -275,30 +265,6 @@ class PriorityQueue(BackingQueue):
             acc = level.ackfold(_with_outer_tag(priority, fun), acc, inner)
         return acc
 
-    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
-        """Level by level from the highest, by number within one."""
-        go_on = True
-        for priority, level in self._levels:
-
-            def visit(message: QueuedMessage, is_pending: bool, inner: T, priority: int = priority) -> tuple[T, bool]:
-                nonlocal go_on
-                inner, go_on = fun(_outer_message(priority, message), is_pending, inner)
-                return inner, go_on
-
-            acc = level.fold(visit, acc)
-            if not go_on:
-                break
-        return acc
-
-    def read(self, first: int, last: int) -> list[QueuedMessage]:
-        """Numbers carry their level, so a range across levels gives the lowest level first."""
-        found = []
-        for priority, level in reversed(self._levels):
-            part = _within(range(first, last + 1), priority)
-            if part:
-                found += [_outer_message(priority, message) for message in level.read(part[0], part[-1])]
-        return found
-
     def info(self, key: str) -> Any:
         if key == "backing_queue_status":
             return {
@@ -311,10 +277,6 @@ class PriorityQueue(BackingQueue):
             return next((level.info(key) for _, level in self._levels if level.depth()), "")
         values = [level.info(key) for _, level in self._levels]
         return sum(values) if values and all(isinstance(value, (int, float)) for value in values) else ""
-
-    def msg_rates(self) -> tuple[float, float]:
-        rates = [level.msg_rates() for _, level in self._levels]
-        return sum(into for into, _ in rates), sum(out for _, out in rates)
 
     # -- memory, sync, mode
 
@@ -331,34 +293,13 @@ class PriorityQueue(BackingQueue):
     def ram_duration(self) -> float:
         return min((level.ram_duration() for _, level in self._levels), default=INFINITE)
 
-    def needs_timeout(self) -> Timeout:
-        return max(
-            (level.needs_timeout() for _, level in self._levels), key=lambda timeout: timeout.value, default=Timeout.NO
-        )
-
-    def timeout(self) -> None:
-        for _, level in self._levels:
-            level.timeout()
-
-    def handle_pre_hibernate(self) -> None:
-        for _, level in self._levels:
-            level.handle_pre_hibernate()
-
     def resume(self) -> None:
         for _, level in self._levels:
             level.resume()
 
-    def handle_info(self, event: Any) -> None:
-        """Events are not addressed to a level; each looks whether it has work to continue."""
+    def continue_paging(self) -> None:
         for _, level in self._levels:
-            level.handle_info(event)
-
-    def invoke(self, owner: Any, event: Any) -> None:
-        """`owner` is `(priority, inner owner)`; anything else goes to the highest level, which ignores what is not its own."""
-        if isinstance(owner, tuple) and len(owner) == 2 and owner[0] in self._by_priority:
-            self._by_priority[owner[0]].invoke(owner[1], event)
-        elif self._levels:
-            self._levels[0][1].invoke(owner, event)
+            level.continue_paging()
 
 
 def _outer(priority: int, numbers: range) -> range:

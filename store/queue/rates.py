@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 HALF_LIFE = 5.0
 IDLE_BELOW = 0.01
-UPDATE_AFTER = 100
-"""Events in and out after which rates are worth computing again."""
 
 
 class Rates:
@@ -23,10 +21,6 @@ class Rates:
         self._last = clock()
         self.into = self.out = self.acks_into = self.acks_out = 0
         self.rates = (0.0, 0.0, 0.0, 0.0)
-
-    @property
-    def due(self) -> bool:
-        return self.into + self.out > UPDATE_AFTER
 
     def update(self) -> None:
         now = self._clock()

@@ -338,19 +338,7 @@ class SubQueues:
         self.is_lazy = False
         return True
 
-    # -- looking
-
-    def in_order(self, first: int, last: int) -> Iterator[Run]:
-        """The ready runs that may have numbers in `[first, last]`, by number. What delta has is read, and not kept."""
-        yield from _within(self.q4, first, last)
-        yield from _within(self.q3, first, last)
-        start, end = max(first, self.delta.start), min(last + 1, self.delta.end)
-        while start < end:
-            stop = min(self._index.boundary_after(start), start + DELTA_READ, end)
-            yield from self._live(start, stop)
-            start = stop
-        yield from _within(self.q2, first, last)
-        yield from _within(self.q1, first, last)
+    # -- inspection
 
     @property
     def lowest(self) -> int | None:
@@ -409,7 +397,3 @@ class SubQueues:
             assert not delta.count or q3.count, "QS-5"
             assert bool(len(self)) == bool(q3.count or q4.count), "QS-6"
         assert self.ram_count <= len(self) and self.ram_bytes <= self.body_bytes, "QS-8"
-
-
-def _within(queue: RunQueue, first: int, last: int) -> Iterator[Run]:
-    return (run for run in list(queue.runs) if run.first <= last and run.end > first)

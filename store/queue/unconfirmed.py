@@ -40,9 +40,6 @@ class Unconfirmed:
         self.direct = self.direct_safe = 0
         """Messages that ever went directly to segments, and how many of them have got there: the owner bounds the difference."""
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting or self._unflushed or self._in_flush)
-
     def journaled(self, first: int, last: int, journal_position: int, store_position: int) -> None:
         """These wait for the journal and, unless that is 0, for the store."""
         self._waiting.append((first, last, journal_position, store_position))

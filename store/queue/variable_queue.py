@@ -40,7 +40,7 @@ from ..messages.message_ids import StoredSpan
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.spans import spans
-from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Duplicate, Predicate, Recover, Swept, T, Timeout
+from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
 from .placement import EMBED_BELOW, INDEXED, TO_STORE, Bodies, Placement
@@ -51,7 +51,6 @@ from .rates import Rates
 from .read_ahead import ReadAhead, ReadAheadJob
 from .segment_writer import SegmentWriter
 from .sub_queues import Delta, SubQueues
-from .sweep import sweep
 from .unconfirmed import Unconfirmed
 
 LAZY_UNFOLDED_BYTES = 512 << 10
@@ -70,7 +69,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         "_figures",
         "_index",
         "_journal_position",
-        "_looking",
+        "_peek",
         "_next",
         "_pending",
         "_persistent",
@@ -80,9 +79,8 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         "_reads_ahead",
         "_recovery",
         "_reserve",
-        "_sync",
         "_watermark",
-        "folding",
+        "segment_writer",
         "gap",
         "may_expire",
         "paging",
@@ -97,7 +95,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         persistent: Bodies,
         transient: Bodies,
         replayed: Replayed | None = None,
-        sync: Callable[[], None] = lambda: None,
         embed_below: int = EMBED_BELOW,
         io_batch_size: int = IO_BATCH_SIZE,
         segment_entries: int = SEGMENT_ENTRIES,
@@ -107,7 +104,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     ) -> None:
         self._index = index
         self._persistent = persistent
-        self._sync = sync
         self._recovery = QueueRecovery(index, replayed)
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
@@ -115,7 +111,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self.sub_queues.reads_ahead = reads_ahead
         self._reads_ahead = reads_ahead
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
-        self._looking = Peek(self.sub_queues, self._pending, self._place)
+        self._peek = Peek(self.sub_queues, self._pending, self._place)
         self.may_expire = False
         """Some message has an expiry, or had."""
         self._next = 0
@@ -125,7 +121,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
         self._journal_position = 0
-        self.folding = SegmentWriter(self._place, self.unconfirmed, reads_ahead)
+        self.segment_writer = SegmentWriter(self._place, self.unconfirmed, reads_ahead)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
         """`paging.is_due`: the last round had more to do; call `handle_info`."""
         self._figures = QueueFigures(self.sub_queues, self._pending, self._place, self.paging, self._rates)
@@ -156,7 +152,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
         if found.is_scanned:
-            self.folding.flush(True)
+            self.segment_writer.flush(True)
         self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next
         if found.messages:
@@ -183,9 +179,9 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         """With `reads_ahead` there is work left for `folding`: releases, and the removal of the files."""
         if self._place.has_shared:
             self._place.forget_shared(chain(self.sub_queues.runs_in_memory(), self._pending.runs))
-        self.folding.release(self.sub_queues.delta, self._pending)
+        self.segment_writer.release(self.sub_queues.delta, self._pending)
         self._place.forget_between(0, self._next)
-        self.folding.forget()
+        self.segment_writer.forget()
         self.sub_queues.clear()
         self._pending.clear()
 
@@ -223,7 +219,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self._write(run, confirm)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFOLDED_BYTES:
-            self.folding.request()
+            self.segment_writer.request()
         return range(first, end)
 
     def publish_delivered(
@@ -269,7 +265,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             if position:
                 self._journal_position = position
         if is_direct:
-            self.folding.wants_flush = True
+            self.segment_writer.wants_flush = True
             self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
         elif confirm and run.origin.persistent:
             self.unconfirmed.journaled(
@@ -290,9 +286,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
         return self.unconfirmed.drain()
-
-    def is_duplicate(self, number: int) -> Duplicate:
-        return Duplicate.FRESH
 
     # -- out
 
@@ -388,7 +381,25 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         return swept, acc
 
     def _sweep(self, pred: Predicate, limit: int) -> tuple[Swept, list[Run]]:
-        return sweep(self.sub_queues, self._take, pred, self.available(limit) if self._reads_ahead else limit)
+        """Take up to `limit` messages while `pred` holds. The next head is examined in place, so nothing has to be put back."""
+        if self._reads_ahead:
+            limit = self.available(limit)
+        taken: list[Run] = []
+        count = swept_bytes = 0
+        while (head := self.sub_queues.head()) is not None:
+            passing = 0
+            most = min(len(head.contents), limit - count)
+            while passing < most and pred(head.expiry, head.size_at(passing)):
+                passing += 1
+            is_done = passing < len(head.contents)
+            expiry = head.expiry
+            for run in self._take(passing):
+                count += len(run.contents)
+                swept_bytes += run.body_bytes
+                taken.append(run)
+            if is_done:
+                return Swept(count, swept_bytes, expiry, False, passing == most), taken
+        return Swept(count, swept_bytes, None, self.is_empty(), not self.is_empty()), taken
 
     def ack(self, tags: Sequence[int]) -> int:
         pending = self._pending
@@ -424,19 +435,14 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         count = len(sub)
         self._place.forget(sub.runs_in_memory())
         if sub.delta.count:
-            self.folding.release(sub.delta, self._pending)
+            self.segment_writer.release(sub.delta, self._pending)
             keep = [run.first + index for run, index in self._pending.slots()]
             self._place.forget_between(sub.delta.start, sub.delta.end, keep)
             self._index.ack_between(sub.delta.start, sub.delta.end, keep)
         sub.clear()
         return count
 
-    def purge_acks(self) -> None:
-        for run in self._pending.runs:
-            self._place.forget(run.without_holes())
-        self._pending.clear()
-
-    # -- looking
+    # -- inspection
 
     def __len__(self) -> int:
         return len(self.sub_queues)
@@ -456,44 +462,34 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         return self._pending.body_bytes
 
     def head(self) -> QueuedMessage | None:
-        return self._looking.head(self._watermark)
+        return self._peek.head(self._watermark)
 
     def head_expiry(self) -> int | None:
         run = self.sub_queues.head()
         return None if run is None else run.expiry
 
     def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        return self._looking.visit_pending(fun, acc, tags)
-
-    def fold(self, fun: Callable[[QueuedMessage, bool, T], tuple[T, bool]], acc: T) -> T:
-        for message, is_pending in self._looking.in_order(0, self._next - 1, self._watermark):
-            acc, go_on = fun(message, is_pending, acc)
-            if not go_on:
-                break
-        return acc
-
-    def read(self, first: int, last: int) -> list[QueuedMessage]:
-        return [message for message, _ in self._looking.in_order(first, last, self._watermark)]
+        return self._peek.visit_pending(fun, acc, tags)
 
     # -- by number
 
     def numbers(self) -> range:
-        return range(self._looking.lowest(self._next), self._next)
+        return range(self._peek.lowest(self._next), self._next)
 
     def kept_numbers(self) -> range:
         numbers = self.numbers()
         return range(numbers.start, max(numbers.start, self._reserve.kept(numbers.stop)))
 
     def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
-        return self._looking.prepare_range(first, last)
+        return self._peek.prepare_range(first, last)
 
     def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
-        return self._looking.range_prepared(read, first, last)
+        return self._peek.range_prepared(read, first, last)
 
     def take_range(
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
     ) -> RangeBatch:
-        return self._looking.take_range(first, last, self._watermark, most, most_bytes)
+        return self._peek.take_range(first, last, self._watermark, most, most_bytes)
 
     def drop_to(self, last: int, limit: int) -> int:
         sub = self.sub_queues
@@ -513,15 +509,11 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             else self._figures.item(key)
         )
 
-    def msg_rates(self) -> tuple[float, float]:
-        self._rates.update()
-        return self._rates.rates[:2]
-
     # -- memory
 
     def set_queue_mode(self, mode: str) -> None:
         if self.paging.set_mode(mode):
-            self.folding.request()
+            self.segment_writer.request()
 
     def set_ram_duration_target(self, seconds: float) -> None:
         self.paging.set_duration(seconds)
@@ -532,35 +524,16 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def _page(self) -> None:
         if self.paging.page():
-            self.folding.request()
+            self.segment_writer.request()
 
     # -- events
-
-    def needs_timeout(self) -> Timeout:
-        if self.unconfirmed:
-            return Timeout.TIMED
-        return Timeout.IDLE if self._journal_position > self.unconfirmed.journal_durable else Timeout.NO
-
-    def timeout(self) -> None:
-        self._sync()
-
-    def handle_pre_hibernate(self) -> None:
-        self.folding.request()
 
     def resume(self) -> None:
         self._page()
 
-    def handle_info(self, event: Any) -> None:
-        """Any event of one's own means that paging goes on."""
+    def continue_paging(self) -> None:
         if self.paging.is_due:
             self._page()
-
-    def invoke(self, owner: Any, event: Any) -> None:
-        """`('journal', position)` and `('store', position)`: durable up to there."""
-        if owner == "journal":
-            self.durable(event, 0)
-        elif owner == "store":
-            self.durable(0, event)
 
     def durable(self, journal: int, store: int) -> None:
         """Everything up to these positions is on disk."""
@@ -571,13 +544,9 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         if store > unconfirmed.store_durable:
             unconfirmed.store_durable = store
 
-    def references(self) -> Iterator[tuple[bool, bytes]]:
-        """Whether it is persistent, and the id, of each body that this queue has a reference to; for whoever checks. Reads all of delta."""
-        return self._looking.references(self._next)
-
     def check(self) -> None:
         """QS-1 to QS-10 and QS-12, for tests."""
-        self._looking.check()
+        self._peek.check()
 
 
 _INDEXED_ONLY = frozenset({(True, INDEXED)})

@@ -19,6 +19,7 @@ from warren.store.journal.journal_engine import JournalEngine
 from warren.store.journal.log_writer import LogWriter
 from warren.store.journal.replay import Replayed
 from warren.store.messages.run import Run
+from warren.store.queue.placement import IN_STORE
 from warren.store.queue.variable_queue import VariableQueue
 
 CLIENT = "queues"
@@ -155,7 +156,7 @@ def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> in
     if journal.closed_files:
         current = journal.current
         for level in levels:
-            level.folding.flush(True)
+            level.segment_writer.flush(True)
         journal.retire(current)
         batch = journal.take_batch()
         assert batch is not None
@@ -166,5 +167,15 @@ def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> in
 
 
 def references(level: VariableQueue) -> Iterator[tuple[bool, bytes]]:
-    """Of each body in a message store that the queue refers to: whether it is persistent, and its id."""
-    return level.references()
+    """Of each body in a message store that the queue refers to: whether it is persistent, and its id. Reads all of delta."""
+    sub, place = level.sub_queues, level._place
+    runs = [*sub.q4.runs, *sub.q3.runs]
+    start = sub.delta.start
+    while start < sub.delta.end:
+        stop = min(place.index.boundary_after(start), sub.delta.end)
+        runs += sub._live(start, stop)
+        start = stop
+    for run in [*runs, *sub.q2.runs, *sub.q1.runs, *level._pending.runs]:
+        if run.kind & IN_STORE:
+            for message_id in place.ids(run):
+                yield run.origin.persistent, message_id

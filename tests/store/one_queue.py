@@ -39,15 +39,14 @@ class Node:
         self.transient.recover(may_trust=False)
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
         self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, "q", 1, SEGMENT, replayed)])
-        queue = VariableQueue(1, index, self.persistent, self.transient, replayed, self.sync, **self.options)
+        queue = VariableQueue(1, index, self.persistent, self.transient, replayed, **self.options)
         queue.init(recover)
         return queue
 
     def sync(self):
         for store in (self.persistent, self.transient):
             store.write_all()
-        self.queue.invoke("store", self.persistent.durable)
-        self.queue.invoke("journal", self.journal.write_all())
+        self.queue.durable(self.journal.write_all(), self.persistent.durable)
 
     def stop(self):
         terms = self.queue.terminate()
@@ -75,7 +74,7 @@ def page_all(queue):
     queue.paging.target = 0
     queue.resume()
     while queue.paging.is_due:
-        queue.handle_info("bump")
+        queue.continue_paging()
 
 
 def tags(deliveries):

@@ -513,7 +513,7 @@ def test_c_24_one_level_flushed_and_another_not(tmp_path, end, levels):
         vhost.kept(5, SMALL, priority=1),
     )
     for level in levels:
-        vhost.queue.levels[level].folding.flush(True)
+        vhost.queue.levels[level].segment_writer.flush(True)
     for _ in range(2):
         vhost.end()
         assert vhost.contents() == high + middle + low

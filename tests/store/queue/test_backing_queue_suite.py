@@ -59,10 +59,10 @@ def test_bq_queue_index_bounds_and_reads(node, is_flushed):
         return [number for run, _ in index.read(start, stop) for number in range(run.first, run.end)]
 
     node.publish(HALF)
-    node.queue.folding.flush(is_flushed)
+    node.queue.segment_writer.flush(is_flushed)
     assert index.bounds() == (0, SEGMENT)
     node.publish(SEGMENT)
-    node.queue.folding.flush(is_flushed)
+    node.queue.segment_writer.flush(is_flushed)
     assert index.bounds() == (0, 2 * SEGMENT)
     assert (numbers(0, SEGMENT), numbers(SEGMENT, 2 * SEGMENT)) == (
         list(range(SEGMENT)),
@@ -70,10 +70,10 @@ def test_bq_queue_index_bounds_and_reads(node, is_flushed):
     )
     assert numbers(5, 9) == [5, 6, 7, 8]
     node.queue.ack(tags(node.queue.fetch(SEGMENT, True)))
-    node.queue.folding.flush(is_flushed)
+    node.queue.segment_writer.flush(is_flushed)
     assert index.bounds() == (SEGMENT, 2 * SEGMENT)
     drain(node.queue)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     assert (index.bounds(), files(node)) == ((0, 0), [])
 
 
@@ -98,10 +98,10 @@ def test_bq_queue_index_files_disappear(node, counts):
     """All acked and flushed: no bounds, no files; in the patterns of parts and whole segments."""
     for count in counts:
         node.publish(count)
-        node.queue.folding.flush(True)
+        node.queue.segment_writer.flush(True)
     assert len(files(node)) == -(-sum(counts) // SEGMENT)
     drain(node.queue)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     assert files(node) == []
     assert node.queue.fetch(1, True) == []
 
@@ -112,7 +112,7 @@ def test_bq_queue_index_journal_and_segment(node, flushes):
     node.publish(3)
     for step, act in enumerate((lambda: node.queue.fetch(2, True), lambda: node.queue.ack([0]), lambda: None)):
         if flushes >> step & 1:
-            node.queue.folding.flush(True)
+            node.queue.segment_writer.flush(True)
         act()
     node.sync()
     node.kill()
@@ -132,24 +132,24 @@ def test_bq_queue_index_props(node):
 def test_v2_delete_segment_file_completely_or_partially_acked(node, count):
     """A whole segment, or a part-filled one, all acked, is deleted by the next flush."""
     node.publish(count)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     assert files(node) == ["0.idx"]
     drain(node.queue)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     assert files(node) == []
 
 
 def test_v2_delete_segment_file_partially_acked_with_holes(node):
     """The same with gaps, only after the last ack."""
     node.publish(HALF)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     taken = tags(node.queue.fetch(HALF, True))
     for gone in (taken[::2], taken[1:-1:2]):
         node.queue.ack(gone)
-        node.queue.folding.flush(True)
+        node.queue.segment_writer.flush(True)
         assert files(node) == ["0.idx"]
     node.queue.ack(taken[-1:])
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     assert files(node) == []
 
 
@@ -159,7 +159,7 @@ def test_v2_delete_segment_file_partially_acked_with_holes(node):
 def test_bq_queue_recover(node):
     """Two segments of confirmed messages survive a kill; the head is redelivered, the count exact; it works again."""
     node.publish(2 * SEGMENT, confirm=True)
-    node.queue.timeout()
+    node.sync()
     assert node.queue.drain_confirmed() == [(0, 2 * SEGMENT - 1)]
     node.kill()
     assert len(node.queue) == 2 * SEGMENT
@@ -284,7 +284,7 @@ def test_variable_queue_dropwhile_restart(node, is_flushed):
         node.publish(1000)
     node.queue.dropwhile(lambda expiry, size: True, 5)
     if is_flushed:
-        node.queue.folding.flush(True)
+        node.queue.segment_writer.flush(True)
     queue = restarted(node, node.stop())
     assert len(queue) == 9995
     assert drain(queue)[0] == list(range(5, 10_000))
@@ -302,15 +302,13 @@ def test_variable_queue_ack_limiting(node):
 
 
 def test_variable_queue_purge(node):
-    """Purge counts what is ready; what is pending can be requeued; purge_acks drops the rest."""
+    """Purge counts the ready messages; the pending ones can be requeued."""
     assert node.queue.purge() == 0
     node.publish(10)
     taken = tags(node.queue.fetch(6, True))
     assert node.queue.purge() == 4
     node.queue.requeue(taken[:3])
     assert (len(node.queue), node.queue.depth()) == (3, 6)
-    node.queue.purge_acks()
-    assert (len(node.queue), node.queue.depth()) == (3, 3)
     assert drain(node.queue)[0] == taken[:3]
 
 
@@ -362,22 +360,6 @@ def test_variable_queue_mode_change(node):
         node.queue.check()
 
     requeue_one_by_one(node, change)
-
-
-def test_variable_queue_fold(node):
-    """Fold visits ready and pending messages by number, tells which are pending, and stops on request."""
-    node.publish(HALF)
-    page_all(node.queue)
-    node.publish(HALF)
-    node.queue.fetch(3, True)
-
-    def visit(stop):
-        return node.queue.fold(
-            lambda message, is_pending, acc: ([*acc, (message.tag, is_pending)], message.tag != stop), []
-        )
-
-    assert visit(None) == [(number, number < 3) for number in range(SEGMENT)]
-    assert visit(5) == [(number, number < 3) for number in range(6)]
 
 
 def test_variable_queue_batch_publish(node):

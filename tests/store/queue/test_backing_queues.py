@@ -16,7 +16,7 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin, body_size
-from warren.store.queue.backing_queue import INFINITE, BackingQueue, Duplicate, Recover, Timeout
+from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import LEVEL_SHIFT, PriorityQueue
 from warren.store.queue.variable_queue import VariableQueue
@@ -65,6 +65,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     def make_queue(self) -> BackingQueue:
         return MemoryQueue()
+
+    def sync(self):
+        """Nothing waits for a disk."""
 
     def level(self, origin: Origin) -> int:
         return min(origin.priority, self.max_priority)
@@ -129,7 +132,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def drain_confirmed(self):
         """Each number once (QS-18), and all of them once everything is synced."""
-        self.queue.timeout()
+        self.sync()
         self.take_confirmed()
         assert not self.unconfirmed
 
@@ -213,26 +216,6 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.purge() == len(self.ready)
         self.ready = []
 
-    @rule()
-    def purge_acks(self):
-        self.queue.purge_acks()
-        self.pending = {}
-
-    @rule(first=st.integers(0, 40), length=st.integers(0, 40))
-    def read(self, first, length):
-        held = sorted(self.ready + list(self.pending.values()), key=lambda h: h.tag)
-        assert [(m.tag, m.content) for m in self.queue.read(first, first + length)] == [
-            (h.tag, h.content) for h in held if first <= h.tag <= first + length
-        ]
-
-    @rule(stop=st.integers(1, 20))
-    def fold(self, stop):
-        def visit(message, is_pending, acc):
-            return acc + [(message.tag, message.content, message.expiry, is_pending)], len(acc) + 1 < stop
-
-        held = sorted(self.ready + list(self.pending.values()), key=self.order)
-        assert self.queue.fold(visit, []) == [(h.tag, h.content, h.expiry, h.tag in self.pending) for h in held][:stop]
-
     @invariant()
     def figures_agree(self):
         queue = self.queue
@@ -290,14 +273,13 @@ class VariableMachine(QueueMachine):
             == may_trust
         )
         self.stores[1].recover(may_trust=False)
-        return VariableQueue(1, index, *self.stores, replayed, self.sync, self.embed_below, 1, self.entries)
+        return VariableQueue(1, index, *self.stores, replayed, self.embed_below, 1, self.entries)
 
     def sync(self):
         """The owner's part: write, say what is durable, fold when the journal has closed files."""
         for store in self.stores:
             store.write_all()
-        self.queue.invoke("store", self.stores[0].durable)
-        self.queue.invoke("journal", write_journal(self.journal, [self.queue]))
+        self.queue.durable(write_journal(self.journal, [self.queue]), self.stores[0].durable)
         self.certain = {held.tag: held for held in self.all_held() if held.origin.persistent}
         self.since_sync = []
 
@@ -309,7 +291,7 @@ class VariableMachine(QueueMachine):
         self.queue.paging.target = most
         self.queue.resume()
         while self.queue.paging.is_due:
-            self.queue.handle_info("bump")
+            self.queue.continue_paging()
 
     @rule(mode=st.sampled_from(["default", "lazy"]))
     def mode(self, mode):
@@ -317,7 +299,7 @@ class VariableMachine(QueueMachine):
 
     @rule()
     def fold_index(self):
-        self.queue.folding.flush()
+        self.queue.segment_writer.flush()
 
     def restarted(self, terms, mark_all):
         """Persistent messages are ready again; after an unclean end all of them are redelivered."""
@@ -346,7 +328,7 @@ class VariableMachine(QueueMachine):
     @rule(seed=st.integers(0, 1 << 16), kill=st.booleans())
     def crash_after_sync(self, seed, kill):
         """Nothing that is durable is lost, whatever sub-queue it was in."""
-        self.queue.timeout()
+        self.sync()
         self.end_life(seed, kill)
         self.restarted(Recover.NON_CLEAN, True)
         assert self.queue._next > max((held.tag for held in self.ready), default=-1)
@@ -359,14 +341,16 @@ class VariableMachine(QueueMachine):
         possible = {held.tag: held for held in [*self.since_sync, *self.certain.values()] if held.origin.persistent}
         self.disk.fail_after(at, KeyboardInterrupt())
         try:
-            self.queue.timeout()
+            self.sync()
         except KeyboardInterrupt:
             pass
         self.disk.heal()
         self.end_life(seed, kill)
         self.ready, self.pending = list(possible.values()), {}
         self.restarted(Recover.NON_CLEAN, True)
-        found = self.queue.fold(lambda message, is_pending, acc: ([*acc, message], True), [])
+        tags = [tag for delivery in self.queue.fetch(1 << 30, True) for tag in delivery.tags]
+        found = self.queue.ackfold(lambda message, acc: [*acc, message], [], tags)
+        self.queue.requeue(tags)
         assert certain <= {message.tag for message in found}
         for message in found:
             assert (message.content, message.expiry) == (possible[message.tag].content, possible[message.tag].expiry)
@@ -448,12 +432,9 @@ def test_ackfold_visits_the_highest_level_first(priorities):
     assert priorities.ackfold(lambda m, acc: acc + [m.origin.priority], [], tags[::-1]) == [3, 2, 1]
 
 
-def test_unknown_info_key_and_foreign_event_do_no_harm(priorities):
-    """An unknown item is empty and a stray event is ignored, before and after a level exists."""
+def test_an_unknown_info_key_is_empty(priorities):
+    """Before and after a level exists."""
     for _ in range(2):
         assert priorities.info("no such item") == ""
-        priorities.invoke("someone else", ("event",))
         priorities.publish(ORIGINS[0], [content(1)], 1, None, False)
     assert priorities.info("message_bytes_ready") == 2
-    assert priorities.needs_timeout() is Timeout.NO
-    assert priorities.is_duplicate(0) is Duplicate.FRESH

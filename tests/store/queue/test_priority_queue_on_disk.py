@@ -83,7 +83,7 @@ class Priorities:
             level.paging.target = most
             level.resume()
             while level.paging.is_due:
-                level.handle_info("bump")
+                level.continue_paging()
 
     def end(self, seed: int | None) -> BackingQueue:
         """A kill, or a power cut, after everything was written."""
@@ -128,7 +128,7 @@ class PagedPriorityMachine(PriorityMachine):
     @rule(priority=st.integers(0, MAX_PRIORITY))
     def fold_one_level(self, priority):
         if priority in self.disk.levels:
-            self.disk.levels[priority].folding.flush()
+            self.disk.levels[priority].segment_writer.flush()
 
     @rule(seed=st.one_of(st.none(), st.integers(0, 1 << 16)))
     def end_uncleanly(self, seed):

@@ -168,8 +168,6 @@ class VariableRangeMachine(RangeMachine):
             index,
             self.persistent,
             self.transient,
-            None,
-            self.sync,
             embed_below=30,
             io_batch_size=1,
             segment_entries=SEGMENT,
@@ -179,8 +177,7 @@ class VariableRangeMachine(RangeMachine):
     def sync(self):
         for store in (self.persistent, self.transient):
             store.write_all()
-        self.queue.invoke("store", self.persistent.durable)
-        self.queue.invoke("journal", self.journal.write_all())
+        self.queue.durable(self.journal.write_all(), self.persistent.durable)
 
     def complete(self, portion):
         portion.complete(self.persistent.read(portion.wanted.persistent), self.transient.read(portion.wanted.transient))
@@ -190,7 +187,7 @@ class VariableRangeMachine(RangeMachine):
         self.queue.paging.target = ram_count
         self.queue.resume()
         while self.queue.paging.is_due:
-            self.queue.handle_info("bump")
+            self.queue.continue_paging()
         self.queue.paging.target = INFINITE
 
     @rule(mode=st.sampled_from(["lazy", "default"]))
@@ -204,7 +201,7 @@ class VariableRangeMachine(RangeMachine):
     @precondition(lambda self: not self.reads_ahead)
     @rule(is_synced=st.booleans())
     def fold(self, is_synced):
-        self.queue.folding.flush(is_synced)
+        self.queue.segment_writer.flush(is_synced)
 
     @invariant()
     def invariants_hold(self):
@@ -223,13 +220,13 @@ class AheadRangeMachine(VariableRangeMachine):
     @precondition(lambda self: self.flush is None)
     @rule(is_synced=st.booleans())
     def take_flush(self, is_synced):
-        self.flush = self.queue.folding.take_flush(is_synced)
+        self.flush = self.queue.segment_writer.take_flush(is_synced)
 
     @precondition(lambda self: self.flush is not None)
     @rule()
     def flushed(self):
         self.flush.run()
-        self.queue.folding.flushed(self.flush)
+        self.queue.segment_writer.flushed(self.flush)
         self.flush = None
 
     @rule()

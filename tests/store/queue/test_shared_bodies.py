@@ -222,7 +222,7 @@ class SharedMachine(RuleBasedStateMachine):
         """Each reference that a queue has is counted, and no other: no body is removed that is wanted, none stays that is not."""
         self.vhost.persistent.check()
         levels = [level for opened in self.vhost.queues.values() for level in opened.levels.values()]
-        if any(level.folding.take_release() is not None for level in levels):
+        if any(level.segment_writer.take_release() is not None for level in levels):
             return  # a purge has not found out yet which bodies it has let go
         held = {True: Counter(), False: Counter()}
         for level in levels:
@@ -282,7 +282,7 @@ def node(tmp_path):
 def test_a_purge_gives_back_each_reference_once(node):
     """Not those of pending messages, nor, a second time, those of messages that were acked and stand in the segment all the same."""
     ids = publish_shared(node)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     node.sync()
     assert counts(node, ids) == [2] * BACKLOG
     node.queue.fetch(6, True)
@@ -292,14 +292,14 @@ def test_a_purge_gives_back_each_reference_once(node):
     assert (node.queue.sub_queues.delta.start, node.queue.sub_queues.delta.count) == (0, BACKLOG - 5)
     assert node.queue.purge() == BACKLOG - 5
     assert counts(node, ids) == [1, 2, 1, 1, 2, 2, *[1] * (BACKLOG - 6)]
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     node.queue.ack([1, 4, 5])
     assert counts(node, ids) == [1] * BACKLOG
 
 
 def test_a_deleted_queue_gives_back_all_it_had(node):
     ids = publish_shared(node)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     node.queue.fetch(6, True)
     node.queue.requeue([0])
     node.queue.ack([2, 3])
@@ -314,7 +314,7 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
     node = Node(tmp_path, reads_ahead=True)
     node.queue.set_queue_mode("lazy")
     ids = publish_shared(node)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     load = node.queue.prepare()
     load.run()
     load.reader.prepared(load, [], [])
@@ -325,17 +325,17 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
     node.queue.requeue([0, 3])
     node.queue.ack([1])
     ids += publish_shared(node)
-    flush = node.queue.folding.take_flush(True)
+    flush = node.queue.segment_writer.take_flush(True)
     node.queue.ack([2])
     ids += publish_shared(node, 3)
     page_all(node.queue)
     assert (node.queue.sub_queues.delta.start, node.queue.sub_queues.delta.count) == (0, 2 * BACKLOG + 1)
     getattr(node.queue, end)()
     flush.run()
-    node.queue.folding.flushed(flush)
-    while (release := node.queue.folding.take_release()) is not None:
+    node.queue.segment_writer.flushed(flush)
+    while (release := node.queue.segment_writer.take_release()) is not None:
         release.run()
-        node.queue.folding.released(release)
+        node.queue.segment_writer.released(release)
     assert counts(node, ids) == [1] * (2 * BACKLOG + 3)
 
 
@@ -366,7 +366,7 @@ def tags_and_contents(deliveries):
 def test_what_is_damaged_gives_nothing_back(node, at):
     """What had been acked in the damaged bytes would be given back twice, and be another queue's. The next start counts."""
     ids = publish_shared(node)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     if at == "a byte":
         file = node.disk.open("q/0.idx")
         data = bytearray(file.read(0, file.size()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.store.data_dir.recovery_terms import RecoveryTerms
-from warren.store.queue.backing_queue import INFINITE, Timeout
+from warren.store.queue.backing_queue import INFINITE
 
 from ..one_queue import SEGMENT, TRANSIENT, Node, contents, page_all, tags
 
@@ -53,14 +53,12 @@ def test_requeue_into_q3_and_delta(node):
     assert got == [(tag, tag < 3 * SEGMENT) for tag in range(3 * SEGMENT + 5)]
 
 
-def test_fold_and_ackfold_read_the_disk(node):
-    """Bodies of pending and ready messages that are not in memory are read, and not kept."""
+def test_ackfold_reads_the_disk(node):
+    """Bodies of pending messages that are not in memory are read, and not kept."""
     node.publish(SEGMENT * 2)
     node.queue.fetch(3, True)
     page_all(node.queue)
     assert node.queue.ackfold(lambda message, acc: [*acc, message.content], [], [1]) == contents(1, first=1)
-    seen = node.queue.fold(lambda message, is_pending, acc: ([*acc, (message.content, is_pending)], True), [])
-    assert seen == [(content, number < 3) for number, content in enumerate(contents(SEGMENT * 2))]
     assert node.queue.info("messages_ram") == 0
 
 
@@ -70,13 +68,11 @@ def test_confirms_wait_for_body_and_entry(tmp_path, embed_below):
     node = Node(tmp_path, embed_below)
     queue = node.queue
     node.publish(3, confirm=True)
-    assert queue.needs_timeout() is Timeout.TIMED
     assert queue.drain_confirmed() == []
-    queue.invoke("journal", node.journal.write_all())
+    queue.durable(node.journal.write_all(), 0)
     assert queue.drain_confirmed() == ([(0, 2)] if embed_below else [])
-    queue.invoke("store", node.persistent.write_all())
+    queue.durable(0, node.persistent.write_all())
     assert queue.drain_confirmed() == ([] if embed_below else [(0, 2)])
-    assert queue.needs_timeout() is Timeout.NO
 
 
 def test_transients_are_confirmed_at_once_and_do_not_survive(node):
@@ -96,7 +92,7 @@ def test_transients_are_confirmed_at_once_and_do_not_survive(node):
 def test_head_after_unclean_end_is_redelivered(node):
     """bq_queue_recover: two segments of confirmed messages survive; the head is redelivered; a later message is fresh."""
     node.publish(2 * SEGMENT, confirm=True)
-    node.queue.timeout()
+    node.sync()
     assert node.queue.drain_confirmed() == [(0, 2 * SEGMENT - 1)]
     node.kill()
     assert len(node.queue) == 2 * SEGMENT
@@ -142,7 +138,7 @@ def test_purge_of_a_backlog_reads_no_embedded_bodies(tmp_path):
     assert node.queue.purge() == 20 * SEGMENT - 2
     assert node.journal.position - position < 40
     assert node.queue.requeue([0, 1]) == 2
-    node.queue.folding.flush()
+    node.queue.segment_writer.flush()
     assert node.disk.list("q") == ["0.idx"]
 
 
@@ -152,7 +148,7 @@ def test_emptied_stores_and_segments_give_their_space_back(node):
     page_all(node.queue)
     node.sync()
     node.queue.ack(tags(node.queue.fetch(10 * SEGMENT, True)))
-    node.queue.folding.flush()
+    node.queue.segment_writer.flush()
     node.sync()
     assert node.disk.list("q") == []
     assert node.persistent.engine.file_sizes[1] == 0

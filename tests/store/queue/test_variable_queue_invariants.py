@@ -107,7 +107,7 @@ def test_qs_10_what_is_not_in_memory_is_on_disk(node):
 
 def indexed(node, start, stop) -> list[tuple[int, bool]]:
     """(number, persistent) of the entries that the index has and that are not acknowledged; looked for as a start does, without the queue's own tables."""
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     index = QueueIndex(node.disk, "q", 1, LogWriter(), SEGMENT)
     index.scan(
         None,
@@ -324,7 +324,7 @@ def test_qs_20_and_13_of_each_number_its_publish_then_one_ack(tmp_path, mode, em
     page_all(node.queue)
     node.queue.drop(3, False)
     node.publish(SEGMENT)
-    node.queue.folding.flush(True)
+    node.queue.segment_writer.flush(True)
     node.queue.dropwhile(lambda expiry, size: True, 5)
     node.queue.ack([*taken, *tags(node.queue.fetch(HALF, True))])
     node.queue.purge()
