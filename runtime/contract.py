@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     class Address(Generic[Receiver]):
         """The address of a process that keeps the contract `Receiver`."""
 
+        actorAddressString: str
+
     class Message(Generic[C, Answer]):
         """A message for a process with the contract `C`; whoever asks gets an `Answer`."""
 

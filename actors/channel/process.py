@@ -13,9 +13,9 @@ queues; it turns what queues send back into frames for the owner. Each part of t
     ClientOutput    the frames gathered for the client
 
 **Order.** A method that waits for an answer runs as a coroutine; while it waits the channel is *busy*: later events of
-the client wait in `backlog`, while deliveries and confirms keep flowing. Replies therefore come in the order of the methods
-(AB-56). Publishes and settlements are gathered by queue and sent in `after_batch`, or before the channel asks a queue
-or Metadata something, so that every process receives them in the client's order.
+the client wait in `backlog`, while deliveries and confirms keep flowing. Replies therefore come in the order of the
+methods (AB-56). Publishes and settlements are gathered by queue and sent in `after_batch`, or before the channel asks a
+queue or Metadata something, so that every process receives them in the client's order.
 
 **States.** `starting` (only channel.open is accepted), `running`, `closing` (the channel sent channel.close after an
 error, and drops everything but close and close-ok, AB-54), `closed` (the owner may give the number to another channel).

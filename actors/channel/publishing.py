@@ -126,7 +126,7 @@ class Publisher:
         self._send(publication, contents, body_bytes, self.is_confirming)
 
     def _within_limit(self, contents: Sequence[bytes], method_payload: bytes, props: bytes) -> Sequence[bytes]:
-        """Returns the contents if none is too large; else publishes those in front of the first large one, and raises."""
+        """Returns the contents if none is too large; else publishes those before the first large one and raises."""
         for at, content in enumerate(contents):
             size = body_size(content)
             if size > self._max_message_size:

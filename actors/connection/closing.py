@@ -1,23 +1,27 @@
-"""The end of a connection, whoever wants it (AB-28 to AB-32, AB-38).
+"""`Closing`: the end of a connection, whatever causes it (AB-28 to AB-32, AB-38).
 
-Whatever the cause, the same things happen in the same order: the channels give back what they hold, the exclusive queues of the connection are deleted, the
-client is told (if it can be), and the socket is closed when the client has answered or the close wait is over.
+Every end consists of the same steps: the channels give back what they hold, the exclusive queues of the connection are
+deleted, the client is sent the last frame if that is possible, and the socket is closed when the client has answered or
+the close wait is over.
 
     client's close   channels, exclusive queues, close-ok; then the client hangs up, or the close wait ends
-    our close        channels, exclusive queues, close; then close-ok, or the close wait ends
-    lost             the socket is closed at once; channels and exclusive queues after it
+    broker's close   channels, exclusive queues, close; then the client sends close-ok, or the close wait ends
+    lost             the socket is closed at once, then channels and exclusive queues
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp import methods
 from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, choose_report
 from ...amqp.errors import AmqpError
+from ...amqp.method import Method
 from ...amqp.reader import CLOSING
 from ...runtime.errors import ProcessDown, ProcessTimeout
+from ..channel.contract import to_channel
+from ..metadata.contract import to_metadata
 from .log_text import one_line
 
 if TYPE_CHECKING:
@@ -25,28 +29,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.connection")
 
+#: The payload of the timer that ends the wait.
+CLOSE_TIMER = "close"
+
+#: Seconds of silence before the socket of a client that may be an attacker is closed (AB-38).
 SLOW_DROP_SECONDS = 3.0
+
+#: The longest time in seconds that the broker waits for the client's close-ok, or for the client to hang up.
 CLOSE_WAIT_MAX = 30.0
 
 
 class Closing:
     """Ends one connection, once."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.deaf = False  # input is no longer wanted, its end neither
-        self.has_spoken = False  # our close or close-ok is out, and nothing of any channel may follow it
-        self._cleaning = False
+        #: Whether the connection has stopped reading for good; it does not notice the end of the stream either.
+        self.ignores_input = False
+        #: Whether close or close-ok has been sent, which no frame of a channel may follow.
+        self.has_sent_last_frame = False
+        self._is_cleaning = False
         self._is_clean = False
-        self._when_written = False
+        self._hangs_up_when_written = False
         self._awaits_close_ok = False
-        self._early: dict[type, Any] | None = (
-            None  # close and close-ok of the client while our own close is not out yet
-        )
+        #: The client's close and close-ok, kept while the broker's own close is not sent yet; None at any other time.
+        self._early: dict[type[Method], Method] | None = None
 
-    # -- causes ---------------------------------------------------------------------------------------------------------------------------------
+    # -- causes ---
 
-    def by_client(self, method: methods.ConnectionClose) -> None:
+    def by_client(self) -> None:
+        """The client has sent connection.close."""
         connection = self.connection
         log.info("%s closed by the client", connection.name)
         connection.state = "closing"
@@ -55,74 +67,82 @@ class Closing:
 
     async def _answer_client(self) -> None:
         await self._clean_up()
-        self.connection.put_method(0, methods.ConnectionCloseOk())
-        self.has_spoken = True
-        self._finished()
+        connection = self.connection
+        connection.put_method(0, methods.ConnectionCloseOk())
+        self.has_sent_last_frame = True
+        connection.state = "closed"
+        connection.start_timer(self._close_wait(), CLOSE_TIMER)
+        connection.refresh_watch()
 
     def fail(self, error: AmqpError) -> None:
-        """An error at connection level: reported as the state demands (AB-38)."""
+        """An error ends the connection; the state decides how the client is notified (AB-38)."""
         connection = self.connection
-        how = choose_report(connection.state, error, _capabilities(connection))
-        if how != LOG_ONLY:
+        report = choose_report(connection.state, error, self._capabilities())
+        if report != LOG_ONLY:
             log.error("%s in state %s: %s", connection.name, connection.state, one_line(error.reply_text))
-        if how == DROP:
+        if report == DROP:
             self.lost("dropped")
-        elif how == SLOW_DROP:
-            self.deaf = True
+        elif report == SLOW_DROP:
+            self.ignores_input = True
             connection.state = "closed"
-            connection.start_timer(SLOW_DROP_SECONDS, "close")
-        elif how == CLOSE_FRAME:
-            self._tell(error)
+            connection.start_timer(SLOW_DROP_SECONDS, CLOSE_TIMER)
+        elif report == CLOSE_FRAME:
+            self._close(error)
 
     def forced(self, error: AmqpError) -> None:
-        """An operator's or the node's wish; before `running` there is no frame, only a drop (AB-31)."""
-        if self.connection.state in ("running", "blocked"):
-            log.warning("%s: %s", self.connection.name, one_line(error.reply_text))
-            self._tell(error)
-        elif self.connection.state not in ("closing", "closed"):
+        """An operator or the node's stop ends the connection; before `running` the socket is closed at once (AB-31)."""
+        connection = self.connection
+        if connection.state in ("running", "blocked"):
+            log.warning("%s: %s", connection.name, one_line(error.reply_text))
+            self._close(error)
+        elif connection.state not in ("closing", "closed"):
             self.lost(error.text)
 
-    def _tell(self, error: AmqpError) -> None:
-        connection = self.connection
-        wait = (
-            SLOW_DROP_SECONDS if connection.state not in ("running", "blocked") or error.fatal else self._close_wait()
-        )
-        if error.fatal:
-            self.deaf = True
-        connection.state = "closed"
-        connection.pauses.clear()
-        connection.reader.phase = CLOSING
-        self._awaits_close_ok = True
-        self._early = {}
-        connection.spawn(self._say_close(error, wait))
-
-    async def _say_close(self, error: AmqpError, wait: float) -> None:
-        await self._clean_up()
-        connection = self.connection
-        connection.put_method(0, methods.ConnectionClose(error.code, error.reply_text, error.class_id, error.method_id))
-        self.has_spoken = True
-        connection.start_timer(wait, "close")
-        connection.refresh_watch()
-        early, self._early = self._early, None
-        for method in (early or {}).values():
-            self.method(method)
-
     def lost(self, reason: str) -> None:
-        """The TCP connection is gone, or is to be dropped now."""
+        """The TCP connection has ended, or the broker ends it without a frame."""
         connection = self.connection
         if connection.sock is None:
             return
         if connection.state in ("running", "blocked"):
             log.warning("%s lost: %s", connection.name, reason)
-        elif connection.state == "pre_init" and not connection.handshake.heard_anything:
+        elif connection.state == "pre_init" and not connection.handshake.has_received:
             log.debug("%s was a health check", connection.name)  # AB-2
         elif connection.state not in ("closing", "closed"):
             log.warning("%s lost in state %s: %s", connection.name, connection.state, reason)
         self.hang_up()
 
-    # -- channel 0 while closing ----------------------------------------------------------------------------------------------------------------
+    def _capabilities(self) -> frozenset[str]:
+        name = "authentication_failure_close"
+        return frozenset({name}) if self.connection.negotiated.has_capability(name) else frozenset()
 
-    def method(self, method: Any) -> None:
+    # -- the broker's close ---
+
+    def _close(self, error: AmqpError) -> None:
+        connection = self.connection
+        is_open = connection.state in ("running", "blocked")
+        wait = self._close_wait() if is_open and not error.fatal else SLOW_DROP_SECONDS
+        if error.fatal:
+            self.ignores_input = True
+        connection.state = "closed"
+        connection.pauses.clear()
+        connection.reader.phase = CLOSING
+        self._awaits_close_ok = True
+        self._early = {}
+        connection.spawn(self._send_close(error, wait))
+
+    async def _send_close(self, error: AmqpError, wait: float) -> None:
+        await self._clean_up()
+        connection = self.connection
+        connection.put_method(0, methods.ConnectionClose(error.code, error.reply_text, error.class_id, error.method_id))
+        self.has_sent_last_frame = True
+        connection.start_timer(wait, CLOSE_TIMER)
+        connection.refresh_watch()
+        early, self._early = self._early, None
+        for method in (early or {}).values():
+            self.method(method)
+
+    def method(self, method: Method) -> None:
+        """Handles a method on channel 0 while the connection closes; all but close and close-ok are ignored."""
         kind = type(method)
         if kind is methods.ConnectionClose or kind is methods.ConnectionCloseOk and self._awaits_close_ok:
             if self._early is not None:
@@ -132,51 +152,45 @@ class Closing:
             else:
                 self.hang_up_when_written()
 
-    # -- steps ----------------------------------------------------------------------------------------------------------------------------------
-
     def _close_wait(self) -> float:
-        heartbeat = self.connection.heartbeat
+        heartbeat = self.connection.negotiated.heartbeat
         return min(heartbeat, CLOSE_WAIT_MAX) if heartbeat else CLOSE_WAIT_MAX
 
-    def _finished(self) -> None:
-        """Our close-ok is on its way: the client hangs up, or we do when the close wait is over."""
-        connection = self.connection
-        connection.state = "closed"
-        connection.start_timer(self._close_wait(), "close")
-        connection.refresh_watch()
+    # -- steps ---
 
     async def _clean_up(self) -> None:
-        """Ends the channels, then deletes the exclusive queues (AB-28). Once: who calls a second time does not wait for the first."""
-        if self._cleaning:
+        """Ends the channels, then deletes the exclusive queues (AB-28). A second call returns at once."""
+        if self._is_cleaning:
             return
-        self._cleaning = True
+        self._is_cleaning = True
         connection = self.connection
-        entries = list(connection.by_id.values())
+        entries = list(connection.channels.by_id.values())
         limit = connection.settings.channel_operation_timeout / 1000
         for entry in entries:
-            entry.ended = True
-        answers = [connection.ask(entry.address, ("shut_down",), timeout=limit) for entry in entries]
+            entry.is_ended = True
+        answers = [connection.ask(entry.address, to_channel.shut_down(), timeout=limit) for entry in entries]
         for answer in answers:
             try:
                 await answer
             except (ProcessDown, ProcessTimeout):
                 pass
-        if connection.user:
-            await connection.ask(connection.context.metadata, ("delete_exclusive", connection.connection_id))
+        if connection.negotiated.user:
+            delete = to_metadata.delete_exclusive(connection.connection_id)
+            await connection.ask(connection.context.metadata, delete)
         self._is_clean = True
         self._end_when_clean()
 
     def hang_up_when_written(self) -> None:
-        """Close the socket as soon as what is queued has been written."""
-        self.deaf = True
-        self._when_written = True
+        """Closes the socket as soon as all output has been written."""
+        self.ignores_input = True
+        self._hangs_up_when_written = True
         self.connection.state = "closed"
         if not self.connection.output.size:
             self.hang_up()
 
     def written(self) -> None:
-        """The connection has nothing left to write."""
-        if self._when_written:
+        """The connection has written all output."""
+        if self._hangs_up_when_written:
             self.hang_up()
 
     def hang_up(self) -> None:
@@ -192,7 +206,3 @@ class Closing:
     def _end_when_clean(self) -> None:
         if self._is_clean and self.connection.sock is None:
             self.connection.stop("normal")
-
-
-def _capabilities(connection: "Connection") -> frozenset[str]:
-    return frozenset(name for name in ("authentication_failure_close",) if connection.capability(name))

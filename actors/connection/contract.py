@@ -1,7 +1,8 @@
-"""TODO: what the processes of this folder receive."""
+"""What the processes of this folder receive."""
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.contract import Contract, message
@@ -12,57 +13,75 @@ if TYPE_CHECKING:
     from ...runtime.contract import Address
     from ..node.context import NodeContext
 
+#: The host and port of one end of a TCP connection.
+SocketAddress = tuple[str, int]
+
 
 class ToListener(Contract):
     """What `Listener` (`actors/connection/listener.py`) receives."""
 
     @message
-    def start(self, context: NodeContext, host: str, port: int, tls: bool = False) -> tuple[str, int]:
-        """TODO"""
+    def start(self, context: NodeContext, host: str, port: int, tls: bool = False) -> SocketAddress:
+        """From the node: listen, and answer with the address in use. Port 0 lets the system choose one.
+
+        With `tls` clients must speak TLS. ListenError and TlsError if it cannot be done.
+        """
 
     @message
     def sibling(self, listener: Address[ToListener]) -> None:
-        """TODO"""
+        """From the node, once: the node's other listener, whose connections count for `connection_max` as well."""
 
     @message
     def connections_elsewhere(self, count: int) -> None:
-        """TODO"""
+        """From the sibling: how many connections it has now."""
 
     @message
-    def connections(self) -> tuple[Any, ...]:
-        """TODO"""
+    def connections(self) -> tuple[Address[ToConnection], ...]:
+        """From the node: all connections that came in by this listener."""
 
     @message
     def stop_accepting(self) -> bool:
-        """TODO"""
+        """From the node: close the listening socket, so that new clients are refused."""
 
     @message
-    def close_connections(self, code: int, text: str) -> int:
-        """TODO"""
+    def close_connections(self, code: int, text: str) -> bool:
+        """From the node: close each connection as `force_close` does; answered when all have ended."""
 
 
 class ToConnection(ToChannelOwner, ToAlarmListener):
-    """What `Connection` (`actors/connection/process.py`) receives."""
+    """What `Connection` and `TlsConnection` (`actors/connection/`) receive."""
 
     @message
-    def start(self, context: NodeContext, fd: int, peer: tuple, local: tuple, is_refused: bool = False) -> None:
-        """`is_refused`: the node has as many connections as it may have, which the client learns when it opens (AB-27)."""
+    def start(
+        self,
+        context: NodeContext,
+        fd: int,
+        peer: SocketAddress,
+        local: SocketAddress,
+        is_refused: bool = False,
+        tls_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """From the listener: serve the accepted socket `fd`.
+
+        `is_refused`: the node has too many connections; connection.open is answered with that error (AB-27). Only a
+        `TlsConnection` has a `tls_context`. It and `fd` mean nothing in another process of the operating system.
+        """
 
     @message
     def force_close(self, code: int, text: str) -> None:
-        """An operator, or the node's own stop, ends the connection (AB-31)."""
+        """From the listener and the node: close the connection, for an operator or because the node stops (AB-31)."""
 
     @message
     def close_if_on(self, vhost: str, code: int, text: str) -> None:
-        """A virtual host is deleted or down: as `force_close`, if this connection has opened it (AB-31)."""
+        """From the node: close the connection if it uses this virtual host, which is deleted or down (AB-31)."""
 
     @message
     def info(self) -> dict[str, Any]:
-        """rabbitmqctl's info items of this connection."""
+        """From the node: rabbitmqctl's info items of this connection."""
 
     @message
     def channels_info(self) -> list[dict[str, Any]]:
-        """TODO"""
+        """From the node: rabbitmqctl's info items of each of its channels."""
 
 
 to_listener = ToListener()

@@ -1,27 +1,34 @@
-"""The beginning of a connection: protocol header, login, tuning, virtual host (AB-1 to AB-27)."""
+"""`Handshake`: the beginning of a connection, from the protocol header to connection.open (AB-1 to AB-27).
+
+It performs no I/O: each step takes what the client sent and returns the next state and the method to send. An AmqpError
+of a step leaves the state as it is; the connection then decides by state and error what the client is sent (AB-38).
+
+    pre_init -- header --> starting -- start-ok --> tuning -- tune-ok --> opening -- open --> running
+                              |                       ^
+                              +- securing <-> secure-ok
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...amqp import methods
-from ...amqp.connection_state import check_method
-from ...amqp.constants import FRAME_MIN_SIZE, PROTOCOL_HEADER
+from ...amqp.connection_state import OPENING, RUNNING, SECURING, TUNING, check_method
+from ...amqp.constants import FRAME_MIN_SIZE
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
-from ...amqp.reader import HANDSHAKE, RUNNING
+from ...amqp.method import Method
 from ...version import __version__
+from ..node.context import NodeContext
 from . import sasl
 from .log_text import one_line
 
-if TYPE_CHECKING:
-    from .process import Connection
-
 log = logging.getLogger("warren.connection")
 
-#: What clients look at to decide which RabbitMQ they speak to (AB-8).
+#: Clients decide by product and version which RabbitMQ they are connected to (AB-8).
 COMPATIBLE_PRODUCT, COMPATIBLE_VERSION = "RabbitMQ", "3.10.8"
 
 CAPABILITIES = (
@@ -36,128 +43,173 @@ CAPABILITIES = (
     "direct_reply_to",
 )
 
+#: The two protocol headers that stand for AMQP 0-9-1 (AB-1).
 _ACCEPTED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
 
 
+@dataclass(slots=True)
+class Negotiated:
+    """What the handshake has settled so far; the connection and its channels read it until they end."""
+
+    client_properties: Table = field(default_factory=Table)
+    mechanism: str = ""
+    #: Empty until the login has succeeded.
+    user: str = ""
+    #: 0 is no limit.
+    channel_max: int = 0
+    #: In bytes; 0 is no limit.
+    frame_max: int = FRAME_MIN_SIZE
+    #: In seconds; 0 is no heartbeat.
+    heartbeat: int = 0
+    vhost: str = ""
+
+    def has_capability(self, name: str) -> bool:
+        """Whether the client announced this capability as true (AB-10)."""
+        capabilities = self.client_properties.get("capabilities")
+        if capabilities is None or capabilities[0] != "F":
+            return False
+        return bool(capabilities[1].get(name) == ("t", True))
+
+
+class Step(NamedTuple):
+    """The connection's next state, and the method to send on channel 0; None is no method."""
+
+    state: str
+    reply: Method | None = None
+
+
 class Handshake:
-    """Drives a connection from its first octet to `running`."""
+    """The handshake of one connection. It records in `Negotiated` what it settles."""
 
-    def __init__(self, connection: "Connection") -> None:
-        self.connection = connection
-        self.mechanism = ""
+    def __init__(
+        self,
+        context: NodeContext,
+        negotiated: Negotiated,
+        connection_name: str,
+        peer_host: str,
+        mechanisms: tuple[str, ...],
+        certified: Callable[[], sasl.Certified],
+        is_refused: bool,
+    ) -> None:
+        """`certified` returns the user of the client's certificate. `is_refused`: the node has too many connections."""
+        self._context = context
+        self._settings = context.settings
+        self._negotiated = negotiated
+        self._connection_name = connection_name
+        self._peer_host = peer_host
+        self._mechanisms = mechanisms
+        self._certified = certified
+        self._is_refused = is_refused
         self._header = b""
+        #: Takes the client's answer to a challenge.
         self._proceed: Callable[[bytes], sasl.Credentials] | None = None
-        connection.reader.phase = HANDSHAKE
-        connection.start_timer(connection.settings.handshake_timeout / 1000, "handshake")
 
-    def protocol_header(self, data: bytes) -> bytes:
-        """Takes the 8 octets in front (AB-1) and returns what follows them."""
-        self._header += data
-        if len(self._header) < 8:
-            return b""
-        header, rest = self._header[:8], self._header[8:]
-        connection = self.connection
-        if header not in _ACCEPTED_HEADERS:
-            log.warning("%s sent protocol header %r, which is not that of AMQP 0-9-1", connection.name, header)
-            connection.output.put(PROTOCOL_HEADER)
-            connection.closing.hang_up_when_written()
-            return b""
-        connection.state = "starting"
-        settings = connection.settings
-        connection.put_method(
-            0,
-            methods.ConnectionStart(
-                0, 9, server_properties(settings), " ".join(connection.mechanisms).encode(), b"en_US"
-            ),
-        )
-        return rest
+    # -- protocol header ---
 
     @property
-    def heard_anything(self) -> bool:
-        """Whether the client sent an octet: one that did not is a health check (AB-2)."""
+    def has_received(self) -> bool:
+        """Whether the client has sent a byte; a client that has not is a health check (AB-2)."""
         return bool(self._header)
 
-    def method(self, method: Any) -> None:
-        """A method on channel 0 before `running`."""
-        check_method(self.connection.state, method)
-        handlers: dict[type, Callable[[Any], None]] = {
-            methods.ConnectionStartOk: self._start_ok,
-            methods.ConnectionSecureOk: self._secure_ok,
-            methods.ConnectionTuneOk: self._tune_ok,
-            methods.ConnectionOpen: self._open,
+    def split_header(self, data: bytes) -> tuple[bytes | None, bytes]:
+        """Adds input; returns the protocol header, None while it is incomplete, and the bytes behind it (AB-1)."""
+        self._header += data
+        if len(self._header) < 8:
+            return None, b""
+        return self._header[:8], self._header[8:]
+
+    @staticmethod
+    def is_accepted(header: bytes) -> bool:
+        return header in _ACCEPTED_HEADERS
+
+    def start(self) -> methods.ConnectionStart:
+        mechanisms = " ".join(self._mechanisms).encode()
+        return methods.ConnectionStart(0, 9, self._server_properties(), mechanisms, b"en_US")
+
+    def _server_properties(self) -> Table:
+        """The server properties of connection.start; configuration replaces and extends warren's own (AB-7 to AB-9)."""
+        texts = {
+            "product": COMPATIBLE_PRODUCT,
+            "version": COMPATIBLE_VERSION,
+            "platform": "Python",
+            "copyright": "The warren authors",
+            "information": "Licensed under the Apache License 2.0",
+            "cluster_name": self._settings.cluster_name,
+            "warren_version": __version__,
+            **self._settings.server_properties,
         }
-        handlers[type(method)](method)
+        capabilities = Table((name, "t", True) for name in CAPABILITIES)
+        return Table(
+            [("capabilities", "F", capabilities), *((name, "S", text.encode("utf-8")) for name, text in texts.items())]
+        )
 
-    # -- login ----------------------------------------------------------------------------------------------------------------------------------
+    # -- methods ---
 
-    def _start_ok(self, method: methods.ConnectionStartOk) -> None:
-        connection = self.connection
-        connection.client_properties = method.client_properties
-        self.mechanism = method.mechanism
-        self._login(sasl.begin(method.mechanism, method.response, connection.mechanisms, connection.certified))
+    def handle(self, state: str, method: Method) -> Step:
+        """The step for a method on channel 0 in `state`. AmqpError for a method that is not allowed or fails."""
+        check_method(state, method)
+        if isinstance(method, methods.ConnectionStartOk):
+            return self._start_ok(method)
+        if isinstance(method, methods.ConnectionSecureOk):
+            assert self._proceed is not None
+            return self._log_in(self._proceed(method.response))
+        if isinstance(method, methods.ConnectionTuneOk):
+            return self._tune_ok(method)
+        assert isinstance(method, methods.ConnectionOpen)
+        return self._open(method)
 
-    def _secure_ok(self, method: methods.ConnectionSecureOk) -> None:
-        assert self._proceed is not None
-        self._login(self._proceed(method.response))
+    def _start_ok(self, method: methods.ConnectionStartOk) -> Step:
+        self._negotiated.client_properties = method.client_properties
+        self._negotiated.mechanism = method.mechanism
+        return self._log_in(sasl.begin(method.mechanism, method.response, self._mechanisms, self._certified))
 
-    def _login(self, answer: sasl.Answer) -> None:
-        connection = self.connection
+    def _log_in(self, answer: sasl.Answer) -> Step:
         if isinstance(answer, sasl.Challenge):
             self._proceed = answer.proceed
-            connection.state = "securing"
-            connection.put_method(0, methods.ConnectionSecure(answer.text))
-            return
-        refusal = sasl.verify(answer, connection.settings, connection.peer[0])
+            return Step(SECURING, methods.ConnectionSecure(answer.text))
+        settings = self._settings
+        refusal = sasl.verify(answer, settings, self._peer_host)
         if refusal is not None:
-            log.warning("%s refused: %s", connection.name, one_line(refusal))
+            log.warning("%s refused: %s", self._connection_name, one_line(refusal))
             raise AmqpError(
                 403,
-                f"Login was refused using authentication mechanism {self.mechanism}. For details see the broker logfile.",
+                f"Login was refused using authentication mechanism {self._negotiated.mechanism}. "
+                "For details see the broker logfile.",
             )
-        connection.user = answer.user
-        connection.state = "tuning"
-        settings = connection.settings
-        connection.put_method(0, methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
+        self._negotiated.user = answer.user
+        return Step(TUNING, methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
 
-    # -- tune and open --------------------------------------------------------------------------------------------------------------------------
-
-    def _tune_ok(self, method: methods.ConnectionTuneOk) -> None:
-        """The client's values are used as they are, once they pass (AB-20, AB-21)."""
-        connection = self.connection
-        settings = connection.settings
+    def _tune_ok(self, method: methods.ConnectionTuneOk) -> Step:
+        """The client's values are used as they are if they pass (AB-20, AB-21)."""
         if 0 < method.frame_max < FRAME_MIN_SIZE:
             raise _refused(
                 f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({FRAME_MIN_SIZE})"
             )
-        _check_limit("frame_max", method.frame_max, settings.frame_max)
-        _check_limit("channel_max", method.channel_max, settings.channel_max)
-        connection.frame_max = method.frame_max
-        connection.channel_max = method.channel_max
-        connection.heartbeat = method.heartbeat
-        connection.reader.frame_max = method.frame_max
-        connection.state = "opening"
-        connection.start_heartbeats()
+        _check_limit("frame_max", method.frame_max, self._settings.frame_max)
+        _check_limit("channel_max", method.channel_max, self._settings.channel_max)
+        self._negotiated.frame_max = method.frame_max
+        self._negotiated.channel_max = method.channel_max
+        self._negotiated.heartbeat = method.heartbeat
+        return Step(OPENING)
 
-    def _open(self, method: methods.ConnectionOpen) -> None:
-        connection = self.connection
-        if connection.is_refused:
-            text = f"connection refused: node connection limit ({connection.settings.connection_max}) is reached"
-            raise AmqpError(530, text, methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
-        vhost = method.virtual_host
-        if not connection.context.routing.has_vhost(vhost):
-            raise AmqpError(
-                530, f"vhost {vhost} not found", methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID
-            )
-        if vhost in connection.context.routing.down:
-            text = f"access to vhost '{vhost}' refused for user '{connection.user}': vhost '{vhost}' is down"
-            raise AmqpError(541, text, methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID)
-        connection.vhost = vhost
-        connection.put_method(0, methods.ConnectionOpenOk(""))
-        connection.reader.phase = RUNNING
-        connection.opened()
+    def _open(self, method: methods.ConnectionOpen) -> Step:
+        ids = methods.ConnectionOpen.CLASS_ID, methods.ConnectionOpen.METHOD_ID
+        routing, vhost = self._context.routing, method.virtual_host
+        if self._is_refused:
+            text = f"connection refused: node connection limit ({self._settings.connection_max}) is reached"
+            raise AmqpError(530, text, *ids)
+        if not routing.has_vhost(vhost):
+            raise AmqpError(530, f"vhost {vhost} not found", *ids)
+        if vhost in routing.down:
+            user = self._negotiated.user
+            text = f"access to vhost '{vhost}' refused for user '{user}': vhost '{vhost}' is down"
+            raise AmqpError(541, text, *ids)
+        self._negotiated.vhost = vhost
+        return Step(RUNNING, methods.ConnectionOpenOk(""))
 
 
 def _check_limit(name: str, value: int, limit: int) -> None:
+    """AmqpError 530 if the client's `value` is above the server's `limit`; 0 is no limit, on both sides."""
     if not limit:
         return
     if value == 0 and name == "channel_max":
@@ -168,21 +220,3 @@ def _check_limit(name: str, value: int, limit: int) -> None:
 
 def _refused(text: str) -> AmqpError:
     return AmqpError(530, text, methods.ConnectionTuneOk.CLASS_ID, methods.ConnectionTune.METHOD_ID)
-
-
-def server_properties(settings: Any) -> Table:
-    """`connection.start`'s server properties: warren's own, overridden and extended by configuration (AB-7 to AB-9)."""
-    texts = {
-        "product": COMPATIBLE_PRODUCT,
-        "version": COMPATIBLE_VERSION,
-        "platform": "Python",
-        "copyright": "The warren authors",
-        "information": "Licensed under the Apache License 2.0",
-        "cluster_name": settings.cluster_name,
-        "warren_version": __version__,
-        **settings.server_properties,
-    }
-    capabilities = Table((name, "t", True) for name in CAPABILITIES)
-    return Table(
-        [("capabilities", "F", capabilities), *((name, "S", text.encode("utf-8")) for name, text in texts.items())]
-    )

@@ -1,39 +1,41 @@
-"""When to send a heartbeat and when a peer is dead (AB-23 to AB-26), as counters that the connection's timers step.
+"""When to send a heartbeat, and when a client counts as dead: counters that timers step (AB-23 to AB-26).
 
-With an interval of T seconds the sender steps every T/2: the first step always sends, later ones only if nothing was written since the step before, heartbeats themselves
-not counted. The receiver steps every T: two in a row without a received octet mean that the peer is gone, which is noticed between 2T and 3T after its last octet.
+With an interval of T seconds the sender steps every T/2. The first step always sends a heartbeat; later steps send one
+only if nothing but heartbeats was written since the step before. The monitor steps every T. Two steps in a row without
+a received byte mean that the client is dead, which is noticed between 2T and 3T after its last byte.
 """
 
 from __future__ import annotations
 
 
 class HeartbeatSender:
-    __slots__ = ("_seen",)
+    __slots__ = ("_written",)
 
     def __init__(self) -> None:
-        self._seen = -1
+        self._written = -1  # at the step before; -1 before the first step
 
     def step(self, written: int) -> bool:
-        """`written`: octets written so far without heartbeats. True: send one now."""
-        send = written == self._seen or self._seen < 0
-        self._seen = written
-        return send
+        """Whether to send a heartbeat now; `written` counts the bytes written so far, without heartbeats."""
+        is_due = written == self._written or self._written < 0
+        self._written = written
+        return is_due
 
 
 class HeartbeatMonitor:
-    __slots__ = ("_seen", "_silent")
+    __slots__ = ("_received", "_silent_steps")
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        self._seen = -1
-        self._silent = 0
+        """Begins anew, after a time in which the connection did not read."""
+        self._received = -1
+        self._silent_steps = 0
 
     def step(self, received: int) -> bool:
-        """`received`: octets received so far. True: the peer is dead."""
-        if received == self._seen:
-            self._silent += 1
+        """Whether the client is dead; `received` counts the bytes received so far."""
+        if received == self._received:
+            self._silent_steps += 1
         else:
-            self._seen, self._silent = received, 0
-        return self._silent >= 2
+            self._received, self._silent_steps = received, 0
+        return self._silent_steps >= 2

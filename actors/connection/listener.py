@@ -1,4 +1,4 @@
-"""`Listener`: one listening socket, and the parent of the connections that came in by it."""
+"""`Listener`: one listening socket, and the parent of the connections that it accepts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ import socket
 import ssl
 from typing import Any
 
+from thespian.actors import ActorAddress
+
+from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
 from ..node.context import NodeContext
 from . import Connection
+from .contract import SocketAddress, ToConnection, ToListener, to_connection, to_listener
 from .tls_connection import TlsConnection
 from .tls_context import TlsError, server_context
 
 log = logging.getLogger("warren.listener")
 
-ACCEPTS_PER_TURN = 64  # so that a flood of new clients cannot starve those who are served already
-PAUSE = 0.2  # s without accepting when the node is out of descriptors or memory
+#: Clients accepted in one turn, so that a flood of new clients does not starve the connected ones.
+ACCEPTS_PER_TURN = 64
+
+#: Seconds without accepting when the node is out of descriptors or memory.
+PAUSE = 0.2
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class ListenError(ProcessError):
-    """The address cannot be listened on; the text says why and what to do, `errno` which of the system's reasons it was, `port` which port."""
+    """The listener cannot use its address. The text has the reason and the way out; `errno` is the system's."""
 
     def __init__(self, text: str, errno: int | None, port: int) -> None:
         super().__init__(text, errno, port)
@@ -36,33 +43,27 @@ class ListenError(ProcessError):
 
 
 class Listener(Process):
-    """
-    ('start', context, host, port, tls)     -> (host, port) listened on; ListenError, TlsError. Port 0 is chosen by the system; with `tls` clients must speak TLS
-    ('sibling', listener)                   another listener of the node, whose connections count for `connection_max` too; told once, and only if there is one
-    ('connections_elsewhere', count)        from it: how many it has now
-    ('connections',)                        -> the addresses of the connections, a tuple
-    ('stop_accepting',)                     -> True; clients that try from now on are refused
-    ('close_connections', code, text)       -> True when all are gone; tells each to ('force_close', code, text)
-    """
-
     reply_errors = (ListenError, TlsError)
 
     def __init__(self) -> None:
         super().__init__()
+        #: The listening socket; None before `start`, and when the listener accepts no more.
         self.socket: Any = None
-        self.connections: dict[str, Any] = {}
-        self.awaiting_end: list[Any] = []  # who asked for close_connections
-        self.tls: ssl.SSLContext | None = None
-        self.sibling: Any = None
-        self.elsewhere = 0  # connections of the sibling
+        self.connections: dict[str, Address[ToConnection]] = {}
+        #: The unanswered `close_connections`.
+        self.awaiting_end: list[Sender] = []
+        self.tls_context: ssl.SSLContext | None = None
+        self.sibling: Address[ToListener] | None = None
+        #: Connections of the sibling.
+        self.elsewhere = 0
 
     async def on_start(
-        self, sender: Any, context: NodeContext, host: str, port: int, tls: bool = False
-    ) -> tuple[str, int]:
+        self, sender: Sender, context: NodeContext, host: str, port: int, tls: bool = False
+    ) -> SocketAddress:
         self.context = context
         if tls:
             try:
-                self.tls = await self.run_blocking(server_context, context.settings)
+                self.tls_context = await self.run_blocking(server_context, context.settings)
             except TlsError:
                 self.stop("cannot speak TLS")
                 raise
@@ -74,8 +75,7 @@ class Listener(Process):
             self.stop("cannot listen")
             raise ListenError(_explain(error, host, port), error.errno, port) from None
         self.watch(self.socket.fileno())
-        bound: tuple[Any, ...] = self.socket.getsockname()
-        return bound[0], bound[1]
+        return _host_and_port(self.socket.getsockname())
 
     def on_readable(self, fd: int) -> None:
         listening = self.socket
@@ -88,61 +88,65 @@ class Listener(Process):
                 return
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    # The client stays in the backlog and the descriptor readable: without a pause this would spin.
-                    log.warning("cannot accept: %s; trying again in %s s", error.strerror, PAUSE)
+                    # The client stays in the backlog, so the descriptor stays readable: without a pause the loop would
+                    # spin.
+                    log.warning("cannot accept a client: %s; trying again in %s s", error.strerror, PAUSE)
                     self.unwatch(listening.fileno())
                     self.start_timer(PAUSE, "accept")
                     return
-                log.info("a client left before it was accepted: %s", error.strerror)
+                log.info("a client hung up before it was accepted: %s", error.strerror)
                 continue
             self._start_connection(client, peer)
 
-    def _start_connection(self, client: Any, peer: tuple[Any, ...]) -> None:
+    def _start_connection(self, client: socket.socket, peer: tuple[Any, ...]) -> None:
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = client.getsockname()
         except OSError as error:
-            log.info("a client left while it was accepted: %s", error.strerror)
+            log.info("a client hung up while it was accepted: %s", error.strerror)
             client.close()
             return
-        address = self.createActor(Connection if self.tls is None else TlsConnection)
+        address: Address[ToConnection] = self.createActor(Connection if self.tls_context is None else TlsConnection)
         self.connections[address.actorAddressString] = address
         limit = self.context.settings.connection_max
         is_refused = limit is not None and len(self.connections) + self.elsewhere > limit
-        start = ("start", self.context, client.detach(), peer[:2], local[:2], is_refused)
-        self.send(address, start if self.tls is None else (*start, self.tls))
-        self._tell_sibling()
+        start = to_connection.start(
+            self.context, client.detach(), _host_and_port(peer), _host_and_port(local), is_refused, self.tls_context
+        )
+        self.send(address, start)
+        self._notify_sibling()
 
-    def on_sibling(self, sender: Any, listener: Any) -> None:
+    def on_sibling(self, sender: Sender, listener: Address[ToListener]) -> None:
         self.sibling = listener
-        self._tell_sibling()
+        self._notify_sibling()
 
-    def on_connections_elsewhere(self, sender: Any, count: int) -> None:
+    def on_connections_elsewhere(self, sender: Sender, count: int) -> None:
         self.elsewhere = count
 
-    def _tell_sibling(self) -> None:
+    def _notify_sibling(self) -> None:
         if self.sibling is not None:
-            self.send(self.sibling, ("connections_elsewhere", len(self.connections)))
+            self.send(self.sibling, to_listener.connections_elsewhere(len(self.connections)))
 
-    def on_timer(self, payload: Any) -> None:
+    def on_timer(self, payload: str) -> None:
+        """The pause is over."""
         if self.socket is not None:
             self.watch(self.socket.fileno())
 
-    def on_child_exited(self, address: Any) -> None:
+    def on_child_exited(self, address: ActorAddress) -> None:
         self.connections.pop(address.actorAddressString, None)
-        self._tell_sibling()
+        self._notify_sibling()
         self._answer_if_empty()
 
-    def on_connections(self, sender: Any) -> tuple[Any, ...]:
+    def on_connections(self, sender: Sender) -> tuple[Address[ToConnection], ...]:
         return tuple(self.connections.values())
 
-    def on_stop_accepting(self, sender: Any) -> bool:
+    def on_stop_accepting(self, sender: Sender) -> bool:
         self._close_socket()
         return True
 
-    def on_close_connections(self, sender: Any, code: int, text: str) -> None:
+    def on_close_connections(self, sender: Sender, code: int, text: str) -> None:
         for address in self.connections.values():
-            self.send(address, ("force_close", code, text))
+            self.send(address, to_connection.force_close(code, text))
         self.awaiting_end.append(sender)
         self._answer_if_empty()
 
@@ -162,6 +166,11 @@ class Listener(Process):
             self.socket = None
 
 
+def _host_and_port(address: tuple[Any, ...]) -> SocketAddress:
+    """A socket address without the flow and scope of IPv6."""
+    return address[0], address[1]
+
+
 def _explain(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
@@ -169,7 +178,7 @@ def _explain(error: OSError, host: str, port: int) -> str:
             "stop it, or choose another port (0 takes any free one)"
         )
     if error.errno == errno.EACCES:
-        return f"cannot listen on {host}:{port}: ports below 1024 need special rights; choose a port from 1024 up"
+        return f"cannot listen on {host}:{port}: ports below 1024 need special rights; choose port 1024 or above"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"cannot listen on {host}:{port}: this machine has no such address; 0.0.0.0 listens on all it has"
+        return f"cannot listen on {host}:{port}: this machine has no such address; 0.0.0.0 listens on all its addresses"
     return f"cannot listen on {host}:{port}: {error.strerror}"

@@ -1,8 +1,8 @@
-"""What a client said, fit for a log that has one line per event and may be written in any encoding."""
+"""Text that clients send, made fit for a log that has one line per event and may be written in any encoding."""
 
 
 def one_line(text: str) -> str:
-    """`text` with everything that is not printable (line ends, control characters, octets that are not UTF-8) as an escape."""
+    """`text` with escapes for line ends, control characters and bytes that are not UTF-8."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -1,46 +1,64 @@
-"""What waits to be written to one socket, and who wants to know when it was.
+"""`SocketOutput`: the output of one connection, and the deliveries in it that queues have to be notified of.
 
-Output is gathered over a wake-up and written with one system call. Deliveries come with notices: when the last octet of what they came with has been given to
-the kernel, their queues are told how many went out (FC-32).
+Output is gathered during a batch and written with one system call. A delivery notice counts the deliveries of one queue
+in a piece of output; when the last byte of the piece has been given to the kernel, the deliveries count as sent
+(FC-32).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-IOV_MAX = 512  # pieces in one sendmsg
-NOTICE_STEP = 50  # deliveries a queue hears of at a time
-UNREPORTED_MAX = 256  # (queue, channel) pairs with fewer than that; beyond, the oldest hears of them early
+from ...runtime.contract import Address
+from ..channel.contract import DeliveryNotice
+from ..queue.contract import ToQueue
+
+#: Pieces in one sendmsg.
+IOV_MAX = 512
+
+#: Deliveries that a queue is notified of at a time.
+NOTICE_STEP = 50
+
+#: Pairs of queue and channel with fewer unreported deliveries than that; beyond, those of the oldest pair are reported
+#: early.
+UNREPORTED_MAX = 256
+
+Buffer = bytes | memoryview
 
 
 class Transport(Protocol):
-    """What a connection uses of a non-blocking socket, and TLS has too."""
+    """The part of a non-blocking socket that a connection uses; a `TlsTransport` has it as well."""
 
     def recv(self, size: int, /) -> bytes: ...
-    def send(self, data: Any, /) -> int: ...
-    def sendmsg(self, buffers: Any, /) -> int: ...
+    def send(self, data: Buffer, /) -> int: ...
+    def sendmsg(self, buffers: Sequence[Buffer], /) -> int: ...
     def close(self) -> None: ...
 
 
 class SocketOutput:
     """The outgoing half of a non-blocking socket."""
 
-    __slots__ = ("sock", "size", "total_written", "_pieces", "_queued_total", "_notices", "_written", "due")
+    __slots__ = ("_notices", "_pieces", "_queued_total", "_unreported", "due", "size", "sock", "total_written")
 
     def __init__(self, sock: Transport) -> None:
         self.sock = sock
-        self.size = 0  # octets waiting
-        self.total_written = 0  # octets written, ever
-        self._pieces: deque[Any] = deque()
-        self._queued_total = 0  # octets put in, ever
-        self._notices: deque[tuple[int, tuple[Any, str, str, int]]] = deque()  # position after which they are true
-        self._written: dict[
-            tuple[str, str], tuple[Any, int]
-        ] = {}  # (queue, channel) -> address, deliveries written and not yet reported
-        self.due: list[tuple[Any, str, int]] = []  # to be sent to queues: address, channel id, count
+        #: Bytes that wait to be written.
+        self.size = 0
+        #: Bytes written since the connection began.
+        self.total_written = 0
+        self._pieces: deque[Buffer] = deque()
+        #: Bytes put in since the connection began.
+        self._queued_total = 0
+        #: Each notice with the `total_written` at which its deliveries are sent.
+        self._notices: deque[tuple[int, DeliveryNotice]] = deque()
+        #: By queue id and channel id: the queue's address, and the deliveries sent and not reported yet.
+        self._unreported: dict[tuple[str, str], tuple[Address[ToQueue], int]] = {}
+        #: Deliveries to report to queues: address, channel id and count. The connection sends and clears them.
+        self.due: list[tuple[Address[ToQueue], str, int]] = []
 
-    def put(self, data: bytes, notices: list[tuple[Any, str, str, int]] | tuple[()] = ()) -> None:
+    def put(self, data: bytes, notices: Sequence[DeliveryNotice] = ()) -> None:
         self._pieces.append(data)
         self.size += len(data)
         self._queued_total += len(data)
@@ -48,7 +66,7 @@ class SocketOutput:
             self._notices.append((self._queued_total, notice))
 
     def write(self) -> None:
-        """Writes what the socket takes; `size` tells what is left. Raises OSError when the connection is gone."""
+        """Writes as much as the socket takes; `size` is what is left. OSError if the connection has ended."""
         pieces = self._pieces
         while pieces:
             try:
@@ -71,22 +89,22 @@ class SocketOutput:
             self._report()
 
     def _report(self) -> None:
-        notices, written = self._notices, self._written
+        notices, unreported = self._notices, self._unreported
         while notices and notices[0][0] <= self.total_written:
             address, queue_id, channel_id, count = notices.popleft()[1]
-            before = written.pop((queue_id, channel_id), None)
+            before = unreported.pop((queue_id, channel_id), None)
             if before is not None and before[0] == address:  # a restarted queue has the same id and another address
                 count += before[1]
             if count >= NOTICE_STEP:
                 self.due.append((address, channel_id, count))
             else:
-                written[queue_id, channel_id] = address, count
-        while len(written) > UNREPORTED_MAX:
-            oldest = next(iter(written))
-            address, count = written.pop(oldest)
+                unreported[queue_id, channel_id] = address, count
+        while len(unreported) > UNREPORTED_MAX:
+            oldest = next(iter(unreported))
+            address, count = unreported.pop(oldest)
             self.due.append((address, oldest[1], count))
 
     def forget_channel(self, channel_id: str) -> None:
-        """Drops what is remembered of a channel that is gone."""
-        for key in [key for key in self._written if key[1] == channel_id]:
-            del self._written[key]
+        """Drops the unreported deliveries of a channel that has ended."""
+        for key in [key for key in self._unreported if key[1] == channel_id]:
+            del self._unreported[key]

@@ -1,26 +1,30 @@
-"""How much to read from a socket at a time: a large buffer is worth its allocation only to a client that fills it."""
+"""`ReadSize`: how much to read from a socket at a time. A large buffer is worth its cost only if a client fills it."""
 
 from __future__ import annotations
 
-READ_MIN, READ_MAX = 16 * 1024, 256 * 1024  # octets
-SMALL_READS = 8  # in a row, until less is asked for
+#: The bounds of a read, in bytes.
+READ_MIN, READ_MAX = 16 * 1024, 256 * 1024
+
+#: Reads in a row that use less than a quarter of the buffer before the buffer is halved.
+SMALL_READS = 8
 
 
 class ReadSize:
-    """`octets` to ask for next, as `got` learns from what came. A client that sends a little more than it did at a time is read at once, from then on."""
+    """The `size` of the next read: it doubles when a read fills the buffer, and halves after several small reads."""
 
-    __slots__ = ("_small_reads", "octets")
+    __slots__ = ("_small_reads", "size")
 
     def __init__(self) -> None:
-        self.octets = READ_MIN
+        self.size = READ_MIN
         self._small_reads = 0
 
-    def got(self, size: int) -> None:
-        if size == self.octets:
-            self.octets = min(READ_MAX, size * 2)
-        elif size < self.octets // 4:
+    def adapt(self, received: int) -> None:
+        """A read has returned `received` bytes."""
+        if received == self.size:
+            self.size = min(READ_MAX, received * 2)
+        elif received < self.size // 4:
             self._small_reads += 1
             if self._small_reads < SMALL_READS:
                 return
-            self.octets = max(READ_MIN, self.octets // 2)
+            self.size = max(READ_MIN, self.size // 2)
         self._small_reads = 0

@@ -1,6 +1,7 @@
-"""Login mechanisms (AB-11 to AB-18), as functions from a response to who it claims to be.
+"""Login mechanisms (AB-11 to AB-18), as functions from the client's response to the user it claims to be.
 
-A mechanism answers with `Credentials`, with `Certified`, or with `Challenge` when it wants more. Whether the login is good is asked once, in `verify`.
+A mechanism returns `Credentials` or `Certified`, or a `Challenge` if it needs another response. `verify` then decides,
+for all mechanisms alike, whether the login is good.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """What the client's certificate says. `user` is empty if it names none; then `fault` says why, for the log."""
+    """The user that the client's certificate names; empty if it names none, with the reason for the log as `fault`."""
 
     user: str
     fault: str = ""
@@ -31,7 +32,7 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What `connection.secure` asks; `proceed` takes the client's answer."""
+    """The text of a connection.secure; `proceed` takes the client's response to it."""
 
     text: bytes
     proceed: Callable[[bytes], Credentials]
@@ -83,7 +84,10 @@ MECHANISMS: dict[str, Callable[[bytes], Credentials | Challenge]] = {
 
 
 def begin(mechanism: str, response: bytes, enabled: tuple[str, ...], certified: Callable[[], Certified]) -> Answer:
-    """The first step. `certified` is what EXTERNAL asks, whose response means nothing (AB-13). AmqpError 503 for a mechanism that is unknown or not enabled (AB-18)."""
+    """The result of the first response. AmqpError 503 for a mechanism that is unknown or not enabled (AB-18).
+
+    EXTERNAL ignores the response and uses `certified`, which returns the user of the client's certificate (AB-13).
+    """
     if mechanism not in MECHANISMS and mechanism != "EXTERNAL":
         raise AmqpError(503, f"unknown authentication mechanism '{mechanism}'")
     if mechanism not in enabled:
@@ -92,23 +96,23 @@ def begin(mechanism: str, response: bytes, enabled: tuple[str, ...], certified: 
 
 
 def verify(credentials: Credentials | Certified, settings: Any, peer_host: str) -> str | None:
-    """None if the login is good, else the reason for the log; the client never hears it (AB-15 to AB-17)."""
-    known = credentials.user == settings.default_user
+    """None if the login is good, else the reason, for the log only: the client is not sent it (AB-15 to AB-17)."""
+    is_known = credentials.user == settings.default_user
     if isinstance(credentials, Certified):
         if credentials.fault:
             return credentials.fault
-        right = True
+        is_right = True
     else:
-        # Compared in constant time, also for an unknown user.
-        right = (
+        # Compared in constant time, also for an unknown user: the time must not reveal which users exist.
+        is_right = (
             hmac.compare_digest(
                 credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8")
             )
             and credentials.password != ""
         )
-    if not known:
+    if not is_known:
         return f"user '{credentials.user}' does not exist"
-    if not right:
+    if not is_right:
         return f"user '{credentials.user}' gave a wrong password"
     if credentials.user in settings.loopback_users and not _is_loopback(peer_host):
         return f"user '{credentials.user}' can only connect via localhost"
@@ -121,8 +125,8 @@ def _is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogateescape")
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _malformed(mechanism: str) -> AmqpError:

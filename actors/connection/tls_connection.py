@@ -1,10 +1,10 @@
 """`TlsConnection`: a `Connection` whose socket speaks TLS.
 
     accepted ── TLS handshake, at most ssl_handshake_timeout ──> pre_init, as any connection
-        └── it fails, or the time is over: one line in the log, and the socket is closed
+        └── it fails, or takes too long: one line in the log, and the socket is closed
 
-It differs from its base in the transport only, and in what follows from it: the handshake in front, writing that TLS wants for itself, an end of input that the
-socket does not show, and a certificate to log in with (AB-13).
+It differs from its base in the transport, and in what follows from that: the TLS handshake comes first, TLS itself has
+bytes to write, the end of the input may not show on the socket, and the client may log in with a certificate (AB-13).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import logging
 import ssl
 from typing import Any
 
+from ...runtime.contract import Sender
 from ..node.context import NodeContext
+from .contract import SocketAddress
 from .log_text import one_line
 from .output import Transport
 from .process import Connection
@@ -23,40 +25,40 @@ from .tls_transport import TlsTransport
 
 log = logging.getLogger("warren.connection")
 
+#: Why a TLS handshake failed, by OpenSSL's reason.
 _EXPLAINED = {
-    "WRONG_VERSION_NUMBER": "it does not speak TLS; is it meant for the port without?",
-    "HTTP_REQUEST": "it speaks HTTP without TLS",
-    "UNSUPPORTED_PROTOCOL": "it offers no TLS version from 1.2 up",
-    "NO_SHARED_CIPHER": "it offers no cipher that the broker has",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate, and tls_verify is 'required'",
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS; it may be meant for the port without TLS",
+    "HTTP_REQUEST": "the client speaks HTTP without TLS",
+    "UNSUPPORTED_PROTOCOL": "the client offers no TLS version from 1.2 up",
+    "NO_SHARED_CIPHER": "the client offers no cipher that the broker has",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate, and tls_verify is 'required'",
 }
+
+TLS_HANDSHAKE_TIMEOUT = "tls handshake"
 
 
 class TlsConnection(Connection):
-    """Its `start` has one more field, the listener's SSLContext: as little as the descriptor beside it would it mean anything in another process of the operating system."""
-
     tls: TlsTransport
 
     def on_start(
         self,
-        sender: Any,
+        sender: Sender,
         context: NodeContext,
         fd: int,
-        peer: tuple,
-        local: tuple,
+        peer: SocketAddress,
+        local: SocketAddress,
         is_refused: bool = False,
         tls_context: ssl.SSLContext | None = None,
     ) -> None:
-        assert tls_context is not None
-        self.tls_context = tls_context
-        super().on_start(sender, context, fd, peer, local, is_refused)
-        self.start_timer(self.settings.ssl_handshake_timeout / 1000, "tls handshake")
+        super().on_start(sender, context, fd, peer, local, is_refused, tls_context)
+        self.start_timer(self.settings.ssl_handshake_timeout / 1000, TLS_HANDSHAKE_TIMEOUT)
 
-    def open_transport(self, sock: Transport) -> TlsTransport:
-        self.tls = TlsTransport(sock, self.tls_context)
+    def open_transport(self, sock: Transport, tls_context: ssl.SSLContext | None) -> TlsTransport:
+        assert tls_context is not None
+        self.tls = TlsTransport(sock, tls_context)
         return self.tls
 
-    # -- the handshake -----------------------------------------------------------------------------------------------------------------------
+    # -- the TLS handshake ---
 
     def on_readable(self, fd: int) -> None:
         if not self.tls.is_ready:
@@ -72,14 +74,14 @@ class TlsConnection(Connection):
         self._notice_end()
 
     def _handshake_failed(self, reason: str) -> None:
-        if self.tls.heard_anything:
+        if self.tls.has_received:
             log.warning("%s: no TLS: %s", self.name, one_line(reason))
             self.closing.hang_up()
         else:
             self.closing.lost(reason)  # a health check (AB-2)
 
     def on_timer(self, payload: str) -> None:
-        if payload != "tls handshake":
+        if payload != TLS_HANDSHAKE_TIMEOUT:
             super().on_timer(payload)
         elif self.sock is not None and not self.tls.is_ready:
             log.warning(
@@ -87,20 +89,20 @@ class TlsConnection(Connection):
             )
             self.closing.hang_up()
 
-    # -- what the transport wants --------------------------------------------------------------------------------------------------------------
+    # -- reading and writing ---
 
-    def _go_on_reading(self) -> None:
-        super()._go_on_reading()
+    def _resume_reading(self) -> None:
+        super()._resume_reading()
         self._notice_end()
 
     def _notice_end(self) -> None:
-        # After close_notify the client may keep the TCP connection open, so no descriptor will tell of the end.
+        # After close_notify the client may keep the TCP connection open: the socket does not become readable then.
         if (
             self.tls.is_ended
             and self.sock is not None
             and not self.pauses
             and self.state != "blocked"
-            and not self.closing.deaf
+            and not self.closing.ignores_input
         ):
             self.closing.lost("the client closed the TLS connection")
 
@@ -120,14 +122,14 @@ class TlsConnection(Connection):
     def is_write_due(self) -> bool:
         return self.output.size > 0 or self.tls.has_unsent
 
-    # -- who the client is -----------------------------------------------------------------------------------------------------------------------
+    # -- login by certificate ---
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        return self.settings.auth_mechanisms
+        names: tuple[str, ...] = self.settings.auth_mechanisms
+        return names
 
     def certified(self) -> Certified:
-        """The user of the client's certificate, or why there is none."""
         certificate = self.tls.certificate
         if not certificate:
             return Certified("", "the client showed no certificate")
@@ -135,7 +137,7 @@ class TlsConnection(Connection):
         name = user_name(certificate, source)
         return Certified(name) if name else Certified("", f"the client's certificate has no {source.replace('_', ' ')}")
 
-    def on_info(self, sender: Any) -> dict[str, Any]:
+    def on_info(self, sender: Sender) -> dict[str, Any]:
         return {
             **super().on_info(sender),
             "ssl": True,
@@ -147,7 +149,7 @@ class TlsConnection(Connection):
 
 def _explain(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate was not accepted: {error.verify_message}"
+        return f"the client's certificate was not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return _EXPLAINED.get(error.reason, error.reason.lower().replace("_", " "))
     return error.strerror or str(error)

@@ -1,10 +1,10 @@
-"""What a node needs to speak TLS, from its settings, and what a client's certificate says about who it is (AB-13).
+"""The TLS side of a node: the context of its listener, and the user in a client's certificate (AB-13).
 
     server_context(settings)                 the `ssl.SSLContext` of a listener; TlsError for files that cannot be used
-    user_name(certificate, login_from)       the user a certificate stands for, or None
+    user_name(certificate, login_from)       the user that a certificate names, or None
 
-Versions below TLS 1.2 are refused, and so are renegotiation (a client could make the broker negotiate for ever) and session tickets: connections to a broker live long, and without
-tickets each of them shows its certificate anew.
+Versions below TLS 1.2 are refused. Renegotiation is refused because a client could make the broker negotiate for ever.
+Session tickets are off because connections to a broker live long, and without tickets each shows its certificate anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...runtime.errors import ProcessError
 
 VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
-# RFC 4514 section 3 and the abbreviations RabbitMQ has beyond it; other attributes keep the name OpenSSL gives them.
+#: Short attribute names of RFC 4514 section 3, and those that RabbitMQ adds; other attributes keep their OpenSSL name.
 _SHORT_NAMES = {
     "commonName": "CN",
     "countryName": "C",
@@ -36,7 +36,7 @@ _SHORT_NAMES = {
 
 
 class TlsError(ProcessError):
-    """A certificate, key or authority file that cannot be used; the text names the setting, its value, the reason and the way out."""
+    """A certificate, key or authority file cannot be used. The text names the setting, the reason and the way out."""
 
 
 class _KeyIsEncrypted(Exception):
@@ -44,11 +44,11 @@ class _KeyIsEncrypted(Exception):
 
 
 def server_context(settings: Any) -> ssl.SSLContext:
-    """The TLS side of a listener, from the settings `tls_*`. Reads the files, so it belongs into `run_blocking`. Raises TlsError."""
+    """The TLS context of a listener, from the settings `tls_*`. Waits for the disk. TlsError for an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    context.num_tickets = 0  # TLS 1.3 has tickets of its own
+    context.num_tickets = 0  # OP_NO_TICKET does not cover TLS 1.3
     _load_certificate(context, settings.tls_cert_file, settings.tls_key_file)
     if settings.tls_ca_file is not None:
         _check_readable("tls_ca_file", settings.tls_ca_file)
@@ -58,7 +58,7 @@ def server_context(settings: Any) -> ssl.SSLContext:
             raise _wrong(
                 "tls_ca_file",
                 settings.tls_ca_file,
-                f"holds no certificates ({_reason(error)}); give the authorities' in PEM format",
+                f"holds no certificates ({_reason(error)}); give those of the authorities in PEM format",
             ) from None
     context.verify_mode = VERIFY_MODES[settings.tls_verify]
     return context
@@ -74,15 +74,16 @@ def _load_certificate(context: ssl.SSLContext, cert_file: str, key_file: str | N
     except _KeyIsEncrypted:
         raise _wrong(
             *key,
-            "holds an encrypted key, which the broker cannot open; `openssl pkey -in ... -out ...` writes it without a password",
+            "holds an encrypted key, which the broker cannot open; "
+            "`openssl pkey -in ... -out ...` writes it without a password",
         ) from None
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise _wrong(
                 *key,
-                f"is not the key of the certificate in tls_cert_file {cert_file!r}; give the two that were made together",
+                f"is not the key of the certificate in tls_cert_file {cert_file!r}; give a key and its own certificate",
             ) from None
-        # OpenSSL does not say which of the two files it means.
+        # The error does not name the file at fault, so look into both.
         if not _holds(cert_file, b"-----BEGIN CERTIFICATE-----"):
             raise _wrong(
                 "tls_cert_file",
@@ -115,7 +116,7 @@ def _holds(path: str, mark: bytes) -> bool:
 
 
 def _refuse_password() -> bytes:
-    # Without this OpenSSL would ask on the terminal, and the node would wait for ever.
+    # Without this function OpenSSL would ask for the password on the terminal, and the node would wait for ever.
     raise _KeyIsEncrypted
 
 
@@ -127,14 +128,14 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-# -- names in certificates -----------------------------------------------------------------------------------------------------------------------
+# -- names in certificates ---
 
 
 def user_name(certificate: Mapping[str, Any], login_from: str) -> str | None:
-    """The user that a client's certificate stands for, None if it has no such name.
+    """The user that a client's certificate names, None if it has no name of that kind.
 
-    `certificate` is what `ssl.SSLObject.getpeercert()` gives; `login_from` is the setting `ssl_cert_login_from`. Several common names are joined by commas, and of the alternative
-    names the first DNS name counts, both as in RabbitMQ.
+    `certificate` is the value of `ssl.SSLObject.getpeercert()`; `login_from` is the setting `ssl_cert_login_from`. As
+    in RabbitMQ, several common names are joined by commas, and the first DNS name among the alternative names counts.
     """
     if login_from == "common_name":
         return (
@@ -147,7 +148,7 @@ def user_name(certificate: Mapping[str, Any], login_from: str) -> str | None:
 
 
 def distinguished_name(certificate: Mapping[str, Any]) -> str:
-    """The subject as RFC 4514 writes it, the most particular part first: `CN=guest,O=Team A,C=CH`."""
+    """The subject in the notation of RFC 4514, the most specific part first: `CN=guest,O=Team A,C=CH`."""
     parts = (
         "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in rdn)
         for rdn in certificate.get("subject", ())

@@ -1,12 +1,13 @@
-"""`TlsTransport`: what a connection uses of a socket, with TLS between it and the socket.
+"""`TlsTransport`: a non-blocking socket with TLS, for a connection that uses it as it uses a plain socket.
 
-TLS runs in memory (`ssl.MemoryBIO`), the socket carries octets only. That keeps it to four rules:
+TLS runs in memory (`ssl.MemoryBIO`); the socket carries ciphertext. Four rules keep the two in step:
 
-- `recv` reads the socket once and decrypts all it got, so that nothing readable is left where epoll cannot see it.
-- `send` encrypts up to CHUNK octets and reports them as written only when their ciphertext is with the kernel. Until then it raises BlockingIOError; the
-  caller, who keeps the octets at the head of its queue meanwhile, has therefore the same picture of what went out as with a plain socket.
-- What TLS itself has to say (alerts, answers to key updates) goes out with the next `flush`; `has_unsent` says that one is due.
-- Memory is bounded: one read, one record that is not complete, the ciphertext of one CHUNK, and UNASKED_MAX of TLS's own.
+- `recv` reads the socket once and decrypts everything it got, so that no plaintext is left where epoll cannot see it.
+- `send` encrypts up to CHUNK bytes, and returns them as written only when the kernel has their ciphertext. Until then
+  it raises BlockingIOError, and the caller keeps the bytes at the head of its output. So bytes count as written at the
+  same moment as with a plain socket.
+- Records of TLS itself (alerts, answers to key updates) are sent by the next `flush`, see `has_unsent`.
+- Memory is bounded: one read, one incomplete record, the ciphertext of one CHUNK, and UNASKED_MAX bytes of TLS itself.
 """
 
 from __future__ import annotations
@@ -16,48 +17,63 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from .output import Transport
+from .output import Buffer, Transport
 from .read_size import ReadSize
 
-RECORD = 16 * 1024  # octets of plaintext in one TLS record, at most
-CHUNK = 4 * RECORD  # octets of plaintext encrypted at a time
-UNASKED_MAX = 256 * 1024  # octets: a client that has key updates answered and does not read them gets no further
+#: The most bytes of plaintext in one TLS record.
+RECORD = 16 * 1024
+
+#: Bytes of plaintext that are encrypted at a time.
+CHUNK = 4 * RECORD
+
+#: The most bytes of TLS itself that wait. A client that requests key updates and does not read the answers is dropped.
+UNASKED_MAX = 256 * 1024
 
 
 class TlsTransport:
     """The server's side of TLS on a non-blocking socket.
 
-    `recv`, `send`, `sendmsg` and `close` are those of a non-blocking socket; what goes wrong in TLS is `ssl.SSLError`, an OSError. Call them after `handshake` has returned True.
+    `recv`, `send`, `sendmsg` and `close` are those of a non-blocking socket, to be called after `handshake` has
+    returned True. Faults of TLS are `ssl.SSLError`, which is an OSError.
     """
 
     __slots__ = (
-        "heard_anything",
-        "is_ended",
-        "is_ready",
+        "_encrypted",
         "_incoming",
         "_outgoing",
-        "_pledged",
         "_read_size",
         "_sock",
         "_tls",
         "_unsent",
+        "has_received",
+        "is_ended",
+        "is_ready",
     )
 
     def __init__(self, sock: Transport, context: ssl.SSLContext) -> None:
-        self.heard_anything = False  # the client sent an octet
-        self.is_ready = False  # the handshake is done
-        self.is_ended = False  # the client sends no more: close_notify, or the end of the TCP stream
+        #: Whether the client has sent a byte.
+        self.has_received = False
+        #: Whether the handshake is done.
+        self.is_ready = False
+        #: Whether the client sends no more: it sent close_notify, or ended the TCP stream.
+        self.is_ended = False
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._unsent: Any = b""  # ciphertext taken out of `_outgoing`
-        self._pledged = 0  # octets of the caller's that are encrypted and not reported as written
-        self._read_size = ReadSize()  # of ciphertext
+        #: Ciphertext taken out of `_outgoing`.
+        self._unsent: Buffer = b""
+        #: Bytes of the caller that are encrypted and not returned as written yet.
+        self._encrypted = 0
+        #: For ciphertext.
+        self._read_size = ReadSize()
 
-    # -- the handshake -----------------------------------------------------------------------------------------------------------------------
+    # -- the handshake ---
 
     def handshake(self) -> bool:
-        """Goes on with the handshake as far as the socket's input allows; True when it is done. Raises OSError when it fails, after the alert that tells the client why."""
+        """Continues the handshake as far as the socket's input allows; True when it is done.
+
+        OSError if it fails, after an alert that gives the client the reason.
+        """
         try:
             self._read_socket()
         except BlockingIOError:
@@ -78,7 +94,7 @@ class TlsTransport:
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """The client's, as `ssl.SSLObject.getpeercert` has it; empty if it showed none."""
+        """The client's certificate as `ssl.SSLObject.getpeercert` returns it; empty if it showed none."""
         return self._tls.getpeercert() or {}
 
     @property
@@ -90,12 +106,15 @@ class TlsTransport:
         cipher = self._tls.cipher()
         return cipher[0] if cipher else ""
 
-    # -- input -------------------------------------------------------------------------------------------------------------------------------
+    # -- input ---
 
     def recv(self, size: int) -> bytes:
-        """The plaintext of one read of the socket, b"" at the end of the stream. How much is read follows from what the client sends, whatever `size` is:
-        ciphertext is never as long as what it stands for, so the caller cannot tell from the answer whether there was more."""
-        # After the handshake there may be octets that came with its last ones, and none in the socket.
+        """The plaintext of one read of the socket; b"" at the end of the stream.
+
+        `size` is ignored, and a `ReadSize` of its own decides how much ciphertext is read: ciphertext is longer than
+        its plaintext, so the caller could not see from the result whether the read was full.
+        """
+        # Input that came together with the end of the handshake is decrypted first; the socket may have no more.
         if not self._incoming.pending and not self.is_ended:
             self._read_socket()
         pieces = []
@@ -111,38 +130,39 @@ class TlsTransport:
         if self._outgoing.pending:
             self.flush()
             if self._outgoing.pending > UNASKED_MAX:
-                raise ConnectionAbortedError("the client asks for new keys and does not read the answers")
+                raise ConnectionAbortedError("the client requests new keys and does not read the answers")
         data = b"".join(pieces)
         if not data and not self.is_ended:
             raise BlockingIOError
         return data
 
     def _read_socket(self) -> None:
-        data = self._sock.recv(self._read_size.octets)
+        data = self._sock.recv(self._read_size.size)
         size = len(data)
         if not size:
             self.is_ended = True
             return
-        self.heard_anything = True
+        self.has_received = True
         self._incoming.write(data)
-        self._read_size.got(size)
+        self._read_size.adapt(size)
 
-    # -- output ------------------------------------------------------------------------------------------------------------------------------
+    # -- output ---
 
-    def send(self, data: Any) -> int:
-        """Octets of `data` that are with the kernel now. After a BlockingIOError the next call must begin with the same octets."""
-        if not self._pledged:
-            self._pledged = self._tls.write(data if len(data) <= CHUNK else memoryview(data)[:CHUNK])
+    def send(self, data: Buffer) -> int:
+        """The bytes of `data` that the kernel has. After BlockingIOError the next call must begin with the same."""
+        if not self._encrypted:
+            self._encrypted = self._tls.write(data if len(data) <= CHUNK else memoryview(data)[:CHUNK])
         if not self.flush():
             raise BlockingIOError
-        count, self._pledged = self._pledged, 0
+        count, self._encrypted = self._encrypted, 0
         return count
 
-    def sendmsg(self, buffers: Iterable[Any]) -> int:
-        """As `send`, of the buffers one after the other."""
-        if self._pledged:
+    def sendmsg(self, buffers: Iterable[Buffer]) -> int:
+        """As `send`, for the buffers one after the other."""
+        if self._encrypted:
             return self.send(b"")
-        pieces, room = [], CHUNK
+        pieces: list[Buffer] = []
+        room = CHUNK
         for buffer in buffers:
             pieces.append(buffer if len(buffer) <= room else memoryview(buffer)[:room])
             room -= len(pieces[-1])
@@ -152,11 +172,11 @@ class TlsTransport:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is ciphertext that the kernel has not taken."""
+        """Whether ciphertext waits that the kernel has not taken."""
         return bool(self._unsent) or self._outgoing.pending > 0
 
     def flush(self) -> bool:
-        """Gives ciphertext to the kernel; True when all is gone. Raises OSError when the connection is."""
+        """Gives ciphertext to the kernel; True if it has taken all. OSError if the connection has ended."""
         while True:
             if not self._unsent:
                 self._unsent = self._outgoing.read()
@@ -169,7 +189,7 @@ class TlsTransport:
             self._unsent = memoryview(self._unsent)[count:]
 
     def close(self) -> None:
-        """Says close_notify if the client still takes it, and closes the socket without waiting for the client's."""
+        """Sends close_notify if the socket still takes it, and closes the socket without waiting for the client's."""
         with suppress(OSError):
             if self.is_ready:
                 with suppress(ssl.SSLWantReadError):

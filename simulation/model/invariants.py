@@ -71,7 +71,7 @@ def _check_pairs(pairs: Iterator[Pair]) -> None:
 def _pairs_from(cell: Cell, actor: Any) -> Iterator[Pair]:
     """Those in which it is the sender."""
     if type(actor) is Connection and actor.state in ("running", "blocked"):
-        for entry in actor.channels.values():
+        for entry in actor.channels.by_number.values():
             yield from _to_channel(cell, actor, entry)
     elif type(actor) is Channel and getattr(actor, "state", None) == "running":
         for queue_id, row in actor.queues.rows.items():
@@ -89,9 +89,9 @@ def _pairs_with(cell: Cell, actor: Any) -> Iterator[Pair]:
         if (
             type(connection) is Connection
             and connection.state in ("running", "blocked")
-            and actor.config.number in connection.channels
+            and actor.config.number in connection.channels.by_number
         ):
-            yield from _to_channel(sender, connection, connection.channels[actor.config.number])
+            yield from _to_channel(sender, connection, connection.channels.by_number[actor.config.number])
     elif type(actor) is Queue and actor.is_open:
         for record in actor.channels.values():
             sender = _cell_at(record.address)
@@ -108,7 +108,7 @@ def _pairs_with(cell: Cell, actor: Any) -> Iterator[Pair]:
 def _to_channel(cell: Any, connection: Connection, entry: Any) -> Iterator[Pair]:
     receiver = _cell_at(entry.address)
     channel = receiver.actor if receiver is not None else None
-    if channel is None or getattr(channel, "state", "closed") != "running" or entry.ended:
+    if channel is None or getattr(channel, "state", "closed") != "running" or entry.is_ended:
         return
     unread = channel.taken + _credited(channel.backlog)
     unread += sum(_credited(message[1]) for message in _letters(receiver, "input")) + _credited(entry.events)

@@ -179,7 +179,7 @@ class Books:
         }
         for address, connection in actors:
             if isinstance(connection, Connection) and hasattr(connection, "credit"):
-                for entry in connection.channels.values():
+                for entry in connection.channels.by_number.values():
                     if entry.channel_id in channels and channels[entry.channel_id][1].state in ("starting", "running"):
                         self.reader_to_channel(address, connection, entry, *channels[entry.channel_id])
         for address, channel in channels.values():

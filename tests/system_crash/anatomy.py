@@ -48,7 +48,9 @@ class Anatomy:
 
     def connection_of(self, channel: Channel) -> Connection:
         return next(
-            connection for connection in self.processes(Connection) if channel.config.channel_id in connection.by_id
+            connection
+            for connection in self.processes(Connection)
+            if channel.config.channel_id in connection.channels.by_id
         )
 
     def node(self) -> NodeSupervisor:

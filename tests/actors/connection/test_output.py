@@ -132,7 +132,7 @@ def test_what_is_remembered_of_queues_and_channels_is_bounded(pair):
         output.put(b"x", [(f"address {number}", f"queue {number}", "c", 3)])
         output.write()
         read(theirs)
-    assert len(output._written) == UNREPORTED_MAX
+    assert len(output._unreported) == UNREPORTED_MAX
     assert output.due == [(f"address {number}", "c", 3) for number in range(4 * UNREPORTED_MAX)]
     output.forget_channel("c")
-    assert not output._written
+    assert not output._unreported

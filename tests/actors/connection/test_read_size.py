@@ -7,9 +7,9 @@ from warren.actors.connection.read_size import READ_MAX, READ_MIN, SMALL_READS, 
 
 def after(*reads, size=None):
     size = size or ReadSize()
-    for octets in reads:
-        size.got(octets)
-    return size.octets
+    for received in reads:
+        size.adapt(received)
+    return size.size
 
 
 def test_it_grows_while_the_buffer_is_filled():
@@ -30,5 +30,5 @@ def test_a_client_that_sends_a_little_more_than_that_is_read_at_once():
     """Alternately full and nearly empty, two reads for each of its writes, is what halving at once came to."""
     size = ReadSize()
     after(READ_MIN, 810, size=size)
-    assert size.octets > READ_MIN + 810
+    assert size.size > READ_MIN + 810
     assert after(READ_MIN + 810, 100, READ_MIN + 810, 100, size=size) == 2 * READ_MIN

@@ -53,12 +53,12 @@ def opened(stage, **options):
 @pytest.mark.parametrize("at_once", [1, 7, 399, 400, 1000])
 def test_a_reader_stops_with_exactly_its_credit_handed_over(stage, monkeypatch, at_once):
     """FC-4, FC-24, FC-29, pair_boundaries: however the publishes come in, 400 are handed over, in order, and not one more."""
-    monkeypatch.setattr("warren.actors.connection.process.Channel", FrozenChannel)
+    monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
     for first in range(0, 1000, at_once):
         client.publish(1, numbered(min(at_once, 1000 - first), first))
         client.go()
-    (entry,) = client.actor.channels.values()
+    (entry,) = client.actor.channels.by_number.values()
     frozen = stage.actor(entry.address)
     assert (len(frozen.contents), client.actor.state, client.actor.credit.credit_from(entry.channel_id)) == (
         I,
@@ -139,7 +139,7 @@ def test_a_channel_that_waits_for_metadata_holds_what_its_credit_allows(stage):
     client.say(1, QueueDeclare(queue="slow"))
     client.publish(1, numbered(3000))
     client.go()
-    (entry,) = client.actor.channels.values()
+    (entry,) = client.actor.channels.by_number.values()
     assert sum(len(event[4]) for event in stage.actor(entry.address).backlog) == I
     assert client.actor.state == "blocked"
 
@@ -151,7 +151,7 @@ def test_a_refused_method_lets_a_blocked_connection_go_on(stage):
     client.say(1, QueueDeclare(queue="slow"))
     client.publish(1, numbered(3000))
     client.go()
-    (entry,) = client.actor.channels.values()
+    (entry,) = client.actor.channels.by_number.values()
     channel = stage.actor(entry.address)
     (ref,) = channel._asks
     stage.tell(stage.metadata, entry.address, "$answer", ref, False, AmqpError(406, "no"))
@@ -252,7 +252,7 @@ def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
     queue, client = stage.queue(process=Valve), opened(stage)
     client.publish(1, numbered(2000))
     client.go()
-    (entry,) = client.actor.channels.values()
+    (entry,) = client.actor.channels.by_number.values()
     assert client.actor.state == "blocked"
     stage.routing.remove_queue("/", "q")
     stage.base.end(stage.base.cells[queue.address.actorAddressString], end)
@@ -267,13 +267,13 @@ def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
 
 def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypatch):
     """FC-23, FC-54: the connection's other channel gets what comes behind."""
-    monkeypatch.setattr("warren.actors.connection.process.Channel", FrozenChannel)
+    monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
     client.say(2, ChannelOpen())
     client.publish(1, numbered(I))
     client.publish(2, numbered(5))
     client.go()
-    first, second = client.actor.channels.values()
+    first, second = client.actor.channels.by_number.values()
     assert client.actor.state == "blocked" and not stage.actor(second.address).contents
     stage.tell(first.address, client.address, "channel_closed", first.channel_id, False, b"", [])
     client.go()
@@ -290,7 +290,7 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
     now = stage.base.now
     stage.base.now = lambda: now() + ahead[0]  # type: ignore[method-assign]
     queue, client = stage.queue(), opened(stage)
-    (entry,) = client.actor.channels.values()
+    (entry,) = client.actor.channels.by_number.values()
 
     def states():
         return [
@@ -368,4 +368,4 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
             stage.until(lambda: all(queue.actor.publish_delay.timer is None for queue in queues.values()))
         client.go()
         assert books.turns and books.most["channel"] <= pair[0] and books.most["queue"] <= 2 * pair[0]
-        assert not any(stage.actor(entry.address).credit.blocked for entry in client.actor.channels.values())
+        assert not any(stage.actor(entry.address).credit.blocked for entry in client.actor.channels.by_number.values())

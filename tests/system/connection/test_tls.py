@@ -198,8 +198,8 @@ def test_a_required_certificate(start_tls, authority, caplog):
     with tls_wire(authority.client(authority.ca.issue_cert("guest"))).open(address(strict)) as wire:
         wire.close()
     for certificate, reason in (
-        (None, "it showed no certificate"),
-        (trustme.CA().issue_cert("guest"), "its certificate was not accepted"),
+        (None, "the client showed no certificate"),
+        (trustme.CA().issue_cert("guest"), "the client's certificate was not accepted"),
     ):
         with pytest.raises((ssl.SSLError, ConnectionError, HungUp)):
             tls_wire(authority.client(certificate)).open(address(strict))

@@ -1,0 +1,191 @@
+"""`ChannelTable`: the channels of one connection, by number on the wire and by id.
+
+The first frame on a free number creates the channel (AB-52). A number is free again when both sides have closed its
+channel; the client may use it at once, while the old channel's process is still ending, so processes are identified by
+channel id.
+
+Reader events are gathered by channel and sent once a batch. Each publish costs one credit of the channel, and the
+reader stops cutting runs where the credit ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...amqp import methods
+from ...amqp.errors import AmqpError
+from ...amqp.method import Method
+from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameReader
+from ...runtime.contract import Address
+from ...runtime.credit import CreditFlow
+from ...runtime.process import Process
+from ..channel import Channel
+from ..channel.contract import ChannelConfig, ToChannel, to_channel
+from ..node.context import NodeContext
+from .handshake import Negotiated
+
+
+@dataclass(slots=True)
+class ChannelEntry:
+    """A channel as its connection knows it."""
+
+    number: int
+    channel_id: str
+    address: Address[ToChannel]
+    #: The events of this batch.
+    events: list[Event] = field(default_factory=list)
+    #: Whether the client has sent channel.close for it.
+    is_closing: bool = False
+    #: Whether the channel has reported its end, or was asked to end.
+    is_ended: bool = False
+
+
+class ChannelTable:
+    """Creates channels, gathers the client's events for them, and follows their numbers."""
+
+    __slots__ = (
+        "_connection_id",
+        "_connection_name",
+        "_context",
+        "_credit",
+        "_negotiated",
+        "_on_number_freed",
+        "_process",
+        "_reader",
+        "_serial",
+        "_stray_close_ok",
+        "_with_events",
+        "by_id",
+        "by_number",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        context: NodeContext,
+        connection_id: str,
+        connection_name: str,
+        negotiated: Negotiated,
+        reader: FrameReader,
+        credit: CreditFlow,
+        on_number_freed: Callable[[int], None],
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._connection_id = connection_id
+        self._connection_name = connection_name
+        self._negotiated = negotiated
+        self._reader = reader
+        self._credit = credit
+        self._on_number_freed = on_number_freed
+        #: The channels that the client can use.
+        self.by_number: dict[int, ChannelEntry] = {}
+        #: All channels whose process has not ended; one that is ending may have lost its number.
+        self.by_id: dict[str, ChannelEntry] = {}
+        self._with_events: list[ChannelEntry] = []
+        #: Numbers of closed channels for which the client still owes a close-ok, because both sides sent close.
+        self._stray_close_ok: set[int] = set()
+        self._serial = 0
+
+    # -- input ---
+
+    def add_event(self, event: Event) -> None:
+        """Gathers an event for its channel, which is created if it is new."""
+        kind, number = event[0], event[1]
+        entry = self.by_number.get(number)
+        if entry is None:
+            method = event[2] if kind == METHOD else None
+            if type(method) is methods.ChannelCloseOk and number in self._stray_close_ok:
+                self._stray_close_ok.discard(number)
+                return
+            entry = self._open(number, kind, method)
+        if not entry.events:
+            self._with_events.append(entry)
+        entry.events.append(event)
+        if kind is RUN or kind is OVERSIZED:
+            self._credit.spend(entry.channel_id, len(event[4]) if kind is RUN else 1)
+            self._reader.credit[number] = self._credit.credit_from(entry.channel_id)
+        elif kind is METHOD:
+            self._note_closing(entry, type(event[2]))
+
+    def _note_closing(self, entry: ChannelEntry, kind: type[Method]) -> None:
+        """Follows the close of a channel, since the next frames may be for another one on the number (AB-53, AB-54)."""
+        if kind is methods.ChannelCloseOk:
+            # The answer to the broker's channel.close frees the number for the client; py-amqp uses it in the same
+            # packet.
+            self.flush()
+            self._free_number(entry)
+        elif kind is methods.ChannelClose:
+            entry.is_closing = True
+        elif kind is methods.ChannelOpen and entry.is_closing:
+            raise AmqpError(504, "second 'channel.open' seen", 20, 10)
+
+    def flush(self) -> None:
+        """Sends each channel its events of this batch."""
+        for entry in self._with_events:
+            events, entry.events = entry.events, []
+            self._process.send(entry.address, to_channel.input(events))
+        self._with_events.clear()
+
+    def bump(self, entry: ChannelEntry, amount: int) -> None:
+        """The channel grants credit for `amount` more publishes."""
+        self._credit.bump(entry.channel_id, amount)
+        if self.by_number.get(entry.number) is entry:
+            self._reader.credit[entry.number] = self._credit.credit_from(entry.channel_id)
+
+    # -- opening and closing ---
+
+    def _open(self, number: int, kind: str, method: Method | None) -> ChannelEntry:
+        if type(method) is not methods.ChannelOpen:
+            refused = method or (methods.BasicAck if kind == ACKS else methods.BasicPublish)
+            raise AmqpError(504, "expected 'channel.open'", refused.CLASS_ID, refused.METHOD_ID)
+        negotiated = self._negotiated
+        if negotiated.channel_max and len(self.by_number) >= negotiated.channel_max:
+            raise AmqpError(
+                530,
+                f"number of channels opened ({len(self.by_number)}) "
+                f"has reached the negotiated channel_max ({negotiated.channel_max})",
+            )
+        self._serial += 1
+        channel_id = f"{self._connection_id}.{self._serial}"
+        address: Address[ToChannel] = self._process.createActor(Channel)
+        config = ChannelConfig(
+            channel_id,
+            self._connection_id,
+            self._connection_name,
+            number,
+            negotiated.vhost,
+            negotiated.user,
+            negotiated.frame_max,
+            negotiated.has_capability("consumer_cancel_notify"),
+        )
+        self._process.send(address, to_channel.start(self._context, config))
+        # After `start`: on Thespian's own bases a monitor is a message, which the channel cannot handle before `start`.
+        self._process.monitor(address, channel_id)
+        entry = ChannelEntry(number, channel_id, address)
+        self.by_number[number] = self.by_id[channel_id] = entry
+        self._reader.credit[number] = self._credit.credit_from(channel_id)
+        return entry
+
+    def closed(self, entry: ChannelEntry, is_crossed: bool) -> None:
+        """The channel has ended. `is_crossed`: both sides sent channel.close."""
+        entry.is_ended = True
+        if is_crossed and self.by_number.get(entry.number) is entry:
+            self._stray_close_ok.add(entry.number)
+
+    def remove(self, entry: ChannelEntry) -> None:
+        """Forgets a channel whose process has ended."""
+        self._free_number(entry)
+        self.by_id.pop(entry.channel_id, None)
+        if entry.events:
+            entry.events = []
+            self._with_events.remove(entry)
+        self._process.demonitor(entry.channel_id)
+        self._credit.peer_down(entry.channel_id)
+
+    def _free_number(self, entry: ChannelEntry) -> None:
+        if self.by_number.get(entry.number) is entry:
+            del self.by_number[entry.number]
+            self._reader.credit.pop(entry.number, None)
+            self._on_number_freed(entry.number)
