@@ -23,7 +23,7 @@ WAIT = 5.0
 class StubConnection(Process):
     """Greets its client, and ends when it is told to close or the client has gone."""
 
-    def on_start(self, sender, context, fd, peer, local, is_refused):
+    def on_start(self, sender, context, fd, peer, local, is_refused, tls_context):
         self.socket = socket.socket(fileno=fd)
         self.peer, self.local = peer, local
         self.socket.setblocking(False)

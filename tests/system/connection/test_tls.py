@@ -168,7 +168,7 @@ def test_urls_and_listings(broker_tls, authority):
 def test_without_tls_port_there_is_none(start_broker):
     embedded = start_broker().embedded
     assert embedded.tls_port is None
-    with pytest.raises(RuntimeError, match="give it tls_port"):
+    with pytest.raises(RuntimeError, match="set tls_port"):
         _ = embedded.tls_url
 
 
