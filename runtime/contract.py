@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     class Address(Generic[Receiver]):
         """The address of a process that keeps the contract `Receiver`."""
 
+        #: The same text for every copy of the address.
         actorAddressString: str
 
     class Message(Generic[C, Answer]):

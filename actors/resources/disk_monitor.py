@@ -1,46 +1,48 @@
-"""`DiskMonitor`: raises the disk alarm when the file system of the data directory has less free space than the limit (QS 8.6).
+"""`DiskMonitor`: raises the disk alarm while the file system of the data directory has less free space than the limit.
 
-It looks the more often the less space is left over, assuming that nobody fills a disk faster than 250 MB/s: every 10 s with 1.25 GB above the limit, ten times a
-second near it. While the alarm is on it looks every 10 s. It cannot wholly prevent that the disk runs full between two looks.
+It measures more often the less space is left, on the assumption that nobody fills a disk faster than 250 MB/s: every 10
+s with 1.25 GB above the limit, ten times a second near the limit (queue-and-store section 8.6). While the alarm is on
+it measures every 10 s. It cannot wholly prevent that the disk becomes full between two measurements.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from ...limits import LimitError, disk_limit, read_disk_limit, shown_size
+from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
+from ..node.context import NodeContext
+from .contract import DiskStatus, ToDiskMonitor, to_alarms
 
 log = logging.getLogger("warren.disk")
 
 ORIGIN = "disk monitor"
 
-MIN_INTERVAL = 100  # ms
-MAX_INTERVAL = 10_000  # ms
-FILL_RATE = 250_000  # bytes/ms that are assumed at most
+#: Milliseconds between two measurements.
+MIN_INTERVAL = 100
+MAX_INTERVAL = 10_000
 
+#: Bytes a millisecond by which the free space is assumed to shrink at most.
+FILL_RATE = 250_000
+
+#: After so many failed measurements in a row, so many seconds apart, the monitor stops measuring.
 RETRIES = 10
-RETRY_INTERVAL = 120.0  # s
+RETRY_INTERVAL = 120.0
 
 
-def next_look(free: int, limit: int) -> float:
-    """Seconds until the next look (QS 8.6)."""
+def measuring_interval(free: int, limit: int) -> float:
+    """Seconds until the next measurement (queue-and-store section 8.6)."""
     if free < limit:
         return MAX_INTERVAL / 1000
     return min(max(2 * (free - limit) // FILL_RATE, MIN_INTERVAL), MAX_INTERVAL) / 1000
 
 
 class DiskMonitor(Process):
-    """
-    ('start', context, total_memory)   -> the status, after a first look
-    ('set_limit', value)               -> the status, after a look; LimitError. Holds until the node ends
-    ('status',)                        -> {'limit', 'free': bytes, 'alarmed': bool} as of the last look; `free` is None if the file system does not answer
+    """See the module. While the file system does not answer there is no alarm."""
 
-    If it does not, there is no alarm; it is asked again every two minutes, ten times.
-    """
-
+    contract = ToDiskMonitor
     reply_errors = (ProcessError, LimitError)
 
     def __init__(self) -> None:
@@ -50,65 +52,66 @@ class DiskMonitor(Process):
         self.failures = 0
         self.timer: int | None = None
 
-    async def on_start(self, sender: Any, context: Any, total_memory: int) -> dict[str, Any]:
+    async def on_start(self, sender: Sender, context: NodeContext, total_memory: int) -> DiskStatus:
+        assert context.settings.data_dir is not None
         self.context = context
-        self.disk = context.open_disk(context.settings.data_dir)
+        self.path = context.settings.data_dir
+        self.disk = context.open_disk(self.path)
         self.total_memory = total_memory
         self.limit = disk_limit(read_disk_limit(context.settings.disk_free_limit), total_memory)
-        await self._look()
-        return self.on_status(sender)
+        await self._measure()
+        return self._status()
 
-    async def on_set_limit(self, sender: Any, value: Any) -> dict[str, Any]:
+    async def on_set_limit(self, sender: Sender, value: object) -> DiskStatus:
         self.limit = disk_limit(read_disk_limit(value), self.total_memory)
         log.info("limit of free disk space set to %s", shown_size(self.limit))
         self.failures = 0
-        await self._look()
-        return self.on_status(sender)
+        await self._measure()
+        return self._status()
 
-    def on_status(self, sender: Any) -> dict[str, Any]:
+    def _status(self) -> DiskStatus:
         return {"limit": self.limit, "free": self.free, "alarmed": self.alarmed}
 
-    async def on_timer(self, payload: Any) -> None:
+    async def on_timer(self, payload: None) -> None:
         self.timer = None
-        await self._look()
+        await self._measure()
 
-    async def _look(self) -> None:
-        path = self.context.settings.data_dir
+    async def _measure(self) -> None:
         try:
             self.free = await self.run_blocking(self.disk.free_space)
         except OSError as error:
             self.free = None
-            self._failed(path, error)
+            self._failed(error)
         else:
             self.failures = 0
-            self._wait(next_look(self.free, self.limit))
-        await self._alarm(self.free is not None and self.free < self.limit)
+            self._measure_in(measuring_interval(self.free, self.limit))
+        await self._set_alarm(self.free is not None and self.free < self.limit)
 
-    def _failed(self, path: str, error: OSError) -> None:
+    def _failed(self, error: OSError) -> None:
         self.failures += 1
         if self.failures <= RETRIES:
             log.warning(
                 "free space of %s is unknown: %s; there is no disk alarm meanwhile, next look in %d s",
-                path,
+                self.path,
                 error.strerror,
                 RETRY_INTERVAL,
             )
-            self._wait(RETRY_INTERVAL)
+            self._measure_in(RETRY_INTERVAL)
         else:
             log.error(
                 "free space of %s is still unknown after %d looks: %s; there is no disk alarm from now on",
-                path,
+                self.path,
                 self.failures,
                 error.strerror,
             )
 
-    def _wait(self, seconds: float) -> None:
-        # A look that was asked for replaces the one that was due.
+    def _measure_in(self, seconds: float) -> None:
+        # `set_limit` measures at once, which replaces the measurement that was due.
         if self.timer is not None:
             self.cancel_timer(self.timer)
         self.timer = self.start_timer(seconds)
 
-    async def _alarm(self, on: bool) -> None:
+    async def _set_alarm(self, on: bool) -> None:
         if on == self.alarmed:
             return
         self.alarmed = on
@@ -117,9 +120,9 @@ class DiskMonitor(Process):
             log.warning(
                 "low on disk: %s free for %s, the limit is %s; publishers are blocked until there is more",
                 free,
-                self.context.settings.data_dir,
+                self.path,
                 limit,
             )
         else:
             log.info("no longer low on disk: %s free, the limit is %s", free, limit)
-        await self.ask(self.context.alarms, ("set", "disk", on, ORIGIN))
+        await self.ask(self.context.alarms, to_alarms.set("disk", on, ORIGIN))

@@ -1,41 +1,51 @@
-"""When a node gives the heap that it no longer needs back to the system (QS-16): the rule, without doing it.
+"""`HeapReturn`: decides when a node gives heap that it no longer needs back to the system (QS-16). It does not do it
+itself.
 
-A queue that is drained or purged frees its messages, but the C library keeps their pages (a purge of 300,000 messages of 1 KB left 352 MB resident, of
-which 30 MB were in use). How much of the heap is free cannot be known cheaply, while an attempt with nothing to give back costs 0.03 ms.
-So it is simply tried, after a sample that
+A queue that is drained or purged frees its messages, but the C library keeps their pages: a purge of 300,000 messages
+of 1 KB left 352 MB resident, of which 30 MB were in use. How much of the heap is free cannot be measured cheaply, while
+an attempt with nothing to give back costs 0.03 ms. So the memory monitor simply tries, after a sample that
 
-- shows at least `WORTH_IT` of memory in use, and no more than at the sample before: a queue that fills has nothing to give back,
-- and is far enough from the last attempt: `PAUSE`, or, after one that gave back little, as long as keeps the cost of such attempts under `COST`.
+- shows at least `WORTH_IT` of memory in use, and no more than the sample before: a queue that fills has nothing to give
+  back,
+- and is far enough from the last attempt: `PAUSE` seconds, or, after one that gave back little, as long as keeps the
+  cost of such attempts under `COST`.
 
-Under a memory alarm publishers wait for what is given back, so size and growth do not matter then, and the pauses are shorter.
+Under a memory alarm publishers wait for what is given back. So size and growth do not matter then, and the pauses are
+shorter.
 """
 
 from __future__ import annotations
 
 import math
 
-WORTH_IT = 64 << 20  # bytes in use; below, nobody misses them
-GROWTH = 1 << 20  # bytes between two samples that count as growing
-FRUITFUL = 16 << 20  # bytes given back that make it worth coming back soon
+#: Bytes in use below which an attempt is not worth its cost.
+WORTH_IT = 64 << 20
+#: Bytes between two samples that count as growth.
+GROWTH = 1 << 20
+#: Bytes given back that make it worth trying again after `PAUSE`.
+FRUITFUL = 16 << 20
 
-PAUSE = 5.0  # s
-LONGEST_PAUSE = 300.0  # s
-COST = 1 / 1000  # seconds of fruitless attempts in a second
+#: Seconds between two attempts, and the share of the time that fruitless ones may take.
+PAUSE = 5.0
+LONGEST_PAUSE = 300.0
+COST = 1 / 1000
 
-ALARM_PAUSE = 1.0  # s; QS-16 allows no more often
+#: The same under an alarm; QS-16 allows one attempt a second at most.
+ALARM_PAUSE = 1.0
 ALARM_COST = 1 / 20
 
 
 class HeapReturn:
-    """One node's attempts. Times are monotonic seconds, memory is bytes."""
+    """The attempts of one node. Times are monotonic seconds, memory is in bytes."""
 
     def __init__(self) -> None:
         self._used_before = 0
-        self._last = -math.inf  # when the last attempt ended
-        self._cost = 0.0  # seconds that it took, 0 if it was fruitful
+        #: When the last attempt ended, and how many seconds it took, 0 if it was fruitful.
+        self._last = -math.inf
+        self._cost = 0.0
 
     def is_due(self, now: float, used: int, alarmed: bool) -> bool:
-        """Whether to try now. To be asked once a sample."""
+        """Whether to try now; called once for each sample."""
         growing = used > self._used_before + GROWTH
         self._used_before = used
         since = now - self._last
@@ -44,7 +54,7 @@ class HeapReturn:
         return used >= WORTH_IT and not growing and since >= min(max(PAUSE, self._cost / COST), LONGEST_PAUSE)
 
     def tried(self, now: float, seconds: float, before: int, after: int) -> None:
-        """An attempt took so long and brought the memory in use from `before` to `after`."""
+        """Record an attempt that took `seconds` and brought the memory in use from `before` to `after`."""
         self._last = now
         self._cost = 0.0 if before - after >= FRUITFUL else seconds
         self._used_before = after

@@ -1,42 +1,53 @@
-"""How long a stretch of its traffic each queue may keep in memory (QS 8.3): the rule, without doing it.
+"""`RamDurations`: decides how many seconds of its traffic each queue may keep in memory (queue-and-store section 8.3).
 
-Queues report how many seconds what they have in memory would last. Below `paging_ratio` of the watermark there is no limit; above it every queue gets the same number of
-seconds, the mean of what is reported divided by how full memory is. A queue that is idle reports INFINITE and takes no part.
+Queues report how many seconds the messages that they have in memory would last. Below `paging_ratio` of the watermark
+there is no limit. Above it every queue gets the same number of seconds: the mean of the reports, divided by how full
+memory is. A queue without traffic reports INFINITE and does not count.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from ...runtime.contract import Address
+from .contract import ToMemoryUser
 
 INFINITE = float("inf")
 
-SUM_THRESHOLD = 0.95  # of the watermark; below it queues that keep nothing in memory get a little
-SUM_INCREMENT = 1.0  # s
-LEAST = 1e-6  # s; a sum below is nothing
+#: Below this share of the watermark, so many seconds are added to the sum of all reports, so that queues that keep
+#: nothing in memory may keep a little again.
+SUM_THRESHOLD = 0.95
+SUM_INCREMENT = 1.0
+
+#: A sum of seconds below this counts as 0.
+LEAST = 1e-6
 
 
 @dataclass(slots=True)
 class _Report:
-    address: Any
+    address: Address[ToMemoryUser]
+    #: What the queue reported last, and the target that it was sent last.
     duration: float
-    sent: float
+    target: float
 
 
 class RamDurations:
-    """The reports of all queues; `desired` is what a queue is told now, in seconds."""
+    """The reports of all queues; `desired` is the present target in seconds."""
 
     def __init__(self, paging_ratio: float) -> None:
         self._paging_ratio = paging_ratio
         self._reports: dict[str, _Report] = {}
         self.desired = INFINITE
 
-    def report(self, queue: str, address: Any, duration: float) -> float | None:
-        """What the queue may keep, as of the last look at memory; None if that is what it was told last. A queue begins with INFINITE."""
+    def report(self, queue: str, address: Address[ToMemoryUser], duration: float) -> float | None:
+        """Take a report, and return the target to send to this queue; None if it has that target already.
+
+        A queue begins with the target INFINITE.
+        """
         before = self._reports.get(queue)
-        told = INFINITE if before is None or before.address != address else before.sent
+        known = INFINITE if before is None or before.address != address else before.target
         self._reports[queue] = _Report(address, duration, self.desired)
-        return None if self.desired == told else self.desired
+        return None if self.desired == known else self.desired
 
     def forget(self, queue: str) -> None:
         self._reports.pop(queue, None)
@@ -44,19 +55,20 @@ class RamDurations:
     def __contains__(self, queue: str) -> bool:
         return queue in self._reports
 
-    def update(self, ratio: float, disk_alarm: bool) -> list[tuple[Any, float]]:
-        """After a look at memory, `ratio` of the watermark is in use: which queues (addresses) must be told at once, and what.
+    def update(self, ratio: float, disk_alarm: bool) -> list[tuple[Address[ToMemoryUser], float]]:
+        """Set the target after a sample in which `ratio` of the watermark was in use.
 
-        Those that are to keep less than they were told and than they have; while the disk is low, when nothing may be written to it, those that are to keep more.
+        Returns the queues that need the new target at once: those that have to keep less than before and than they
+        have. While the disk is low they must not page out to it, so then it is those that may keep more.
         """
         self.desired = self._desired(ratio, disk_alarm)
-        told = []
+        notified = []
         for report in self._reports.values():
-            is_less = self.desired < min(report.sent, report.duration)
-            if self.desired > report.sent if disk_alarm else is_less:
-                report.sent = self.desired
-                told.append((report.address, self.desired))
-        return told
+            is_less = self.desired < min(report.target, report.duration)
+            if self.desired > report.target if disk_alarm else is_less:
+                report.target = self.desired
+                notified.append((report.address, self.desired))
+        return notified
 
     def _desired(self, ratio: float, disk_alarm: bool) -> float:
         durations = [report.duration for report in self._reports.values() if report.duration != INFINITE]

@@ -1,4 +1,6 @@
-"""Durable metadata through the processes: what is answered is on the disk, what is on the disk comes back (AB-64, AB-73, AB-77, AB-83, AB-86, QS-40, QS-41)."""
+"""Durable metadata through the processes: what is answered is on the disk, what is on the disk comes back (AB-64,
+AB-73, AB-77, AB-83, AB-86, QS-40, QS-41).
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,9 @@ class TestRemoval:
 class TestOrder:
     @pytest.fixture
     def held(self, node, disk, eventually):
-        """A node that has an exchange x, a queue q and a binding between them, and whose disk is holding up a first commit of something else."""
+        """A node that has an exchange x, a queue q and a binding between them, and whose disk is holding up a first
+        commit of something else.
+        """
         node.meta.exchange("x", durable=True)
         node.meta.queue("q", durable=True)
         node.meta.bind("q", "x")
@@ -492,7 +496,10 @@ class TestTableAndStore:
     )
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_agree_whatever_happens_at_once_and_whatever_fails(self, tmp_path_factory, turns, faults):
-        """QS-40, QS-41: all operations of a turn are under way together. After the last commit the store holds the durable part of the table, and a restart brings it back."""
+        """QS-40, QS-41: all operations of a turn are under way together.
+
+        After the last commit the store holds the durable part of the table, and a restart brings it back.
+        """
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(patch)
             data_dir = tmp_path_factory.mktemp("agree")

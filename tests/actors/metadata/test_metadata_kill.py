@@ -1,4 +1,6 @@
-"""kill -9 while clients declare, bind and delete: what was answered is so afterwards, what was not may be either (QS-40, QS-41, AB-73)."""
+"""kill -9 while clients declare, bind and delete: what was answered is so afterwards, what was not may be either
+(QS-40, QS-41, AB-73).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ time.sleep(60)
 
 
 class Client:
-    """Declares and deletes under its own names. `known` holds what it was told: thing -> there or not; a thing that it does not know about is missing from it."""
+    """Declares and deletes under its own names.
+
+    `known` holds what it was told: thing -> there or not; a thing that it does not know about is missing from it.
+    """
 
     def __init__(self, number: int) -> None:
         self.random = random.Random(number)

@@ -1,4 +1,6 @@
-"""Credit along socket, connection, channel, queue: where each stops, how all go on, what a mailbox may hold (FC section 15)."""
+"""Credit along socket, connection, channel, queue: where each stops, how all go on, what a mailbox may hold
+(flow-control section 15).
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def opened(stage, **options):
 
 @pytest.mark.parametrize("at_once", [1, 7, 399, 400, 1000])
 def test_a_reader_stops_with_exactly_its_credit_handed_over(stage, monkeypatch, at_once):
-    """FC-4, FC-24, FC-29, pair_boundaries: however the publishes come in, 400 are handed over, in order, and not one more."""
+    """FC-4, FC-24, FC-29, pair_boundaries: however the publishes come in, 400 are handed over, in order, and not one
+    more.
+    """
     monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
     for first in range(0, 1000, at_once):
@@ -113,7 +117,9 @@ def test_a_chain_that_filled_up_empties_when_its_end_opens(stage):
 
 
 def test_one_exhausted_queue_is_enough_and_both_must_grant(stage):
-    """FC-9, bump_partial: what one of two exhausted queues grants does not unblock, nor does too small a grant of the other."""
+    """FC-9, bump_partial: what one of two exhausted queues grants does not unblock, nor does too small a grant of the
+    other.
+    """
     one, other, channel = stage.queue("one", process=Valve), stage.queue("other", process=Valve), stage.channel()
     for name in ("one", "other"):
         channel.publish([b"x"] * 450, name)
@@ -323,7 +329,9 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
 @given(st.integers(0, 1 << 30), st.sampled_from([(400, 200), (10, 3), (5, 5), (1, 1)]))
 @settings(max_examples=25, deadline=None)
 def test_credit_is_neither_lost_nor_made(seed, pair):
-    """FC-12, invariant: after every turn, under any schedule, through crashes, restarts and closed channels; and all goes on."""
+    """FC-12, invariant: after every turn, under any schedule, through crashes, restarts and closed channels; and all
+    goes on.
+    """
     rng = random.Random(seed)
     with Stage(credit_flow_default_credit=pair) as stage:
         books = Books(stage)

@@ -105,6 +105,8 @@ def test_deleting_an_unknown_one_is_an_error(tmp_path):
 
 
 def test_a_start_takes_as_long_as_it_takes(tmp_path, monkeypatch):
-    """QS-41: with much to recover that is longer than a call on a node may take, and giving up would not make it shorter."""
+    """QS-41: with much to recover that is longer than a call on a node may take, and giving up would not make it
+    shorter.
+    """
     monkeypatch.setattr("warren.running_node.CALL_TIMEOUT", 0.0)
     RunningNode(Settings(port=0, data_dir=str(tmp_path))).stop()

@@ -1,7 +1,7 @@
 """The same Queue and Channel classes, an operating-system process each, on Thespian's own system bases.
 
-The test's `Office` is their parent and plays connection and Metadata. What it starts them with (context, routing table, settings)
-and all they say to one another has to pickle.
+The test's `Office` is their parent and plays connection and Metadata. What it starts them with (context, routing table,
+settings) and all they say to one another has to pickle.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ PERSISTENT = b"\x10\x00\x02"
 
 
 class Office(Process):
-    """Connection, Metadata and parent. Answers `('until', wanted)` when the client would have seen so many method frames."""
+    """Connection, Metadata and parent.
+
+    Answers `('until', wanted)` when the client would have seen so many method frames.
+    """
 
     reply_errors = (AmqpError,)
 
@@ -69,7 +72,8 @@ class Office(Process):
         self.queue = self.createActor(Queue)
         self.row = QueueRow("/", "q", self.queue, "id of q", arguments=table_from({"x-max-length": 1000}))
         routing.put_queue(self.row)
-        # Until a process of the system has come up, what names its address waits, and later messages to others overtake it.
+        # Until a process of the system has come up, what names its address waits, and later messages to others overtake
+        # it.
         await self.ask(self.queue, ("start", self.context, self.row), WAIT)
         self.channel = self.createActor(Channel)
         config = ChannelConfig("c1", "connection", "client -> broker", 1, "/", "guest", 131072, True)

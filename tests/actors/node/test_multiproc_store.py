@@ -1,6 +1,8 @@
-"""A virtual host with its queue, journal and message stores, the same classes, an operating-system process each, on Thespian's own system bases (design, section 2).
+"""A virtual host with its queue, journal and message stores, the same classes, an operating-system process each, on
+Thespian's own system bases (design, section 2).
 
-The test's `Office` is the vhost's parent and plays channel, Metadata and memory monitor. All they are started with and say to one another has to pickle, the disk among it.
+The test's `Office` is the vhost's parent and plays channel, Metadata and memory monitor. All they are started with and
+say to one another has to pickle, the disk among it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who hears of which alarm, and when (AB-33)."""
+"""`Alarms`: which listener is notified of which alarm, and when (AB-33)."""
 
 from __future__ import annotations
 
@@ -6,57 +6,34 @@ import pytest
 from thespian.actors import ActorExitRequest
 
 from warren.actors.resources.alarms import Alarms, UnknownAlarm
-from warren.runtime.errors import ProcessDown
-from warren.runtime.process import Process
+from warren.runtime.errors import ProcessDown, UnknownMessage
 
 WAIT = 5.0
 
 
-class Listener(Process):
-    """A connection that only listens."""
-
-    def __init__(self):
-        super().__init__()
-        self.heard = []
-
-    def on_alarms(self, sender, sources):
-        self.heard.append(sources)
-
-    def on_heard(self, sender):
-        return list(self.heard)
+def received(client, alarms, listener):
+    """What `listener` was notified of, once `alarms` has handled everything sent before."""
+    with pytest.raises(UnknownMessage):
+        client.ask(alarms, ("no such message",), WAIT)
+    return client.ask(listener, ("received",), WAIT)
 
 
-@pytest.fixture
-def alarms(system):
-    return system.createActor(Alarms)
-
-
-@pytest.fixture
-def listener(system):
-    return system.createActor(Listener)
-
-
-def heard(client, alarms, listener):
-    client.ask(alarms, ("active",), WAIT)  # whatever it had to say is said
-    return client.ask(listener, ("heard",), WAIT)
-
-
-def test_every_change_is_told(client, alarms, listener):
+def test_listeners_are_notified_of_every_change(client, alarms, listener):
     client.tell(alarms, ("register", listener))
     for source, on in (("memory", True), ("disk", True), ("memory", False), ("disk", False)):
         assert client.ask(alarms, ("set", source, on), WAIT) is True
-    assert heard(client, alarms, listener) == [("memory",), ("disk", "memory"), ("disk",), ()]
+    assert received(client, alarms, listener) == [("memory",), ("disk", "memory"), ("disk",), ()]
 
 
-def test_no_change_is_not(client, alarms, listener):
+def test_listeners_are_not_notified_without_a_change(client, alarms, listener):
     client.tell(alarms, ("register", listener))
     for on in (False, True, True, False, False):
         client.tell(alarms, ("set", "memory", on))
-    assert heard(client, alarms, listener) == [("memory",), ()]
+    assert received(client, alarms, listener) == [("memory",), ()]
 
 
-def test_a_source_is_active_while_any_origin_says_so(client, alarms, listener):
-    """A person's alarm and a monitor's do not clear each other, and one on top of the other is no news."""
+def test_a_source_is_active_while_any_origin_has_raised_it(client, alarms, listener):
+    """The alarms of an operator and a monitor do not clear each other, and a second one is no change."""
     client.tell(alarms, ("register", listener))
     for on, origin in (
         (True, "monitor"),
@@ -66,44 +43,45 @@ def test_a_source_is_active_while_any_origin_says_so(client, alarms, listener):
         (False, "operator"),
     ):
         client.tell(alarms, ("set", "memory", on, origin))
-    assert heard(client, alarms, listener) == [("memory",), ()]
+    assert received(client, alarms, listener) == [("memory",), ()]
 
 
-def test_a_latecomer_hears_what_is_on(client, alarms, listener):
+def test_a_new_listener_is_notified_of_active_alarms(client, alarms, listener):
     client.ask(alarms, ("set", "disk", True), WAIT)
     client.tell(alarms, ("register", listener))
-    assert heard(client, alarms, listener) == [("disk",)]
-    assert client.ask(alarms, ("active",), WAIT) == ("disk",)
+    assert received(client, alarms, listener) == [("disk",)]
 
 
-def test_who_left_hears_no_more(client, alarms, listener, system):
-    ended = system.createActor(Listener)
-    for address in (listener, ended):
-        client.tell(alarms, ("register", address))
-    client.tell(alarms, ("unregister", listener))
+def test_a_listener_that_ended_is_forgotten(client, alarms, listener, system, base):
+    ended = system.createActor(Alarms)
+    client.tell(alarms, ("register", ended))
     client.tell(ended, ActorExitRequest())
+    with pytest.raises(ProcessDown):
+        client.ask(ended, ("received",), WAIT)
     client.tell(alarms, ("set", "memory", True))
-    assert heard(client, alarms, listener) == []
+    received(client, alarms, listener)
+    assert not base.cells[alarms.actorAddressString].actor.listeners
 
 
-def test_an_unknown_source_is_refused(client, alarms):
+def test_an_unknown_source_is_refused(client, alarms, listener):
+    client.tell(alarms, ("register", listener))
     with pytest.raises(UnknownAlarm, match="unknown alarm 'cpu'; it is one of: memory, disk"):
         client.ask(alarms, ("set", "cpu", True), WAIT)
-    assert client.ask(alarms, ("active",), WAIT) == ()
+    assert received(client, alarms, listener) == []
 
 
-def test_what_a_process_has_set_ends_with_it(client, system, alarms, listener):
-    """QS-35: nobody else would ever clear it, and publishers would be blocked for good."""
+def test_an_alarm_with_an_address_ends_with_that_process(client, system, alarms, listener):
+    """QS-35: otherwise nobody would ever clear it, and publishers would be blocked for good."""
     client.tell(alarms, ("register", listener))
-    doomed, other = system.createActor(Listener), system.createActor(Listener)
+    doomed, other = system.createActor(Alarms), system.createActor(Alarms)
     client.ask(alarms, ("set", "disk", True, "the journal", doomed), WAIT)
     client.ask(alarms, ("set", "disk", True, "an index", other), WAIT)
     client.tell(doomed, ActorExitRequest())
     with pytest.raises(ProcessDown):
-        client.ask(doomed, ("heard",), WAIT)
-    assert client.ask(alarms, ("active",), WAIT) == ("disk",)
+        client.ask(doomed, ("received",), WAIT)
+    assert received(client, alarms, listener) == [("disk",)]
     client.ask(alarms, ("set", "disk", False, "an index", other), WAIT)
-    assert heard(client, alarms, listener) == [("disk",), ()]
+    assert received(client, alarms, listener) == [("disk",), ()]
     client.tell(other, ActorExitRequest())
     client.ask(alarms, ("set", "disk", True), WAIT)
-    assert heard(client, alarms, listener) == [("disk",), (), ("disk",)]
+    assert received(client, alarms, listener) == [("disk",), (), ("disk",)]

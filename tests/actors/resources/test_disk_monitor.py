@@ -1,4 +1,4 @@
-"""The disk monitor with a file system of the test's own (QS 8.6)."""
+"""The disk monitor on a file system that the test controls (queue-and-store section 8.6)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from warren.actors.node.context import NodeContext
 from warren.actors.resources import disk_monitor
-from warren.actors.resources.alarms import Alarms
-from warren.actors.resources.disk_monitor import DiskMonitor, next_look
+from warren.actors.resources.disk_monitor import DiskMonitor, measuring_interval
 from warren.limits import LimitError
 from warren.settings import Settings
 from warren.store.disk.real_disk import RealDisk
@@ -22,7 +21,7 @@ MEMORY = 16_000 * MB
 
 
 class FileSystem:
-    """`free` bytes, or an error. `looked` tells that somebody asked."""
+    """Has `free` bytes, or raises `error`. `looked` is released at each question."""
 
     def __init__(self):
         self.free = 5_000 * MB
@@ -41,11 +40,6 @@ class FileSystem:
 @pytest.fixture
 def files():
     return FileSystem()
-
-
-@pytest.fixture
-def alarms(system):
-    return system.createActor(Alarms)
 
 
 @pytest.fixture
@@ -71,11 +65,6 @@ def set_limit(client, monitor):
     return lambda limit: client.ask(monitor, ("set_limit", limit), WAIT)
 
 
-@pytest.fixture
-def active(client, alarms):
-    return lambda: client.ask(alarms, ("active",), WAIT)
-
-
 @pytest.mark.parametrize(
     ("over", "seconds"),
     [
@@ -88,13 +77,13 @@ def active(client, alarms):
         (10**12, 10.0),
     ],
 )
-def test_it_looks_the_more_often_the_less_is_left(over, seconds):
-    """QS 8.6: clamp(trunc(2 x (free - limit) / 250000), 100, 10000) ms; 10 s under an alarm."""
-    assert next_look(50 * MB + over, 50 * MB) == seconds
+def test_it_measures_more_often_the_less_space_is_left(over, seconds):
+    """queue-and-store section 8.6: clamp(trunc(2 x (free - limit) / 250000), 100, 10000) ms; 10 s under an alarm."""
+    assert measuring_interval(50 * MB + over, 50 * MB) == seconds
 
 
 def test_disk_monitor(tmp_path):
-    """QS 12.5: the free figure is a non-negative integer."""
+    """queue-and-store section 12.5: the free figure is a non-negative integer."""
     found = RealDisk(str(tmp_path)).free_space()
     assert type(found) is int and found >= 0
 
@@ -103,28 +92,28 @@ def test_its_status(files, start):
     assert start() == {"limit": 50 * MB, "free": 5_000 * MB, "alarmed": False}
 
 
-def test_the_alarm_is_on_below_the_limit(files, start, set_limit, active):
-    """QS 8.6: alarm if and only if free < limit."""
+def test_the_alarm_is_on_below_the_limit(files, start, set_limit, active_alarms):
+    """queue-and-store section 8.6: alarm if and only if free < limit."""
     start()
     seen = []
     for free in (50 * MB, 50 * MB - 1, 0, 50 * MB):
         files.free = free
         set_limit(50 * MB)
-        seen.append(active())
+        seen.append(active_alarms())
     assert seen == [(), ("disk",), ("disk",), ()]
 
 
-def test_it_looks_by_itself(files, start, active, eventually):
-    """Ten times a second when near."""
+def test_it_measures_by_itself(files, start, active_alarms, eventually):
+    """Ten times a second near the limit."""
     files.free = 51 * MB
     start()
     assert files.looked.acquire(timeout=WAIT) and files.looked.acquire(timeout=WAIT)
     files.free = 49 * MB
-    eventually(lambda: active() == ("disk",))
+    eventually(lambda: active_alarms() == ("disk",))
 
 
 def test_set_disk_free_limit_command(files, start, set_limit):
-    """QS 12.5, and 0 is off."""
+    """queue-and-store section 12.5, and 0 is off."""
     start()
     given = [1.0, {"mem_relative": 1.5}, "70MiB", "50MB", 0]
     assert [set_limit(limit)["limit"] for limit in given] == [MEMORY, MEMORY * 1.5, 73_400_320, 50 * MB, 0]
@@ -132,11 +121,11 @@ def test_set_disk_free_limit_command(files, start, set_limit):
     assert set_limit(0)["alarmed"] is False
 
 
-def test_a_limit_that_cannot_be_read_changes_nothing(files, start, set_limit, client, monitor):
+def test_a_limit_that_cannot_be_read_changes_nothing(files, start, set_limit, base, monitor):
     start()
     with pytest.raises(LimitError, match="'half' is not a multiple of memory"):
         set_limit("half")
-    assert client.ask(monitor, ("status",), WAIT)["limit"] == 50 * MB
+    assert base.cells[monitor.actorAddressString].actor.limit == 50 * MB
 
 
 def test_a_limit_relative_to_memory_in_the_settings(files, start):
@@ -150,13 +139,13 @@ class TestAFileSystemThatDoesNotAnswer:
         files.error = OSError(errno.EIO, "Input/output error")
         return files
 
-    def test_disk_monitor_enable(self, silent, start, client, monitor, active, eventually, caplog):
-        """QS 8.6, 12.5: ten more looks, free space unknown and no alarm meanwhile, then it is left alone."""
+    def test_disk_monitor_enable(self, silent, start, client, monitor, active_alarms, eventually, caplog):
+        """queue-and-store sections 8.6 and 12.5: ten more attempts without an alarm, then it stops measuring."""
         with caplog.at_level(logging.WARNING, "warren.disk"):
             assert start() == {"limit": 50 * MB, "free": None, "alarmed": False}
             eventually(lambda: "still unknown after 11 looks: Input/output error" in caplog.text)
         assert silent.looks == 11
-        assert active() == ()
+        assert active_alarms() == ()
 
     def test_a_new_limit_tries_again(self, silent, start, set_limit, eventually, caplog):
         start()
@@ -164,11 +153,11 @@ class TestAFileSystemThatDoesNotAnswer:
         silent.error = None
         assert set_limit("6GB") == {"limit": 6_000 * MB, "free": 5_000 * MB, "alarmed": True}
 
-    def test_it_is_watched_again_when_it_answers(self, silent, start, active, eventually):
+    def test_it_is_watched_again_when_it_answers(self, silent, start, active_alarms, eventually):
         silent.free = 1
         start()
         silent.error = None
-        eventually(lambda: active() == ("disk",))
+        eventually(lambda: active_alarms() == ("disk",))
 
 
 def test_the_log_says_what_is_free(files, start, set_limit, caplog, tmp_path):

@@ -1,4 +1,4 @@
-"""The rule for giving free heap back: worth it, not growing, far enough from the last time, never dear (QS-16)."""
+"""When free heap is given back: if it is worth it, memory does not grow, and attempts are rare enough (QS-16)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MUCH = 500 * MIB
 
 @pytest.fixture
 def rule():
-    """One that has seen `MUCH` in use, and has tried at second 100 without success, in no time."""
+    """A HeapReturn that has seen `MUCH` in use, and tried at second 100 without success, in 0 s."""
     rule = HeapReturn()
     assert not rule.is_due(0.0, MUCH, False), "it has just grown"
     rule.tried(100.0, 0.00003, MUCH, MUCH)

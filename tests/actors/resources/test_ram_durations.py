@@ -1,4 +1,4 @@
-"""How much of their traffic queues may keep in memory: the rule alone (actors/ram_durations.py, QS section 8.3)."""
+"""How much of their traffic queues may keep in memory (queue-and-store section 8.3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def durations():
 
 
 def test_below_the_paging_ratio_there_is_no_limit(durations):
-    """S001: with 0.4 and 0.5 paging starts at 20 % of memory."""
+    """With 0.4 and 0.5 paging starts at 20 % of memory."""
     assert durations.report("a", "A", 100.0) is None
     assert durations.update(RATIO - 0.01, False) == []
     assert durations.desired == INFINITE
@@ -51,7 +51,7 @@ def test_idle_queues_take_no_part(durations):
 
 
 def test_queues_that_keep_nothing_come_back(durations):
-    """The increment lets queues that sit at 0 come back; close to the watermark there is none."""
+    """The increment lets queues that keep nothing keep a little again; close to the watermark there is none."""
     durations.report("a", "A", 0.0)
     durations.update(0.94, False)
     assert durations.desired == pytest.approx(1 / 0.94)
@@ -63,7 +63,7 @@ def test_queues_that_keep_nothing_come_back(durations):
 
 
 def test_without_a_limit_to_divide_by_everything_goes_out(durations):
-    """Section 8.2: limit 0."""
+    """A limit of 0 (queue-and-store section 8.2)."""
     durations.report("a", "A", 5.0)
     assert durations.update(INFINITE, False) == [("A", 0.0)]
 
@@ -72,7 +72,7 @@ def test_without_a_limit_to_divide_by_everything_goes_out(durations):
     ("ratio", "used", "is_limited"), [(1.5, 1.2, False), (1.5, 1.6, True), (1.0, 0.99, False), (1.0, 1.0, True)]
 )
 def test_a_ratio_of_one_and_more(ratio, used, is_limited):
-    """D-13: 1 goes straight to blocking, more disables paging."""
+    """D-13: with the paging ratio 1 nothing is paged before publishers are blocked, with more never."""
     durations = RamDurations(ratio)
     durations.report("a", "A", 5.0)
     durations.update(used, False)
@@ -80,7 +80,7 @@ def test_a_ratio_of_one_and_more(ratio, used, is_limited):
 
 
 def test_a_disk_alarm_stops_paging(durations):
-    """S000, S001: those that page are told at once that they need not; afterwards it goes on."""
+    """Queues that page are notified at once that they may keep more; after the alarm the target falls again."""
     durations.report("a", "A", 100.0)
     durations.report("b", "B", 1.0)
     ((_, desired),) = durations.update(0.9, False)

@@ -17,7 +17,10 @@ def deaths(event):
 
 
 def test_expiring_round_trip_is_cut(channel, name):
-    """AB-153: a dies into b, b into a: nobody rejected, so the message is dropped when it would come back. A later one's arrival at the bell shows when."""
+    """AB-153: a dies into b, b into a: nobody rejected, so the message is dropped when it would come back.
+
+    A later one's arrival at the bell shows when.
+    """
     a, b, bell = f"{name}-a", f"{name}-b", channel.queue(f"{name}-bell")
     link(channel, a, b, **{"x-message-ttl": 1})
     link(channel, b, a, **{"x-message-ttl": 1})
@@ -29,7 +32,9 @@ def test_expiring_round_trip_is_cut(channel, name):
 
 
 def test_rejection_on_the_way_lets_a_message_come_back(channel, name):
-    """AB-153: as in retrying with a delay: rejected from the work queue, expired from the waiting queue, again and again."""
+    """AB-153: as in retrying with a delay: rejected from the work queue, expired from the waiting queue, again and
+    again.
+    """
     work, wait = f"{name}-work", f"{name}-wait"
     link(channel, work, wait)
     link(channel, wait, work, **{"x-message-ttl": 1})
@@ -45,7 +50,9 @@ def test_rejection_on_the_way_lets_a_message_come_back(channel, name):
 
 
 def test_expiry_is_cut_where_the_rejection_was_before_the_last_visit(channel, name, broker):
-    """AB-153: only a rejection since the last death in that queue counts: expired from a and b it does not come back to a."""
+    """AB-153: only a rejection since the last death in that queue counts: expired from a and b it does not come back to
+    a.
+    """
     if broker is None:
         pytest.skip("RabbitMQ 3.10 turns older entries of x-death round, so that this message goes round for ever")
     first, a, b, bell = f"{name}-first", f"{name}-a", f"{name}-b", channel.queue(f"{name}-bell")
@@ -75,7 +82,9 @@ def test_only_the_queue_of_the_cycle_is_skipped(channel, name):
 
 @pytest.mark.parametrize("other", [{"queue": "elsewhere", "reason": "rejected", "count": 1}, "no table"])
 def test_entries_of_others_that_disable_the_check(channel, name, broker, other):
-    """AB-153: a rejection, or what is no table, in front of the entry for the queue; here the client wrote it, on both sides for brokers that turn it round."""
+    """AB-153: a rejection, or what is no table, in front of the entry for the queue; here the client wrote it, on both
+    sides for brokers that turn it round.
+    """
     if broker is None and other == "no table":
         pytest.skip("RabbitMQ 3.10 loses this message")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-2"})
@@ -106,7 +115,9 @@ def test_entry_of_a_client_that_makes_a_cycle(channel, name):
 
 
 def test_death_counts_by_reason(channel, name):
-    """AB-150: expired and rejected in one queue are two entries; exchange and keys are of the first death for that reason."""
+    """AB-150: expired and rejected in one queue are two entries; exchange and keys are of the first death for that
+    reason.
+    """
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-2"})
     second = link(channel, f"{name}-2", name)
     channel.publish("m", name, expiration="1", headers={"CC": ["nowhere"]})

@@ -1,4 +1,4 @@
-"""dead_lettering_SUITE: a test for each of its cases that needs no policy (AB section 12)."""
+"""dead_lettering_SUITE: a test for each of its cases that needs no policy (amqp-broker section 12)."""
 
 import time
 
@@ -201,7 +201,9 @@ def test_dead_letter_routing_key(channel, pair):
 
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 def test_dead_letter_routing_key_header(channel, pair, header):
-    """dead_letter_routing_key_header_CC and _BCC: without dead-letter key these keys route the dead letter, though BCC is gone (AB-75, AB-147)."""
+    """dead_letter_routing_key_header_CC and _BCC: without dead-letter key these keys route the dead letter, though BCC
+    is gone (AB-75, AB-147).
+    """
     pair.declare(routing_key="")
     channel.publish("1", pair.queue, headers={header: [pair.dead]})
     assert pair.taken_bodies(1) == [b"1"]  # the copy that was sent there at once

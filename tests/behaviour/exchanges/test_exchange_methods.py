@@ -1,4 +1,6 @@
-"""exchange.declare, delete, bind, unbind: checks in order, codes and texts (AB section 7, AB-59, AB-64 to AB-68, AB-72, AB-73, AB-77)."""
+"""exchange.declare, delete, bind, unbind: checks in order, codes and texts (amqp-broker section 7, AB-59, AB-64 to
+AB-68, AB-72, AB-73, AB-77).
+"""
 
 import pytest
 

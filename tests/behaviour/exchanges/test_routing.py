@@ -1,4 +1,6 @@
-"""Exchange types, exchange-to-exchange bindings, alternate exchanges, CC and BCC, the default exchange (AB-68 to AB-79)."""
+"""Exchange types, exchange-to-exchange bindings, alternate exchanges, CC and BCC, the default exchange (AB-68 to
+AB-79).
+"""
 
 import pytest
 

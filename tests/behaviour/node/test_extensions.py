@@ -158,7 +158,9 @@ def test_a_faulty_interceptor_ends_the_channel(open_channel, connect, intercept)
 
 
 def test_one_interceptor_for_a_method():
-    """AB-80: two are an error at start; so is a method that is none of an open channel's, and an object that is no extension."""
+    """AB-80: two are an error at start; so is a method that is none of an open channel's, and an object that is no
+    extension.
+    """
     first, second = (Rewriter(None, m.BasicGet, m.BasicAck), Rewriter(None, m.BasicAck))
     for extensions, text in (
         ([first, second], "basic.ack has two interceptors"),
@@ -200,7 +202,9 @@ class Tee(ExchangeDecorator):
 
 
 def test_a_decorator_adds_destinations(open_channel):
-    """AB-80: a queue and an exchange; the alternate exchange gets what the exchange itself has no destination for (AB-76)."""
+    """AB-80: a queue and an exchange; the alternate exchange gets what the exchange itself has no destination for
+    (AB-76).
+    """
     channel = open_channel(Tee())
     for queue in ("tee", "own", "spare", "further"):
         channel.queue(queue)
@@ -226,7 +230,9 @@ def test_a_decorator_refuses(open_channel):
 
 
 def test_a_decorator_hears_of_exchanges_and_bindings(open_channel):
-    """AB-80: the predefined ones first; bindings that go with an exchange or queue, and auto-deleted exchanges, are told too."""
+    """AB-80: the predefined ones first; bindings that go with an exchange or queue, and auto-deleted exchanges, are
+    told too.
+    """
     tee = Tee()
     channel = open_channel(tee)
     heard = tee.heard

@@ -1,4 +1,5 @@
-"""disk_monitor_SUITE, unit_disk_monitor_SUITE and unit_vm_memory_monitor_SUITE (section 12.5): what of them is about a whole broker.
+"""disk_monitor_SUITE, unit_disk_monitor_SUITE and unit_vm_memory_monitor_SUITE (section 12.5): what of them is about a
+whole broker.
 
 `parse_line_linux` and the monitors' own life are in tests/actors.
 """

@@ -1,4 +1,6 @@
-"""per_vhost_msg_store_SUITE and what of msg_store_SUITE is about settings (queue-and-store section 12.2), on a broker with a data directory."""
+"""per_vhost_msg_store_SUITE and what of msg_store_SUITE is about settings (queue-and-store section 12.2), on a broker
+with a data directory.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def test_storage_deleted_on_vhost_delete(data_dir):
 
 
 def test_single_vhost_storage_delete_is_safe(data_dir):
-    """With one virtual host's directory wiped while the broker is down, its queue comes back empty, and the other keeps all 200 messages in order."""
+    """With one virtual host's directory wiped while the broker is down, its queue comes back empty, and the other keeps
+    all 200 messages in order.
+    """
     broker = started(data_dir)
     for vhost in ("wiped", "kept"):
         broker.create_vhost(vhost)

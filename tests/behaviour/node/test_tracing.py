@@ -1,4 +1,7 @@
-"""Tracing (AB-81): copies of publishes and deliveries at `amq.rabbitmq.trace`. The headers expected here are those RabbitMQ 3.10.8 was seen to send."""
+"""Tracing (AB-81): copies of publishes and deliveries at `amq.rabbitmq.trace`.
+
+The headers expected here are those RabbitMQ 3.10.8 was seen to send.
+"""
 
 import pytest
 

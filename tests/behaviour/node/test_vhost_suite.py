@@ -1,4 +1,5 @@
-"""Virtual hosts that come and go while the broker runs (AB-27, AB-31, AB-64, AB-169, AB-170), and RabbitMQ's vhost_SUITE and connection tracking suites for one node.
+"""Virtual hosts that come and go while the broker runs (AB-27, AB-31, AB-64, AB-169, AB-170), and RabbitMQ's
+vhost_SUITE and connection tracking suites for one node.
 
 Its clusters' cases (2n) and those of files on disk are elsewhere or do not apply.
 """
@@ -233,7 +234,9 @@ def test_declaring_while_it_is_deleted_leaves_nothing(broker, connect, name):
 
 
 def test_vhost_failure_forces_connection_closure(broker, inside, vhost, connect):
-    """AB-171, single_node_vhost_down_mimic: the failure of a vhost closes its connections and no others; it can then be deleted."""
+    """AB-171, single_node_vhost_down_mimic: the failure of a vhost closes its connections and no others; it can then be
+    deleted.
+    """
     victim, other = connect(vhost), connect()
     victim.channel().queue("q", durable=True)
     base = broker._node._base
