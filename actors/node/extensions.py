@@ -1,14 +1,18 @@
-"""Extension points: objects given to an embedded broker that see, and may change, what it does (AB-80).
+"""Extensions of an embedded broker: objects that observe, and may change, what it does (AB-80).
 
     Broker(extensions=[Audit(), Quarantine()])
 
-An extension derives from one or more of the three classes here and overrides what it wants. Its methods are called on the broker's own thread, in the process that
-does the work: they must return at once, and must not call the `Broker`, which would wait for itself. Methods that *decide* (`intercept`, `route`) may raise AmqpError:
-what the client asked for is refused with it. Methods that *hear* are told what has happened and can refuse nothing. Whatever else is raised ends the process it is raised
-in, as any fault there would: a channel (its client's connection is closed with 541), a queue (it is restarted), or Metadata, and with that the broker. In `route` of a dead
-letter an AmqpError is such a fault too: there is no client to refuse it to.
+An extension derives from `ChannelInterceptor`, `ExchangeDecorator` or `QueueDecorator`, or from several of them, and
+overrides their methods. The broker calls these methods on its own thread, in the process that does the work. They must
+return at once, and they must not call the `Broker`, because that call would wait for itself.
 
-Where there is none of a kind nothing is spent on it: handlers are replaced when a channel opens, and routes are remembered.
+`intercept` and `route` may raise AmqpError to refuse what the client asked for, except in the `route` of a dead letter,
+which no client waits for. The other methods only observe and cannot refuse anything. Any other exception ends the
+process in which it is raised, like an error of the broker itself: a channel closes its connection with 541, a queue is
+restarted, and `Metadata` takes the broker down with it.
+
+A broker without extensions spends nothing on them: a channel replaces its handlers when it opens, and routes are
+cached.
 """
 
 from __future__ import annotations
@@ -25,11 +29,11 @@ from ...routing.decorators import ExchangeDecorator, QueueDecorator
 
 
 class ExtensionError(ValueError):
-    """Extensions that cannot be used, or not together; the text says which and why."""
+    """Extensions that cannot be used, or not together; the text names them and the reason."""
 
 
 class Place(NamedTuple):
-    """Where a method came from: `connection` is the connection's name, `channel` the channel's number."""
+    """The origin of a method: `connection` is the connection's name, `channel` the channel's number."""
 
     vhost: str
     user: str
@@ -38,28 +42,30 @@ class Place(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A message that came with a method."""
+    """The message that belongs to a method."""
 
     properties: Properties
     body: bytes
 
 
 class ChannelInterceptor:
-    """Rewrites methods of clients, before anything is checked but that they may come now. `methods` are those it is called for; no two interceptors share one."""
+    """Rewrites methods of clients before the broker checks more than that they are allowed in the channel's state."""
 
+    #: The methods to intercept. No two interceptors may list the same one.
     methods: tuple[type[Method], ...] = ()
 
     def intercept(self, place: Place, method: Method, content: Content | None) -> tuple[Method, Content | None]:
-        """The method, and its content if it has one, that shall be handled instead; the type of the method stays.
+        """The method to handle instead, of the same type, and its content if it has one.
 
-        Both are the interceptor's to change. It is called for each message of basic.publish but those that are too large when they arrive (`max_message_size`).
+        The interceptor may change and return the arguments. It is called for each message of basic.publish, except for
+        messages that exceed `max_message_size` when they arrive.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """All extensions of a node by kind, made with `of`; decorators in the order given."""
+    """All extensions of a node by kind, made with `of`. Decorators keep the order in which they were given."""
 
     interceptors: Mapping[type[Method], ChannelInterceptor]
     exchange_decorators: tuple[ExchangeDecorator, ...]
@@ -67,24 +73,30 @@ class Extensions:
 
     @classmethod
     def of(cls, given: Iterable[object]) -> Extensions:
-        """Raises ExtensionError for an object of no kind, for two interceptors of one method, and for a method that no client sends on an open channel."""
+        """Sort the objects by kind.
+
+        Raises ExtensionError for an object that is not an extension, for two interceptors of one method, and for an
+        interceptor of a method that no client sends on an open channel.
+        """
         given = tuple(given)
         interceptors: dict[type[Method], ChannelInterceptor] = {}
         for extension in given:
             if not isinstance(extension, (ChannelInterceptor, ExchangeDecorator, QueueDecorator)):
                 raise ExtensionError(
-                    f"{extension!r} is no extension: it must be an object of a ChannelInterceptor, ExchangeDecorator or QueueDecorator"
+                    f"{extension!r} is not an extension; derive its class from ChannelInterceptor, ExchangeDecorator or "
+                    "QueueDecorator"
                 )
             if isinstance(extension, ChannelInterceptor):
                 for method in extension.methods:
                     if method not in CLIENT_METHODS or method is ChannelOpen:
                         raise ExtensionError(
-                            f"{extension!r} cannot intercept {method!r}: it is no method that a client sends on an open channel"
+                            f"{extension!r} cannot intercept {method!r}: clients do not send this method on an open "
+                            "channel; remove it from `methods`"
                         )
                     other = interceptors.setdefault(method, extension)
                     if other is not extension:
                         raise ExtensionError(
-                            f"{method.NAME} has two interceptors, {other!r} and {extension!r}; one is the most"
+                            f"{method.NAME} has two interceptors, {other!r} and {extension!r}; only one is allowed"
                         )
         return cls(
             interceptors,

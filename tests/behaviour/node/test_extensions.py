@@ -166,7 +166,7 @@ def test_one_interceptor_for_a_method():
         ([first, second], "basic.ack has two interceptors"),
         ([Rewriter(None, m.ChannelOpen)], "cannot intercept"),
         ([Rewriter(None, m.BasicDeliver)], "cannot intercept"),
-        (["hello"], "'hello' is no extension"),
+        (["hello"], "'hello' is not an extension"),
     ):
         with pytest.raises(ExtensionError, match=text):
             Broker(extensions=extensions)
