@@ -61,6 +61,9 @@ ConfirmRange = tuple[int, int]
 #: queue; they are None if the consumer does not acknowledge.
 DeliveryRun = tuple[Origin, bool, Sequence[int] | None, Sequence[bytes]]
 
+#: rabbitmqctl's info items of one thing, by name; their values are plain and picklable.
+InfoItems = dict[str, Any]
+
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
 Outcome = Literal["ack", "requeue", "reject"]
 
@@ -172,7 +175,7 @@ class ToChannel(Contract):
         """From queues: credit for `amount` more messages; `peer` is the queue's id."""
 
     @message
-    def info(self) -> dict[str, Any]:
+    def info(self) -> InfoItems:
         """From the connection: rabbitmqctl's info items of this channel."""
 
 

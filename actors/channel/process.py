@@ -45,6 +45,7 @@ from .contract import (
     ChannelConfig,
     ConfirmRange,
     DeliveryRun,
+    InfoItems,
     ToChannelOwner,
     to_channel_owner,
 )
@@ -483,7 +484,7 @@ class Channel(Process):
     def nack(self, method: methods.BasicNack) -> None:
         self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
 
-    def on_info(self, sender: Sender) -> dict[str, Any]:
+    def on_info(self, sender: Sender) -> InfoItems:
         config, publisher = self.config, self.publisher
         return {
             "name": self.name,

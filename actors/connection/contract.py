@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...runtime.contract import Contract, message
-from ..channel.contract import ToChannelOwner
+from ..channel.contract import InfoItems, ToChannelOwner
 from ..resources.contract import ToAlarmListener
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class ToConnection(ToChannelOwner, ToAlarmListener):
         """From the node: close the connection if it uses this virtual host, which is deleted or down (AB-31)."""
 
     @message
-    def info(self) -> dict[str, Any]:
+    def info(self) -> InfoItems:
         """From the node: rabbitmqctl's info items of this connection."""
 
     @message
-    def channels_info(self) -> list[dict[str, Any]]:
+    def channels_info(self) -> list[InfoItems]:
         """From the node: rabbitmqctl's info items of each of its channels."""
 
 

@@ -27,6 +27,9 @@ ACCEPTS_PER_TURN = 64
 #: Seconds without accepting when the node is out of descriptors or memory.
 PAUSE = 0.2
 
+#: An address as the system gives it; with a flow and a scope for IPv6.
+_SystemAddress = tuple[str, int] | tuple[str, int, int, int]
+
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -98,7 +101,7 @@ class Listener(Process):
                 continue
             self._start_connection(client, peer)
 
-    def _start_connection(self, client: socket.socket, peer: tuple[Any, ...]) -> None:
+    def _start_connection(self, client: socket.socket, peer: _SystemAddress) -> None:
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = client.getsockname()
@@ -166,7 +169,7 @@ class Listener(Process):
             self.socket = None
 
 
-def _host_and_port(address: tuple[Any, ...]) -> SocketAddress:
+def _host_and_port(address: _SystemAddress) -> SocketAddress:
     """A socket address without the flow and scope of IPv6."""
     return address[0], address[1]
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 import ssl
 from base64 import b32encode
-from typing import Any
+
+from thespian.actors import ActorAddress
 
 from ...amqp import methods
 from ...amqp.connection_state import check_method
@@ -27,12 +28,12 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import heartbeat, method_frame
 from ...amqp.method import Method
 from ...amqp.reader import HANDSHAKE, METHOD, RUNNING, Event, FrameReader
-from ...runtime.contract import Address, Sender
+from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
-from ..channel.contract import DeliveryNotice, to_channel
+from ..channel.contract import DeliveryNotice, InfoItems, to_channel
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
@@ -314,7 +315,7 @@ class Connection(Process):
             log.error("%s channel %d: %s", self.name, entry.number, reason)
             self.closing.fail(AmqpError(541))
 
-    def on_overload(self, address: Address[Any]) -> None:
+    def on_overload(self, address: ActorAddress) -> None:
         """The mailbox of a channel overflowed, which credit prevents unless the broker has a fault (FC-60)."""
         self.closing.fail(AmqpError(506, "too many messages wait for a channel of this connection"))
 
@@ -471,7 +472,7 @@ class Connection(Process):
             return "flow"
         return self.state
 
-    def on_info(self, sender: Sender) -> dict[str, Any]:
+    def on_info(self, sender: Sender) -> InfoItems:
         negotiated = self.negotiated
         user_provided = negotiated.client_properties.get("connection_name")
         return {
@@ -501,7 +502,7 @@ class Connection(Process):
             "ssl": False,
         }
 
-    async def on_channels_info(self, sender: Sender) -> list[dict[str, Any]]:
+    async def on_channels_info(self, sender: Sender) -> list[InfoItems]:
         answers = [self.ask(entry.address, to_channel.info()) for entry in self.channels.by_number.values()]
         found = []
         for answer in answers:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import ssl
-from typing import Any
 
 from ...runtime.contract import Sender
+from ..channel.contract import InfoItems
 from ..node.context import NodeContext
 from .contract import SocketAddress
 from .log_text import one_line
@@ -137,7 +137,7 @@ class TlsConnection(Connection):
         name = user_name(certificate, source)
         return Certified(name) if name else Certified("", f"the client's certificate has no {source.replace('_', ' ')}")
 
-    def on_info(self, sender: Sender) -> dict[str, Any]:
+    def on_info(self, sender: Sender) -> InfoItems:
         return {
             **super().on_info(sender),
             "ssl": True,

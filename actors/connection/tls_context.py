@@ -17,6 +17,9 @@ from ...runtime.errors import ProcessError
 
 VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
+#: A certificate as `ssl.SSLObject.getpeercert` returns it.
+Certificate = Mapping[str, Any]
+
 #: Short attribute names of RFC 4514 section 3, and those that RabbitMQ adds; other attributes keep their OpenSSL name.
 _SHORT_NAMES = {
     "commonName": "CN",
@@ -131,10 +134,10 @@ def _reason(error: ssl.SSLError) -> str:
 # -- names in certificates ---
 
 
-def user_name(certificate: Mapping[str, Any], login_from: str) -> str | None:
+def user_name(certificate: Certificate, login_from: str) -> str | None:
     """The user that a client's certificate names, None if it has no name of that kind.
 
-    `certificate` is the value of `ssl.SSLObject.getpeercert()`; `login_from` is the setting `ssl_cert_login_from`. As
+    `login_from` is the setting `ssl_cert_login_from`. As
     in RabbitMQ, several common names are joined by commas, and the first DNS name among the alternative names counts.
     """
     if login_from == "common_name":
@@ -147,7 +150,7 @@ def user_name(certificate: Mapping[str, Any], login_from: str) -> str | None:
     return distinguished_name(certificate) or None
 
 
-def distinguished_name(certificate: Mapping[str, Any]) -> str:
+def distinguished_name(certificate: Certificate) -> str:
     """The subject in the notation of RFC 4514, the most specific part first: `CN=guest,O=Team A,C=CH`."""
     parts = (
         "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in rdn)

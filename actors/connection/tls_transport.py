@@ -15,10 +15,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
 from .output import Buffer, Transport
 from .read_size import ReadSize
+from .tls_context import Certificate
 
 #: The most bytes of plaintext in one TLS record.
 RECORD = 16 * 1024
@@ -93,7 +93,7 @@ class TlsTransport:
         return self.is_ready
 
     @property
-    def certificate(self) -> dict[str, Any]:
+    def certificate(self) -> Certificate:
         """The client's certificate as `ssl.SSLObject.getpeercert` returns it; empty if it showed none."""
         return self._tls.getpeercert() or {}
 
