@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...runtime.contract import Contract, message
 from ...store.messages.message import Origin
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ...amqp.method import Method
     from ...amqp.reader import Event
     from ...runtime.contract import Address
+    from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from ..queue.contract import ToQueue
 
@@ -60,9 +61,6 @@ ConfirmRange = tuple[int, int]
 #: Deliveries that share an origin: `(origin, redelivered, ack tags, contents)`. Ack tags number the messages within the
 #: queue; they are None if the consumer does not acknowledge.
 DeliveryRun = tuple[Origin, bool, Sequence[int] | None, Sequence[bytes]]
-
-#: rabbitmqctl's info items of one thing, by name; their values are plain and picklable.
-InfoItems = dict[str, Any]
 
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
 Outcome = Literal["ack", "requeue", "reject"]

@@ -37,6 +37,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
+from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .client_output import ClientOutput
@@ -45,7 +46,6 @@ from .contract import (
     ChannelConfig,
     ConfirmRange,
     DeliveryRun,
-    InfoItems,
     ToChannelOwner,
     to_channel_owner,
 )

@@ -11,7 +11,7 @@ the queue dead waits for the restart and asks the new process, up to `ATTEMPTS` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...amqp.errors import AmqpError
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
@@ -21,17 +21,16 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
-from ...store.messages.message import Origin
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .contract import ChannelConfig, Outcome
 
+if TYPE_CHECKING:
+    from ..queue.contract import PublishEntry
+
 #: How many processes of one queue a method is tried on: the method itself may be what makes the queue crash.
 ATTEMPTS = 3
-
-#: `(origin, contents, body_bytes, first_confirm, shared)`, see `ToQueue.publish`.
-PublishEntry = tuple[Origin, Sequence[bytes], int, int, int]
 
 Answer = TypeVar("Answer")
 

@@ -6,11 +6,12 @@ import ssl
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Contract, message
-from ..channel.contract import InfoItems, ToChannelOwner
+from ..channel.contract import ToChannelOwner
 from ..resources.contract import ToAlarmListener
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
+    from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
 
 #: The host and port of one end of a TCP connection.

@@ -33,8 +33,9 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
-from ..channel.contract import DeliveryNotice, InfoItems, to_channel
+from ..channel.contract import DeliveryNotice, to_channel
 from ..metadata.contract import to_metadata
+from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
 from ..resources.contract import to_alarms

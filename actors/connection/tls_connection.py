@@ -13,7 +13,7 @@ import logging
 import ssl
 
 from ...runtime.contract import Sender
-from ..channel.contract import InfoItems
+from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from .contract import SocketAddress
 from .log_text import one_line

@@ -183,7 +183,7 @@ def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatom
                 wire.waiting.clear()
             broker.wait_idle()
             output = anatomy.call(
-                lambda: max(len(each.output._written) for each in anatomy.processes() if hasattr(each, "output"))
+                lambda: max(len(connection.output._unreported) for connection in anatomy.processes(Connection))
             )
             return anatomy.census(), output
 
