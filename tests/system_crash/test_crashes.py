@@ -177,7 +177,9 @@ def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
     broker.declare_queue(name)
     anatomy.crash(
         lambda: next(
-            channel for channel in anatomy.processes(Channel) if channel.config.connection_id == anatomy.direct().connection_id
+            channel
+            for channel in anatomy.processes(Channel)
+            if channel.config.connection_id == anatomy.direct().connection_id
         )
     )
     broker.wait_idle()
