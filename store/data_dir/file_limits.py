@@ -1,4 +1,4 @@
-"""When the files of a virtual host are full."""
+"""The sizes at which the files of a virtual host are full."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from ..queue.placement import EMBED_BELOW
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """A new file is begun after these; the defaults are for real disks. With small ones rotation, folding and garbage collection come soon: for tests and the simulation.
+    """The size after which a new file is begun.
 
-    journal, store     octets
-    embed_below        octets; bodies of that many and more are the message store's
-    segment_entries    messages; a virtual host that is on the disk keeps the number it was made with (D-2)
+    The defaults are for real disks. Tests and the simulation use small limits, so that rotation, flushes and garbage
+    collection happen soon.
+
+    journal            bytes of a journal file
+    store              bytes of a message store's file
+    segment_entries    messages of an index segment; an existing virtual host keeps the number it was made with (D-2)
+    embed_below        bytes; larger or equal messages go to a message store
     """
 
     journal: int = JOURNAL_LIMIT

@@ -1,18 +1,21 @@
-"""What survives a restart of vhosts, exchanges, queues and bindings: an LMDB environment, the only truth about which queues exist (section 11.3).
+"""The metadata that survives a restart: vhosts, exchanges, queues and bindings in an LMDB environment.
+
+It alone decides which queues exist (queue-and-store section 11.3). Its tables:
 
     meta                                        'format'          ->  u32 big-endian vhosts, exchanges, queues, bindings
-    digest of key 16  ->  u8 row version | u32 CRC-32 of what follows | msgpack [key, fields]
+    digest of key 16  ->  u8 row version | u32 CRC-32 of the rest | the rest:
+                                                                      msgpack [key, fields]
 
-A row is a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of what else is known of it.
-What stands in them is the caller's matter. The key is hashed because LMDB takes 511 octets at most, and one binding's
-names alone are more. LMDB has no checksums of its own, so each row has one. A field may be added without a new row
-version: older rows lack it.
+A row has a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of everything else. The caller
+decides what they contain. The key is hashed because LMDB keys have 511 bytes at most, and the names in one binding may
+be longer. Each row has a checksum because LMDB has none. A field may be added without a new row version: older rows
+lack it.
 
-Durability: every commit is synced, data and meta page; `apply` returns when its changes are on the disk, all of them
-or, after an error, all or none of them. One commit costs a dozen page writes and two syncs whether it has one change or
-hundreds, so callers gather what comes while the previous one runs.
+Durability: every commit is synced, data and meta page. When `apply` returns, its changes are on the disk; after an
+error either all of them are or none. A commit costs a dozen page writes and two syncs, whether it has one change or
+hundreds, so callers gather changes while the previous commit runs.
 
-The environment is made beside its place and renamed: a directory at `path` is whole, or damaged.
+The environment is made under another name and renamed, so a directory at `path` is whole or damaged, never half made.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ from ..disk.real_disk import RealDisk
 FORMAT = 1
 ROW_VERSION = 1
 TABLES = ("vhosts", "exchanges", "queues", "bindings")
+#: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
+#: most.
 MAP_SIZE = 256 << 20
-"""Bytes of address space to begin with; it doubles when it is full. Two kilobytes a queue with two bindings is a generous estimate."""
 _MAX_TABLES = 16
 _FORMAT_KEY = b"format"
 _FORMAT = Struct(">I")
@@ -44,20 +48,25 @@ _OPTIONS: dict[str, Any] = {"max_dbs": _MAX_TABLES, "readahead": False, "mode": 
 
 
 class MetadataError(Exception):
-    """The metadata cannot be read or is damaged; the text says what, where and the way out."""
+    """The metadata is damaged or cannot be read. The text names the directory, the reason and the way out."""
 
 
 class MetadataWriteError(Exception):
-    """A batch could not be written; the text is the reason. Whether it is on the disk nobody knows, but it is so as a whole; another `apply` may be tried."""
+    """A batch could not be written; the text is the reason.
+
+    It may be on the disk all the same, but only as a whole. The caller may `apply` it again.
+    """
 
 
 class Row(NamedTuple):
+    """A row of a table."""
+
     key: tuple[Any, ...]
     fields: dict[str, Any]
 
 
 class Change(NamedTuple):
-    """Put a row, or delete it: `fields` is None. Deleting a row that is not there is no error."""
+    """Put a row, or delete it if `fields` is None. Deleting a row that does not exist is no error."""
 
     table: str
     key: tuple[Any, ...]
@@ -65,12 +74,12 @@ class Change(NamedTuple):
 
 
 class MetadataStore:
-    """See the module. `path` is a directory of the operating system, this environment's alone. Raises MetadataError.
+    """The environment in the directory `path` of the operating system, which is made if it is missing.
 
-    `load` and `apply` are called one at a time, from any thread; `close` at any time, from any thread, and does not
-    wait.
+    `load` and `apply` are called one at a time, from any thread. `close` may be called at any time from any thread, and
+    does not wait. The constructor raises MetadataError.
 
-    is_read_only    nothing is locked, made or written; the environment exists, and nobody else has it open
+    is_read_only    lock, make and write nothing; the environment exists and no other process has it open
     """
 
     def __init__(self, path: str, map_size: int = MAP_SIZE, is_read_only: bool = False) -> None:
@@ -78,7 +87,8 @@ class MetadataStore:
         self._map_size = map_size
         self._is_read_only = is_read_only
         self._is_in_doubt = False
-        self._closing = threading.Lock()  # guards the two flags
+        #: Guards the two flags.
+        self._closing = threading.Lock()
         self._is_busy = False
         self._is_closed = False
         try:
@@ -101,7 +111,8 @@ class MetadataStore:
         if number > FORMAT:
             self._env.close()
             raise MetadataError(
-                f"the metadata in '{path}' was written by a newer warren: it has format {number}, and this one reads up to {FORMAT}. Run that version"
+                f"the metadata in '{path}' was written by a newer warren: it has format {number}, and this one reads "
+                f"up to {FORMAT}. Run that version"
             )
 
     def _open(self) -> None:
@@ -116,7 +127,7 @@ class MetadataStore:
             raise
 
     def load(self) -> dict[str, list[Row]]:
-        """Every row of every table. Raises MetadataError if one is damaged."""
+        """Every row of every table. Waits for the disk. Raises MetadataError if a row is damaged."""
         found: dict[str, list[Row]] = {}
         try:
             with self._env.begin() as transaction:
@@ -133,7 +144,7 @@ class MetadataStore:
         return found
 
     def read(self, table: str) -> Iterator[Row | MetadataError]:
-        """Each row of a table, or why it is none."""
+        """Each row of a table, or the error that makes it unreadable. Waits for the disk."""
         with self._env.begin() as transaction:
             for digest, value in transaction.cursor(self._tables[table]):
                 try:
@@ -141,7 +152,7 @@ class MetadataStore:
                 except MetadataError as error:
                     yield error
                 except Exception as error:
-                    # msgpack has half a dozen ways to say that bytes are not its own.
+                    # msgpack raises half a dozen types for bytes that are not msgpack.
                     yield MetadataError(f"row {digest.hex()} of {table} cannot be decoded: {error}")
 
     def _row(self, table: str, digest: bytes, value: bytes) -> Row:
@@ -153,15 +164,19 @@ class MetadataStore:
             raise _damaged(self._path, f"row {digest.hex()} of {table} has a wrong checksum")
         if version > ROW_VERSION:
             raise MetadataError(
-                f"the metadata in '{self._path}' was written by a newer warren: {table} has rows of version {version}. Run that version"
+                f"the metadata in '{self._path}' was written by a newer warren: {table} has rows of version {version}. "
+                "Run that version"
             )
         key, fields = msgpack.unpackb(packed, use_list=False, unicode_errors="surrogateescape")
         if _digest(key) != digest:
-            raise _damaged(self._path, f"row {digest.hex()} of {table} is another one")
+            raise _damaged(self._path, f"row {digest.hex()} of {table} has the key of another row")
         return Row(key, fields)
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Write all of them, in order, in one transaction; durable when it returns. Raises MetadataWriteError."""
+        """Write changes in order in one transaction; durable when it returns. Waits for the disk.
+
+        Raises MetadataWriteError.
+        """
         rows = [
             (change.table, _digest(change.key), None if change.fields is None else _packed(change))
             for change in changes
@@ -184,8 +199,8 @@ class MetadataStore:
 
     def _commit(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
         if self._is_in_doubt:
-            # A failed commit may have left the environment unusable ("update of meta page failed"); what is on the disk
-            # counts.
+            # A failed commit may have left the environment unusable ("update of meta page failed"). Opening it again
+            # finds what is on the disk.
             self._env.close()
             self._open()
             self._is_in_doubt = False
@@ -203,7 +218,7 @@ class MetadataStore:
                 self._env.set_mapsize(self._map_size)
 
     def close(self) -> None:
-        """Let go of the files, after the commit that is under way if one is. Idempotent."""
+        """Close the files, or have the commit under way close them when it ends. Idempotent."""
         with self._closing:
             if not self._is_closed and not self._is_busy:
                 self._env.close()
@@ -214,7 +229,7 @@ def _create(path: str) -> None:
     disk = RealDisk(os.path.dirname(path))
     name = os.path.basename(path)
     making = f"{name}.new"
-    if disk.exists(making):  # of a start that did not get further
+    if disk.exists(making):  # a crash interrupted an earlier start
         disk.remove_dir(making)
     disk.make_dir(making)
     with lmdb.open(f"{path}.new", **_OPTIONS) as environment:
@@ -238,19 +253,21 @@ def _packed(change: Change) -> bytes:
 
 
 def _reason(error: BaseException) -> str:
-    # LMDB says `path: reason` or `function: reason`, and the reason is what helps.
+    # LMDB's texts are `path: reason` or `function: reason`; only the reason helps the operator.
     return str(getattr(error, "strerror", None) or error).rpartition(": ")[2] or type(error).__name__
 
 
 def _damaged(path: str, what: str) -> MetadataError:
     return MetadataError(
-        f"the metadata in '{path}' is damaged: {what}. Restore that directory from a backup, or begin anew with another data_dir"
+        f"the metadata in '{path}' is damaged: {what}. Restore that directory from a backup, or start with another "
+        "data_dir"
     )
 
 
 def _unreadable(path: str, error: Exception) -> MetadataError:
     if isinstance(error, OSError) or isinstance(error, (lmdb.DiskError, lmdb.ReadonlyError)):
         return MetadataError(
-            f"the metadata in '{path}' cannot be opened: {_reason(error)}. Free space and permissions of that directory are the first things to look at"
+            f"the metadata in '{path}' cannot be opened: {_reason(error)}. "
+            "Check the free space and the permissions of that directory"
         )
     return _damaged(path, _reason(error))

@@ -1,10 +1,13 @@
-"""What queues want to know at their next start if they stopped cleanly: an LMDB environment of its own, synced at every commit.
+"""Recovery terms: what each queue needs at its next start after a clean stop, in an LMDB environment of their own.
 
-    terms   queue id as u64 big-endian  ->  u32 CRC-32 of key and terms | msgpack of the terms that `terminate` returned
+    terms   queue number as u64 big-endian  ->  u32 CRC-32 of key and terms | msgpack of the terms that `terminate`
+    returned
 
-`take_all` reads and durably clears the table before anything else happens: from then on a crash is an unclean end
-(section 10.1, C-22). A queue without terms is recovered as one that ended uncleanly. That loses nothing, so a damaged
-environment is just thrown away (`take_terms`).
+The version of this layout is that of the data directory (`data_dir.FORMAT`). Every commit is synced.
+
+`take_all` reads and durably clears the table before a start does anything else: a crash from then on is an unclean end
+(queue-and-store section 10.1, C-22). A queue without terms is recovered like one that ended uncleanly. That loses
+nothing, so `take_terms` deletes a damaged environment.
 """
 
 from __future__ import annotations
@@ -26,36 +29,40 @@ _CHECKSUM = Struct(">I")
 
 
 class DamagedTerms(Exception):
-    """A row is not what was written."""
+    """A row has a wrong checksum."""
 
 
 class RecoveryTerms:
-    """See the module. `path` is a directory of the operating system, this environment's alone."""
+    """The environment in the directory `path` of the operating system. Its methods wait for the disk."""
 
     def __init__(self, path: str) -> None:
         self._env = lmdb.open(path, map_size=MAP_SIZE, max_dbs=1)
         self._terms = self._env.open_db(b"terms")
 
     def take_all(self) -> dict[int, dict[str, Any]]:
-        """Terms by queue; afterwards, durably, there are none. Raises DamagedTerms."""
+        """Remove and return all terms, by queue, durably. Raises DamagedTerms."""
         with self._env.begin(self._terms, write=True) as transaction:
             taken = _unpacked(transaction)
             transaction.drop(self._terms, delete=False)
         return taken
 
     def put_all(self, terms: dict[int, dict[str, Any]]) -> None:
-        """Keep terms, in one synced commit; the last thing of a shutdown."""
+        """Write terms in one synced commit: the last step of a stop."""
         with self._env.begin(self._terms, write=True) as transaction:
             for queue, values in terms.items():
                 key, packed = queue.to_bytes(8, "big"), msgpack.packb(values)
                 transaction.put(key, _CHECKSUM.pack(crc32(packed, crc32(key))) + packed)
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
 
 def read_terms(path: str) -> dict[int, dict[str, Any]]:
-    """What `take_all` would return, for whoever only looks: nothing is locked or written. Raises lmdb.Error, also for a table that was never made."""
+    """What `take_all` would return, without locking or writing anything; for `warren store verify`.
+
+    Raises lmdb.Error, also for a table that was never made, and DamagedTerms. Waits for the disk.
+    """
     with lmdb.open(path, map_size=MAP_SIZE, max_dbs=1, readonly=True, lock=False, create=False) as environment:
         terms = environment.open_db(b"terms", create=False)
         with environment.begin(terms) as transaction:
@@ -63,20 +70,21 @@ def read_terms(path: str) -> dict[int, dict[str, Any]]:
 
 
 def take_terms(path: str) -> dict[int, dict[str, Any]]:
-    """What `take_all` says of the environment at `path`; one that is damaged is thrown away, and there are none. Waits for the disk.
+    """What `take_all` returns for the environment at `path`; nothing for a damaged one, which is deleted.
 
-    Raises lmdb.DiskError on a full one.
+    Waits for the disk. Raises lmdb.DiskError if the disk is full.
     """
     try:
-        # LMDB would end the process at a damaged file.
+        # LMDB would kill the process at a damaged file.
         if os.path.exists(f"{path}/data.mdb"):
             check_file(f"{path}/data.mdb")
         return _taken(path)
     except lmdb.DiskError:
-        raise  # no room: it is as good as it was
+        raise  # the disk is full; the environment is undamaged
     except (DamagedFile, DamagedTerms, lmdb.Error) as error:
         log.warning(
-            "%s is damaged: %s. It is thrown away: the last stop counts as unclean, so that all is looked through, and nothing is lost by it. %s",
+            "%s is damaged: %s. It is deleted: the last stop counts as unclean, so this start reads all files of the "
+            "virtual host. No message is lost by that. %s",
             path,
             error,
             VERIFY,

@@ -1,19 +1,23 @@
-"""What a virtual host has on disk, and in which order it is opened and left (section 10.1).
+"""The directory of a virtual host, and the order in which it is opened and left (queue-and-store section 10.1).
 
-    vhosts/<id>/config                    u16 segment entries: fixed at first use (D-2)
-    vhosts/<id>/journal/<n>.wal           see `journal`
-    vhosts/<id>/queues/<number>/<n>.idx   see `queue_index`; number is hexadecimal
+    vhosts/<id>/config                    u16 big-endian, entries in an index segment: fixed at first use (D-2)
+    vhosts/<id>/journal/<n>.wal           see `journal_file`
+    vhosts/<id>/queues/<number>/<n>.idx   see `segment_file`; number is hexadecimal
     vhosts/<id>/msg_store_persistent/     <n>.rdq, see `rdq_file`, and `index`, LMDB, see `location_index`
     vhosts/<id>/msg_store_transient/      the same; emptied at start
     vhosts/<id>/recovery/                 LMDB, see `recovery_terms`
 
-A queue of priorities is several queues to everything below: its levels' **number** is `queue << 8 | priority`, where
-`queue` is `data_dir.queue_number` of its id.
+The version of `config` is that of the data directory (`data_dir.FORMAT`).
 
-Start: terms are read and durably cleared, so that a crash from then on is an unclean end; directories of queues that
-are no more are deleted; the journal is replayed; the persistent store believes its index only if every queue has terms
-and the journal says nothing, and else counts its references anew from what the queues find. Stop: queues, journal,
-stores, and the terms last of all: a crash anywhere in between leaves an unclean end (C-21).
+A priority queue is several queues to everything below: the **number** of each level is `queue << 8 | priority`, where
+`queue` is `data_dir.queue_number` of the queue's id.
+
+Start: terms are read and durably cleared, so that a crash from then on is an unclean end. Directories of deleted queues
+are removed. The journal is replayed. The persistent store trusts its index only if every queue has terms and the
+journal has no message and no ack; otherwise it counts references anew from what the queues find.
+
+Stop: queues, journal and stores close in this order, and the terms are written last. A crash before that is an unclean
+end (C-21).
 """
 
 from __future__ import annotations
@@ -29,8 +33,10 @@ from ..disk.disk import Disk
 from ..index.segment_file import segment_number
 from .recovery_terms import RecoveryTerms, take_terms
 
+#: Names in a virtual host's directory.
 JOURNAL, QUEUES, RECOVERY = "journal", "queues", "recovery"
 PERSISTENT, TRANSIENT = "msg_store_persistent", "msg_store_transient"
+#: The bits of a number that are the priority.
 LEVEL_BITS = 8
 _NUMBER = re.compile("0|[1-9a-f][0-9a-f]*")
 
@@ -39,10 +45,10 @@ _NUMBER = re.compile("0|[1-9a-f][0-9a-f]*")
 class FoundVhost:
     """What `open_vhost` found.
 
-    segment_entries   of the indexes of all its queues
-    terms             by queue, of those that ended cleanly
-    numbers           of queue directories
-    is_complete       nothing was left of queues that are no more
+    segment_entries   entries in each segment of the queues' indexes
+    terms             of the queues that stopped cleanly, by queue
+    numbers           of the queues' directories
+    is_complete       there were no files or terms of deleted queues
     """
 
     segment_entries: int
@@ -51,27 +57,27 @@ class FoundVhost:
     is_complete: bool
 
     def is_clean(self, journaled: Collection[int]) -> bool:
-        """Whether everything ended cleanly; `journaled` are the numbers of which the journal says anything."""
+        """Whether all queues stopped cleanly; `journaled` are the numbers of which the journal has messages or acks."""
         return not journaled and {number >> LEVEL_BITS for number in self.numbers} <= self.terms.keys()
 
 
 def queue_directory(number: int) -> str:
-    """Within the vhost's."""
+    """The directory of a queue's level, within the vhost's."""
     return f"{QUEUES}/{number:x}"
 
 
 def directory_number(name: str) -> int | None:
-    """Whose directory has that name; None if it is no queue's."""
+    """The number in a directory's name; None for any other name."""
     return int(name, 16) if _NUMBER.fullmatch(name) else None
 
 
 def queue_numbers(disk: Disk) -> set[int]:
-    """Those that have a directory."""
+    """The numbers that have a directory. Waits for the disk."""
     return {number for name in disk.list(QUEUES) if (number := directory_number(name)) is not None}
 
 
 def index_bytes(disk: Disk, numbers: Iterable[int]) -> int:
-    """How much there is to look through in the indexes of these queues; waits for the disk."""
+    """Bytes that a scan of the indexes of these numbers reads. Waits for the disk."""
     total = 0
     for number in numbers:
         directory = queue_directory(number)
@@ -84,14 +90,20 @@ def index_bytes(disk: Disk, numbers: Iterable[int]) -> int:
 
 
 def remove_queue(disk: Disk, queue: int) -> None:
-    """The directories of all its levels; waits for the disk."""
+    """Remove the directories of all levels of a queue. Waits for the disk."""
     for number in queue_numbers(disk):
         if number >> LEVEL_BITS == queue:
             disk.delete_tree(queue_directory(number))
 
 
 def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: int) -> FoundVhost:
-    """The first step of a start. `path` is the vhost's directory for LMDB, `disk` the same for all else, `queues` the durable queues there are. Waits for the disk."""
+    """Do the first steps of a start, up to the removal of deleted queues' directories (C-17). Waits for the disk.
+
+    disk              of the vhost's directory
+    path              of the same directory in the operating system, for LMDB
+    queues            the durable queues that exist
+    segment_entries   for a vhost that has no `config` yet
+    """
     for name in (JOURNAL, QUEUES):
         disk.make_dir(name)
     os.makedirs(path, exist_ok=True)
@@ -113,7 +125,7 @@ def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: 
 
 
 def leave_vhost(path: str, terms: dict[int, dict[str, Any]]) -> None:
-    """The last step of a clean stop."""
+    """Do the last step of a clean stop: write the terms. Waits for the disk."""
     environment = RecoveryTerms(f"{path}/{RECOVERY}")
     try:
         environment.put_all(terms)

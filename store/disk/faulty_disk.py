@@ -1,16 +1,16 @@
-"""A disk in memory that keeps `disk.Disk`'s promises and not one more: for tests and the simulation.
+"""A disk in memory that keeps the promises of `disk.Disk` and no more, for tests and the simulation.
 
-`crash(random)` is a power cut. Of everything that was not synced, each piece fares by itself, as `random` decides:
+`crash(random)` is a power cut. `random` decides what happens to each piece that was not synced:
 
-- an append survives, is lost, is torn (a prefix is there), or left zeros (the size reached the disk, the data did not);
-  a later append may survive where an earlier one was lost, with zeros in its place;
+- an append survives, is lost, is torn (a prefix survives), or leaves zeros (its size reached the disk, its data did
+  not). A later append may survive behind one that left zeros;
 - a change of a directory (create, rename, delete) is kept or undone.
 
-`kill()` is the end of the process alone: everything that was written stays. Both leave open files unusable.
+`kill()` is the end of the process alone: everything written survives. Both make open files unusable.
 
-`fail_after(operations, error)`: that many operations from now one raises, and so does every later one of the same kind
-of error that lasts (`EROFS`); `Crash` as the error stops the program there, as a power cut would. `limit` bounds the
-bytes held (ENOSPC).
+`fail_after(operations, error)` makes one operation raise, the one that comes after `operations - 1` others. `EROFS`
+lasts: all operations after it raise as well, until `heal`. With `Crash` as the error the program stops there, as at a
+power cut. `limit` bounds the bytes in all files (ENOSPC).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .disk import Disk, File
 
 
 class Crash(BaseException):
-    """The machine stops here. Not an Exception: no engine may catch it."""
+    """The machine stops here. It derives from BaseException, so that no engine catches it."""
 
 
 class _Content:
-    """What an inode holds: `data` as the process sees it, `durable` as of the last sync, `tail` the appends since then."""
+    """The content of a file: `data` as the process sees it, `durable` as of the last sync, `tail` the appends since."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
@@ -38,7 +38,7 @@ class _Content:
 
     def after_crash(self, random: Random) -> bytes:
         if self.was_cut and random.random() < 0.5:
-            return bytes(self.data)  # the cut and all that followed reached the disk
+            return bytes(self.data)  # the truncation, and everything after it, reached the disk
         kept = bytearray(self.durable)
         for piece in self.tail if not self.was_cut else ():
             fate = random.choice(("kept", "kept", "lost", "torn", "zeros"))
@@ -61,7 +61,7 @@ class _OpenFile(File):
         self._life = disk.life
 
     def _use(self) -> _Content:
-        assert self._life == self._disk.life, "a file of a process that is gone"
+        assert self._life == self._disk.life, "the process that opened this file was killed"
         return self._content
 
     def append(self, buffers: Sequence[bytes]) -> None:
@@ -71,7 +71,7 @@ class _OpenFile(File):
         try:
             self._disk.step("append")
         except OSError:
-            room = min(room, len(data) // 2)  # an append that fails has written something
+            room = min(room, len(data) // 2)  # an append that fails has written a part
             content.data += data[:room]
             content.tail.append(data[:room])
             raise
@@ -107,7 +107,7 @@ class _OpenFile(File):
 
 
 class FaultyDisk(Disk):
-    """See the module. `syncs` counts file syncs, `operations` everything that can fail."""
+    """`syncs` counts syncs of files, `operations` every operation that can fail, `life` how often it was killed."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.life = 0
@@ -121,16 +121,19 @@ class FaultyDisk(Disk):
         self._fail_at: int | None = None
         self._error: BaseException | None = None
 
-    # -- faults
+    # -- faults ---
 
     def fail_after(self, operations: int, error: BaseException) -> None:
+        """See the module."""
         self._fail_at = self.operations + operations
         self._error = error
 
     def heal(self) -> None:
+        """Let no operation fail."""
         self._fail_at = self._error = None
 
     def step(self, kind: str) -> None:
+        """Count an operation, and raise if it is the one to fail."""
         self.operations += 1
         if self._fail_at is None or self.operations < self._fail_at or self._error is None:
             return
@@ -139,10 +142,12 @@ class FaultyDisk(Disk):
         raise self._error
 
     def kill(self) -> None:
+        """End the process alone."""
         self.life += 1
         self.heal()
 
     def crash(self, random: Random) -> None:
+        """Cut the power."""
         self.kill()
         names = dict(self._durable_names)
         for _, _, change in self._changes:
@@ -157,7 +162,7 @@ class FaultyDisk(Disk):
         self._changes = []
         self._dirs.update(name[:at] for name in names for at, letter in enumerate(name) if letter == "/")
 
-    # -- the interface
+    # -- the interface ---
 
     def open(self, path: str, create: bool = False) -> File:
         content = self._names.get(path)
@@ -197,7 +202,7 @@ class FaultyDisk(Disk):
 
         self._change(os.path.dirname(old), os.path.dirname(new), change)
         if is_dir:
-            # Directories are remembered by being made; an empty one of the old name does no harm after a crash.
+            # A crash does not bring back the old directory, which is empty: nothing depends on it.
             self._dirs -= moved
 
     def delete(self, path: str) -> None:

@@ -1,23 +1,25 @@
-"""Is an LMDB data file whole? Looked at page by page, without LMDB.
+"""Checking that an LMDB data file is whole, page by page and without LMDB.
 
-LMDB has no checksums and trusts what it maps: a number that leads outside a page or the file ends the process (SIGSEGV,
-SIGBUS) instead of raising. So a file whose loss matters is walked through before LMDB opens it. Nobody else may have it
-open meanwhile. About 0.2 s per 100,000 rows, and 0.01 s if they are all of one size; nothing is changed.
+LMDB has no checksums and trusts the file it maps: a number that leads outside a page or the file kills the process
+(SIGSEGV, SIGBUS) instead of raising. So a file is checked before LMDB opens it. No other process may have it open
+meanwhile. The check takes about 0.2 s for 100,000 rows, 0.01 s if they are all of one size, and changes nothing.
 
-The file, as LMDB 0.9 writes it on 64-bit machines, numbers in the machine's order:
+The file, as LMDB 0.9 writes it on 64-bit machines, with numbers in the machine's byte order:
 
-    page          u64 number | u16 - | u16 flags | u16 lower | u16 upper | ...           overflow: u32 pages instead of
-    lower, upper pages 0, 1    head | u32 magic | u32 version | u64 - | u64 map size | db free | db main | u64 last page
-    | u64 transaction       the newer of the two counts db            u32 (free: page size) | u16 flags | u16 depth |
-    u64 branch, leaf, overflow pages, entries | u64 root, all ones: empty node          u16, u16 low and high half of
-    the data's size | u16 flags | u16 key size | key | data; offsets in u16s from 16 to `lower`
-                  branch: the first three u16s are the child's page number; leaf flags 1: the data is a u64 page number
-                  of an overflow run, 2: it is a db
-    free db       transaction -> u64 count | u64 page numbers, free to be written to
+    page          u64 number | u16 - | u16 flags | u16 lower | u16 upper | ...
+                  an overflow page has u32 pages instead of lower and upper
+    pages 0, 1    head | u32 magic | u32 version | u64 - | u64 map size | db free | db main | u64 last page
+                  | u64 transaction; the page with the higher transaction counts
+    db            u32 (free: page size) | u16 flags | u16 depth | u64 branch, leaf, overflow pages, entries | u64 root,
+                  all ones: empty
+    node          u16, u16 low and high half of the data's size | u16 flags | u16 key size | key | data
+                  their offsets are u16s from 16 to `lower`; in a branch the first three u16s are the child's page
+                  number; flags of a leaf: 1 the data is the u64 page number of an overflow run, 2 the data is a db
+    free db       transaction -> u64 count | u64 page numbers that may be overwritten
 
-Checked: every reachable page lies in the file, knows its number, is of the kind its place needs and reached once; nodes
-lie in their page; trees are as deep and have as many entries as their db says; tables are plain ones; no reachable page
-is free, and none free twice. What rows mean is their owner's to check.
+Checked: every reachable page lies in the file, has its own number, is of the kind that its place needs, and is reached
+once. Nodes lie in their page. Trees have the depth and the entries that their db states. Tables are plain ones. No
+reachable page is free, and no page is free twice. The owner of the rows checks their content.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from struct import Struct
 from struct import error as StructError
 
 MAGIC = 0xBEEFC0DE
+#: The version of the data file that is checked; a file of another version is left to LMDB.
 VERSION = 1
-"""Of the data file's format; others are left to LMDB itself."""
 
 _PAGE = Struct("=QHHHH")
 _META = Struct("=IIQQ48s48sQQ")
@@ -40,19 +42,19 @@ _OFFSET = Struct("=H")
 _RUN = Struct("=I")
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _BIG_DATA, _SUB_DB = 1, 2
+#: A leaf with fewer entries is checked entry by entry, which is as fast.
 _MIN_UNIFORM = 8
-"""Entries of a leaf, below which looking at each is as quick."""
 _INTEGER_KEYS = 8
 _EMPTY = (1 << 64) - 1
 _PAGE_SIZES = (4096, 8192, 16384, 32768, 65536)
 
 
 class DamagedFile(Exception):
-    """What is wrong, and where."""
+    """The file is damaged. The text is the damage and its place."""
 
 
 def check_file(path: str) -> None:
-    """Raises DamagedFile, or OSError if `path` cannot be read."""
+    """Check the file at `path`. Waits for the disk. Raises DamagedFile, or OSError if the file cannot be read."""
     with open(path, "rb") as file:
         file.seek(0, 2)
         if not file.tell():
@@ -81,11 +83,11 @@ class _Walk:
             raise DamagedFile(f"page {min(self._seen & self._free)} is in use and free")
 
     def _newest_meta(self) -> tuple[bytes, bytes, int, int] | None:
-        """The two dbs of the newest commit, its last page and its number; None if the format is another one."""
+        """The newest commit: its two dbs, its last page and its number; None for another version."""
         _, _, _, _, free, main, last, newest = self._meta(_PAGE.size)
         self._page_size = _DB.unpack(free)[0]
         if self._page_size not in _PAGE_SIZES:
-            raise DamagedFile(f"its pages are said to have {self._page_size} bytes")
+            raise DamagedFile(f"the page size is {self._page_size} bytes, which LMDB never uses")
         other = self._meta(self._page_size + _PAGE.size)
         if other[7] > newest:
             free, main, last, newest = other[4:8]
@@ -97,13 +99,13 @@ class _Walk:
         meta = _META.unpack_from(self._data, offset)
         flags = _PAGE.unpack_from(self._data, offset - _PAGE.size)[2]
         if meta[0] != MAGIC or not flags & _META_PAGE:
-            raise DamagedFile("it is not a file of LMDB")
+            raise DamagedFile("it is not an LMDB file")
         return meta
 
     def _tree(self, db: bytes, name: str, has_dbs: bool = False, is_free_list: bool = False) -> None:
         _, flags, depth, _, _, _, entries, root = _DB.unpack(db)
         if flags != (_INTEGER_KEYS if is_free_list else 0):
-            raise DamagedFile(f"{name} is of no kind that warren makes")
+            raise DamagedFile(f"{name} is of a kind that warren never makes")
         if root == _EMPTY:
             if entries:
                 raise DamagedFile(f"{name} is empty, and should have {entries} entries")
@@ -124,11 +126,13 @@ class _Walk:
                 elif is_free_list:
                     self._free_pages(key, start, size)
         if found != entries:
-            raise DamagedFile(f"{name} has {found} entries of {entries}")
+            raise DamagedFile(f"{name} has {found} entries and should have {entries}")
 
     def _uniform(self, page: int) -> int:
-        """How many entries a leaf has, if it is whole and they are plain data of one size each, as in an index of millions; else 0, and `_leaf` tells. Looks at columns of bytes
-        instead of entries, which takes a twentieth of the time.
+        """The number of entries of a whole leaf whose data is plain and of one size; 0 for any other leaf.
+
+        An index of millions has such leaves. The check compares columns of bytes instead of entries, which takes a
+        twentieth of the time; `_leaf` checks the other leaves.
         """
         size = self._page_size
         if page in self._seen or not 2 <= page <= self._last or (page + 1) * size > len(self._data):
@@ -153,11 +157,11 @@ class _Walk:
         return count
 
     def _nodes(self, page: int, kind: int) -> list[tuple[int, tuple[int, int, int, int]]]:
-        """Offset and head of each node of a page of that kind."""
+        """The offset and the head of each node of a page, which must be of this kind."""
         base = self._reach(page)
         number, _, flags, lower, upper = _PAGE.unpack_from(self._data, base)
         if number != page or flags != kind:
-            raise DamagedFile(f"page {page} is not what its place in the tree needs")
+            raise DamagedFile(f"page {page} is not of the kind that its place in the tree needs")
         if not _PAGE.size < lower <= upper <= self._page_size or lower % 2:
             raise DamagedFile(f"page {page} has wrong bounds")
         found = []
@@ -175,7 +179,7 @@ class _Walk:
         return [low | high << 16 | flags << 32 for _, (low, high, flags, _) in self._nodes(page, _BRANCH)]
 
     def _leaf(self, page: int) -> list[tuple[int, bytes, int, int]]:
-        """Flags, key, and place and size of the data of each entry."""
+        """Each entry of a leaf: flags, key, offset of the data, size of the data."""
         end = (page + 1) * self._page_size
         found = []
         for offset, (low, high, flags, key_size) in self._nodes(page, _LEAF):
@@ -190,7 +194,7 @@ class _Walk:
         return found
 
     def _overflow(self, page: int, size: int) -> int:
-        """Where the data of an overflow run begins."""
+        """The offset of the data of an overflow run of `size` bytes."""
         base = self._reach(page)
         number, _, flags, _, _ = _PAGE.unpack_from(self._data, base)
         (pages,) = _RUN.unpack_from(self._data, base + 12)
@@ -207,12 +211,12 @@ class _Walk:
         return base + _PAGE.size
 
     def _free_pages(self, key: bytes, start: int, size: int) -> None:
-        """What one transaction gave back: LMDB keeps the highest page first."""
+        """Check the pages that one transaction freed: LMDB sorts them from the highest down."""
         (count,) = _NUMBER.unpack_from(self._data, start)
         if size < (count + 1) * _NUMBER.size:
             raise DamagedFile("the free list is cut off")
         if len(key) != _NUMBER.size or not 0 < _NUMBER.unpack(key)[0] <= self._transaction:
-            raise DamagedFile("the free list has a transaction that there was not")
+            raise DamagedFile("the free list names a transaction that never was")
         pages = [
             page
             for (page,) in _NUMBER.iter_unpack(self._data[start + _NUMBER.size : start + (count + 1) * _NUMBER.size])
@@ -220,15 +224,15 @@ class _Walk:
         if any(lower >= page for page, lower in zip(pages, pages[1:], strict=False)):
             raise DamagedFile("the free list is out of order")
         if not all(2 <= page <= self._last for page in pages):
-            raise DamagedFile("the free list has a page that there is not")
+            raise DamagedFile("the free list names a page outside the file")
         if not self._free.isdisjoint(pages):
             raise DamagedFile("the free list has a page twice")
         self._free.update(pages)
 
     def _reach(self, page: int) -> int:
-        """Where a page is that something leads to."""
+        """The offset of a page that a db, a node or a free list refers to; it must be reached only once."""
         if page in self._seen:
-            raise DamagedFile(f"page {page} is in two places")
+            raise DamagedFile(f"page {page} is referred to twice")
         if not 2 <= page <= self._last or (page + 1) * self._page_size > len(self._data):
             raise DamagedFile(f"page {page} lies outside the file")
         self._seen.add(page)

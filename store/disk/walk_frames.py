@@ -1,19 +1,20 @@
-"""Walking through a file of frames (see `records`): journal files and index segments, at recovery and when they are verified.
+"""Walking through a file of frames (see `records`), whole or damaged: journal files and index segments.
 
-A file is read frame by frame. Where there is no whole frame the file is damaged, and the walk goes on with the next
-whole one, so that damage costs no more than the frames it is in. What nothing whole follows and looks like an append
-that did not get to its end is a **torn tail**: nobody had been told that it was durable.
+The walk reads frame by frame. Where there is no whole frame the file is damaged, and the walk continues at the next
+whole frame, so damage costs only the frames that it touches. Damage that looks like an interrupted append, and that no
+whole frame follows, is a **torn tail**: nothing in it was ever confirmed.
 
-Contents of messages are in the frames, and may contain frames (somebody sends a copy of a journal by message), so not
-everything that looks like a frame is one. Where the walk goes on:
+Frames hold messages, and messages may hold frames (somebody sends a copy of a journal by message), so not everything
+that looks like a frame is one. The walk decides in this order where damage ends:
 
-1. Where the damaged frame says that it ends, if a whole frame begins there, or the file ends: the damage is anywhere
-but in the size. 2. At the first whole frame up to which the checksum of the damaged one is right: nothing but its size
-is damaged. 3. A frame that goes on behind the end of the file, and of which 2 is not so, is a torn tail. But where
-whole frames follow one another to the very end of the file it is damaged;
-   and if there are others in it, it may be either: nothing of it is used, and it is not called torn, so that nobody
-   cuts it off for good.
-4. Else more than its size is damaged, and the next whole frame it is.
+1. Where the size in the damaged frame's head says, if a whole frame begins there or the file ends there: anything but
+   the size is damaged.
+2. At the first whole frame up to which the checksum of the damaged frame is right: only the size is damaged.
+3. If the size leads behind the end of the file and 2 does not apply, the frame is a torn tail. But if whole frames
+   follow one another to the very end of the file, the frame is damaged and the walk continues with them. If there are
+   other whole frames in it, it may be either: the walk skips all of it, and does not call it torn, so that nobody cuts
+   it off.
+4. Otherwise size and content are damaged, and the walk continues at the next whole frame.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from zlib import crc32
 from ..messages.records import FRAME, MAGIC, VERSION, Damaged, Kind, checksum_start, read_frame
 from .disk import File
 
+#: Bytes read at once in a search.
 SEARCH_BLOCK = 1 << 20
+#: Once a whole frame was found behind a damaged one, the search for an end that fits its checksum (2) stops after this
+#: many bytes: few frames are larger.
 NEAR = 4 * SEARCH_BLOCK
-"""How far a damaged frame is searched for an end that its checksum agrees with, once a whole frame was found behind it: more than a frame mostly has."""
 _BEGINNING = pack(">BBB", MAGIC, VERSION, 0)
 _KINDS = {int(kind) for kind in Kind}
 _NOT_ZERO = re.compile(rb"[^\x00]")
 
 
 class WholeFrame(NamedTuple):
-    """`is_behind`: there is damage before it."""
+    """A frame from `offset` to before `end`. `is_behind`: there is damage before it."""
 
     kind: int
     payload: bytes
@@ -46,10 +49,11 @@ class WholeFrame(NamedTuple):
 
 
 class DamagedPart(NamedTuple):
-    """No frame from `offset` to `end`, where the next whole one begins, or the file ends (`is_tail`).
+    """Damage from `offset` to before `end`, where the next whole frame begins or the file ends.
 
-    is_zero         nothing but zeros: space that a file was given, and what belongs there never came (power cut)
-    is_torn_tail    what an interrupted append leaves, whether the process or the power was cut
+    is_tail         the file ends with it
+    is_zero         it is all zeros: the file system gave the file space, and a power cut came before the data
+    is_torn_tail    an interrupted append left it, whether the process or the power was cut
     """
 
     offset: int
@@ -60,11 +64,15 @@ class DamagedPart(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Bytes in it."""
         return self.end - self.offset
 
 
 def walk_frames(file: File, size: int | None = None) -> Iterator[WholeFrame | DamagedPart]:
-    """Everything in the first `size` bytes, or all of the file, in its order and without gaps."""
+    """The frames and damaged parts of the first `size` bytes, by default of the whole file, in order and without gaps.
+
+    Waits for the disk.
+    """
     size = file.size() if size is None else size
     offset = 0
     is_behind = False
@@ -86,7 +94,7 @@ def _damaged(file: File, offset: int, size: int) -> DamagedPart:
     first = first_not_zero(file, offset, end)
     is_tail = end == size
     is_zero = first is None
-    # A file may have been given zeros for one append, and a torn one behind them.
+    # One append may have left zeros, and the next one a torn frame behind them.
     is_torn = is_tail and (
         is_cut or first is None or first > offset and _end_of_damage(file, first, size) == (size, True)
     )
@@ -94,18 +102,18 @@ def _damaged(file: File, offset: int, size: int) -> DamagedPart:
 
 
 def _end_of_damage(file: File, offset: int, size: int) -> tuple[int, bool]:
-    """Where a frame that is not whole ends, and whether the file ends within it; see the module."""
+    """Where the damage at `offset` ends, and whether it is a frame that the file's end cuts off; see the module."""
     head = file.read(offset, min(FRAME.size, size - offset))
     if len(head) < FRAME.size:
         return size, True
     magic, version, kind, payload_size, checksum = FRAME.unpack(head)
-    said = offset + FRAME.size + payload_size
-    if said == size or said < size and _is_frame(file, said, size):
-        return said, False
-    is_cut = (magic, version) == (MAGIC, VERSION) and said > size
+    stated_end = offset + FRAME.size + payload_size
+    if stated_end == size or stated_end < size and _is_frame(file, stated_end, size):
+        return stated_end, False
+    is_cut = (magic, version) == (MAGIC, VERSION) and stated_end > size
     sum_so_far, summed = checksum_start(kind), offset + FRAME.size
     nearest = None
-    row = row_end = offset  # of frames that follow one another
+    row = row_end = offset  # where the last row of whole frames without gaps begins and ends
     for at, end in _whole_frames(file, offset + 1, size):
         if at >= summed:
             sum_so_far, summed = _summed(file, summed, at, sum_so_far), at
@@ -125,18 +133,19 @@ def _end_of_damage(file: File, offset: int, size: int) -> tuple[int, bool]:
 
 
 def _summed(file: File, start: int, stop: int, checksum: int) -> int:
+    """The CRC-32 of a part of the file, continued from `checksum`."""
     for at in range(start, stop, SEARCH_BLOCK):
         checksum = crc32(file.read(at, min(SEARCH_BLOCK, stop - at)), checksum)
     return checksum
 
 
 def _whole_frames(file: File, start: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where something begins, at `start` or behind it, that is a whole frame, and where that ends."""
+    """The (offset, end) of everything from `start` on that is a whole frame; they may overlap."""
     while start < size:
         block = file.read(start, SEARCH_BLOCK + FRAME.size)
         at = block.find(_BEGINNING)
         while 0 <= at < SEARCH_BLOCK:
-            # Most places that look like a beginning are not: look at the head before reading what it claims.
+            # Most places that look like a beginning are none: check the head before reading the payload.
             head = block[at : at + FRAME.size]
             if len(head) == FRAME.size:
                 _, _, kind, payload_size, _ = FRAME.unpack(head)
@@ -156,7 +165,7 @@ def _is_frame(file: File, offset: int, size: int) -> bool:
 
 
 def first_not_zero(file: File, offset: int, end: int) -> int | None:
-    """Where the first byte that is not zero is between two places."""
+    """The offset of the first byte from `offset` to before `end` that is not zero; None if all are."""
     for at in range(offset, end, SEARCH_BLOCK):
         found = _NOT_ZERO.search(file.read(at, min(SEARCH_BLOCK, end - at)))
         if found is not None:

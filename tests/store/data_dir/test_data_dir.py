@@ -1,4 +1,4 @@
-"""The data directory: who may use it, and what is said to the others (issue: in use, newer format, damaged, read-only)."""
+"""`claim`: a data directory is refused when it is in use, foreign, damaged, read-only or of a newer format."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class TestRefusals:
         assert sorted(os.listdir(path)) == before
 
     def test_an_earlier_format(self, path):
-        """It is read, and from then on an earlier warren leaves it alone, which would not find the messages that queues share."""
+        """Claiming it makes it format 2, because an earlier warren would not find messages that queues share."""
         claim(path, "warren@test").release()
         with open(f"{path}/format", "w") as file:
             file.write("warren data directory\nformat 1\n")
@@ -141,7 +141,7 @@ class TestRefusals:
         assert "is not a data directory of warren: its file 'format' contains" in refusal(path)
 
     def test_lost_metadata(self, path):
-        """C-17 must not take the queues of a directory without metadata for deleted ones."""
+        """Without metadata all queues would count as deleted, and C-17 would remove their messages."""
         claimed = claim(path, "warren@test")
         claimed.directory.make_vhost("/")
         claimed.release()
@@ -149,7 +149,7 @@ class TestRefusals:
         os.mkdir(f"{path}/metadata")
         claim(path, "warren@test").release()
 
-    # Root may write everywhere, so the system's own refusals are stood in for.
+    # The tests may run as root, who may write everywhere, so they imitate the system's refusals.
     def test_a_read_only_directory(self, path, monkeypatch):
         os.mkdir(path)
         monkeypatch.setattr(data_dir.os, "access", lambda *_: False)
@@ -186,7 +186,7 @@ class TestNames:
         claimed.release()
 
     def test_stay_as_they_are(self):
-        """A change here would lose what is on people's disks."""
+        """Other names would lose the messages in existing directories."""
         assert DataDir("/d").vhost("/") == "/d/vhosts/60b6bbaa0c4d478ffc7afefdb9d75f75"
         assert DataDir("/d").metadata == "/d/metadata"
         assert queue_number("00112233445566778899aabbccddeeff") == 0x00112233445566

@@ -1,4 +1,4 @@
-"""Durable metadata: whole commits, what comes back, growth, disks that are full, files that are damaged (section 11, QS-40, QS-41)."""
+"""`MetadataStore`: whole commits, reopening, growth, full disks, damage (queue-and-store section 11, QS-40, QS-41)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def contents(store: MetadataStore) -> dict:
 
 
 class Machine(RuleBasedStateMachine):
-    """The store against four dicts, closed, killed (its files copied between two commits) and opened again at any time."""
+    """The store against four dicts: closed or killed (files copied between two commits), and reopened."""
 
     def __init__(self) -> None:
         super().__init__()
         self.root = tempfile.mkdtemp()
         self.path = f"{self.root}/metadata"
         self.model: dict = {name: {} for name in TABLES}
-        # Two pages less than it needs to hold anything worth mentioning, so that it grows often.
+        # A small map, so that it grows often.
         self.store = MetadataStore(self.path, map_size=1 << 16)
         self.copies = 0
 
@@ -124,7 +124,7 @@ class TestBatches:
         assert {row.key for row in store.load()["bindings"]} == set(keys)
 
     def test_ten_thousand_at_once_grow_the_map(self, path):
-        """MDB_MAP_FULL is no error of the caller's."""
+        """The caller never sees MDB_MAP_FULL: the map grows."""
         store = MetadataStore(path, map_size=1 << 16)
         store.apply([put(number, 100) for number in range(10_000)])
         store.apply([put(10_000, 3_000_000)])
@@ -162,7 +162,7 @@ class TestBatches:
 class TestDiskErrors:
     @pytest.fixture
     def full_disk(self, path):
-        """No file may grow beyond what the store's has: the system's own refusal, for this process."""
+        """The system refuses to let any file of this process grow beyond the size of the store's file."""
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
         def fill(is_full):
@@ -187,7 +187,7 @@ class TestDiskErrors:
         again.close()
 
     def test_an_environment_that_gave_up_is_opened_anew(self, store, monkeypatch):
-        """After a failed write of a meta page LMDB refuses everything until it is opened again."""
+        """After a failed write of a meta page LMDB refuses every call until the environment is reopened."""
         store.apply([put(1)])
         broken = [
             lmdb.PanicError("mdb_txn_begin: MDB_PANIC: Update of meta page failed or environment had fatal error")
@@ -212,9 +212,7 @@ class TestDiskErrors:
             raise OSError(28, os.strerror(28), path)
 
         monkeypatch.setattr(metadata_store, "_create", refuse)
-        with pytest.raises(
-            MetadataError, match="cannot be opened: No space left on device. Free space and permissions"
-        ):
+        with pytest.raises(MetadataError, match="cannot be opened: No space left on device. Check the free space"):
             MetadataStore(str(tmp_path / "metadata"))
 
 
@@ -230,7 +228,7 @@ class TestCreation:
 
 
 class TestDamage:
-    """Issue: a data directory damaged in the middle is refused with a message that says what was found."""
+    """A damaged environment is refused with a text that names the damage."""
 
     @pytest.fixture
     def data(self, path):
@@ -264,7 +262,7 @@ class TestDamage:
     def test_not_lmdb(self, path, data):
         with open(data, "wb") as file:
             file.write(b"something else " * 10_000)
-        assert "it is not a file of LMDB" in self.refusal(path)
+        assert "it is not an LMDB file" in self.refusal(path)
 
     def test_a_row_that_changed(self, path, data):
         with open(data, "rb") as file:
@@ -293,7 +291,7 @@ class TestDamage:
         assert "it has no format number" in self.refusal(path)
 
     def test_whatever_is_written_over_it(self, tmp_path):
-        """In a process of its own: what this is to show is that LMDB never gets to map something that would end it."""
+        """In a process of its own, because LMDB would kill it at damage that the check misses."""
         child = subprocess.run(
             [sys.executable, __file__, str(tmp_path), "600"], capture_output=True, text=True, timeout=50
         )
@@ -301,7 +299,7 @@ class TestDamage:
 
 
 class TestCheck:
-    """`lmdb_check` against environments that LMDB itself made."""
+    """`lmdb_check` of environments that LMDB itself wrote."""
 
     def test_accepts_what_lmdb_writes(self, tmp_path):
         random = Random(1)
@@ -331,12 +329,12 @@ class TestCheck:
             if a > 0 and b > 0:
                 data[a + 41 : a + 49] = data[b + 41 : b + 49]  # the roots of the two tables
         (tmp_path / "data.mdb").write_bytes(data)
-        with pytest.raises(DamagedFile, match="is in two places"):
+        with pytest.raises(DamagedFile, match="is referred to twice"):
             check_file(f"{tmp_path}/data.mdb")
 
 
 def overwrite(root: str, rounds: int) -> Counter:
-    """Damage a store `rounds` times, at random; each time it must be refused, or hold exactly what it held, and take more."""
+    """Damage a store `rounds` times at random: it must be refused, or hold its old rows and accept new ones."""
     random = Random(2)
     path, copy = f"{root}/metadata", f"{root}/copy"
     store = MetadataStore(path, map_size=1 << 20)

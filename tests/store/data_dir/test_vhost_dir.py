@@ -1,4 +1,4 @@
-"""A virtual host's directory, opened and left (store/vhost_dir.py, section 10.1)."""
+"""`vhost_dir`: a virtual host's directory is opened and left (queue-and-store section 10.1)."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def test_a_new_one_is_clean(disk, path):
 
 
 def test_the_entries_of_a_segment_are_fixed_at_first_use(disk, path):
-    """D-2."""
+    """D-2: a vhost keeps the number of segment entries that it was made with."""
     opened(disk, path, entries=512)
     assert opened(disk, path, entries=16384).segment_entries == 512
 
 
 def test_a_crash_while_they_were_fixed(disk, path):
-    """QS-41: half a number is none."""
+    """QS-41: half a number in `config` counts as none."""
     disk.open("config", create=True).append([b"\2"])
     assert opened(disk, path, entries=2048).segment_entries == 2048
     assert opened(disk, path, entries=16384).segment_entries == 2048
 
 
 def test_terms_count_once(disk, path):
-    """C-22: from the first look on a crash is an unclean end."""
+    """C-22: after the terms are taken, a crash is an unclean end."""
     opened(disk, path, ONE)
     leave_vhost(path, {ONE: TERMS})
     assert opened(disk, path, ONE).terms == {ONE: TERMS}
@@ -60,7 +60,7 @@ def test_terms_count_once(disk, path):
 
 
 def test_what_belongs_to_queues_that_are_no_more_is_deleted(disk, path):
-    """C-17: directories of all their levels, and terms; and then the end was not complete, so that the store must count anew."""
+    """C-17: deleted queues lose their terms and the directories of all levels, and the store must recount."""
     with_segments(disk, ONE << 8, ONE << 8 | 5, TWO << 8, TWO << 8 | 1)
     leave_vhost(path, {ONE: TERMS, TWO: TERMS})
     found = opened(disk, path, ONE)
@@ -72,7 +72,7 @@ def test_what_belongs_to_queues_that_are_no_more_is_deleted(disk, path):
 
 
 def test_a_deletion_that_a_crash_interrupted_is_finished(disk, path):
-    """C-16, QS-23: what has a tombstone's name is gone, whichever queue it was of."""
+    """C-16, QS-23: directories with a tombstone's name are removed, whichever queue they belonged to."""
     with_segments(disk, ONE << 8)
     disk.rename(queue_directory(ONE << 8), f"{queue_directory(ONE << 8)}.deleted")
     found = opened(disk, path, ONE)
@@ -81,7 +81,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(disk, path):
 
 
 def test_clean_is_what_every_queue_has_left_cleanly(disk, path):
-    """C-21: a queue without terms, or a journal that says anything, is an unclean end."""
+    """C-21: a queue without terms, or a journal with messages or acks, means an unclean end."""
     with_segments(disk, ONE << 8, TWO << 8 | 3)
     leave_vhost(path, {ONE: TERMS, TWO: TERMS})
     found = opened(disk, path, ONE, TWO)
@@ -93,7 +93,7 @@ def test_clean_is_what_every_queue_has_left_cleanly(disk, path):
 
 
 def test_a_queue_is_removed_with_all_its_levels(disk, path):
-    """QS-23, QS-36."""
+    """QS-23, QS-36: the directories of all levels of one queue are removed, and no others."""
     opened(disk, path)
     with_segments(disk, ONE << 8, ONE << 8 | 255, TWO << 8)
     remove_queue(disk, ONE)
