@@ -83,8 +83,8 @@ class Extensions:
         for extension in given:
             if not isinstance(extension, (ChannelInterceptor, ExchangeDecorator, QueueDecorator)):
                 raise ExtensionError(
-                    f"{extension!r} is not an extension; derive its class from ChannelInterceptor, ExchangeDecorator or "
-                    "QueueDecorator"
+                    f"{extension!r} is not an extension; derive its class from ChannelInterceptor, ExchangeDecorator "
+                    "or QueueDecorator"
                 )
             if isinstance(extension, ChannelInterceptor):
                 for method in extension.methods:
