@@ -36,7 +36,9 @@ LACKING = {
     select: ("epoll", "poll", *(name for name in dir(select) if name.startswith(("EPOLL", "POLL")))),
     selectors: ("EpollSelector", "PollSelector"),
     signal: ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGPIPE", "SIGCHLD", "SIGALRM", "pthread_kill"),
-    socket: ("SO_REUSEPORT", "AF_UNIX", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT", "MSG_NOSIGNAL"),
+    socket: (
+        "SO_REUSEPORT", "AF_UNIX", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT", "MSG_NOSIGNAL",
+    ),
 }
 for module, attributes in LACKING.items():
     for attribute in attributes:
