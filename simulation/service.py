@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from ..actors.queue import Queue
+from ..actors.queue.process import Queue
 from ..amqp import methods
 from ..amqp.properties import Properties
 from ..runtime.sim.choosing import Chooser

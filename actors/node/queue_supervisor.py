@@ -23,8 +23,8 @@ from ...runtime.process import Process
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
 from ..disk.disk_retry import FIRST_WAIT, Backoff
-from ..queue import Queue
 from ..queue.durability import Recovery, VhostStorage
+from ..queue.process import Queue
 from .context import NodeContext
 from .restart_policy import RestartIntensity
 

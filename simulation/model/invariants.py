@@ -17,7 +17,7 @@ from ...actors.channel.process import CONNECTION
 from ...actors.connection import Connection
 from ...actors.disk.journal import Journal
 from ...actors.disk.message_store import MessageStore
-from ...actors.queue import Queue
+from ...actors.queue.process import Queue
 from ...amqp.reader import OVERSIZED, RUN
 from ...runtime.cell import Cell
 from ...runtime.credit import CreditFlow

@@ -7,7 +7,7 @@ from typing import Any
 
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
-from warren.actors.queue import Queue
+from warren.actors.queue.process import Queue
 from warren.amqp import methods
 from warren.amqp.constants import FRAME_METHOD, PROTOCOL_HEADER
 from warren.amqp.decoding import decode_method

@@ -12,7 +12,7 @@ from typing import Any
 from warren.actors.channel import Channel
 from warren.actors.channel.contract import ChannelConfig
 from warren.actors.node.context import NodeContext
-from warren.actors.queue import Queue
+from warren.actors.queue.process import Queue
 from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from warren.actors.queue import Queue
+from warren.actors.queue.process import Queue
 from warren.routing.table import RoutingTable
 
 

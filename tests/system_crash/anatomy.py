@@ -13,7 +13,7 @@ from warren.actors.channel import Channel
 from warren.actors.channel.direct_client import DirectClient
 from warren.actors.connection import Connection
 from warren.actors.node.process import NodeSupervisor
-from warren.actors.queue import Queue
+from warren.actors.queue.process import Queue
 from warren.runtime.process import Process
 
 PATIENCE = 10.0

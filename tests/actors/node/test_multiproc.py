@@ -16,7 +16,7 @@ from thespian.test import get_free_admin_port
 from warren.actors.channel import Channel
 from warren.actors.channel.contract import ChannelConfig
 from warren.actors.node.context import NodeContext
-from warren.actors.queue import Queue
+from warren.actors.queue.process import Queue
 from warren.amqp.decoding import decode_method
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from

@@ -9,7 +9,7 @@ import pytest
 
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
-from warren.actors.queue import Queue
+from warren.actors.queue.process import Queue
 from warren.amqp.constants import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT
 from warren.amqp.fields import table_from
 from warren.amqp.frames import frame, method_frame
