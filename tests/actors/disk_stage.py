@@ -1,4 +1,4 @@
-"""A virtual host with a disk on a stage: its journal, its stores and its queues, and a disk that stands still or refuses when the test says so."""
+"""`DurableStage`: a virtual host with its journal, stores and queues, on a disk that waits or fails on command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ SEGMENT = 64
 
 
 class HeldDisk(FaultyDisk):
-    """`hold`: from now on every operation of that kind waits in its thread until `release`; `waiting` says how many do. `fail`: the next of that kind raises."""
+    """A disk whose operations a test can stop and fail.
+
+    From `hold` to `release` every operation of one kind waits in its thread; `waiting` counts these. After `fail` the
+    next operations of that kind raise.
+    """
 
     def __init__(self, limit: int | None = None) -> None:
         super().__init__(limit)
@@ -34,7 +38,7 @@ class HeldDisk(FaultyDisk):
 
     @property
     def held(self) -> int:
-        # Jobs of several processes create files while another measures.
+        # A copy, because other threads may create files during the sum.
         return sum(len(content.data) for content in list(self._names.values()))
 
     def hold(self, kind: str = "sync") -> None:
@@ -52,15 +56,15 @@ class HeldDisk(FaultyDisk):
         with self._open:
             if kind == self._held:
                 self.waiting += 1
-                assert self._open.wait_for(lambda: kind != self._held, 2 * WAIT), "nobody releases the disk"
+                assert self._open.wait_for(lambda: kind != self._held, 2 * WAIT), "the test did not release the disk"
                 self.waiting -= 1
         if self._faults.get(kind):
             raise self._faults[kind].popleft()
         super().step(kind)
 
 
-class Voice(Stub):
-    """Asks, and keeps the outcome."""
+class Asker(Stub):
+    """Asks, and keeps the answer or the error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,27 +78,27 @@ class Voice(Stub):
 
 
 class Question:
-    """Something a process is asked; `answer` waits for it and raises if it is an error."""
+    """An ask. `answer` waits for the answer, and raises if it is an error."""
 
     def __init__(self, stage: Stage, address: Any, message: tuple[Any, ...]) -> None:
         self._stage = stage
-        self._voice = stage.create(Voice)
-        stage.tell(self._voice, self._voice, "go", address, message)
+        self._asker = stage.create(Asker)
+        stage.tell(self._asker, self._asker, "go", address, message)
 
     @property
     def is_answered(self) -> bool:
-        return bool(self._stage.actor(self._voice).outcome)
+        return bool(self._stage.actor(self._asker).outcome)
 
     def answer(self) -> Any:
         self._stage.until(lambda: self.is_answered)
-        outcome = self._stage.actor(self._voice).outcome[0]
+        outcome = self._stage.actor(self._asker).outcome[0]
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
 
 class DiskStage(Stage):
-    """`quiet` lets everybody do all there is to do, the disk included."""
+    """A stage with a disk. `quiet` waits until all messages are handled and all jobs in threads are done."""
 
     disk: HeldDisk
 
@@ -103,7 +107,7 @@ class DiskStage(Stage):
         self.disk = disk
 
     def close(self) -> None:
-        """The end of the operating-system process: nobody is told to end in order, and what was written stays."""
+        """Kill the broker: no process ends in order, and everything that was written stays."""
         self.disk.release()
         super().close()
         self.disk.kill()
@@ -112,17 +116,18 @@ class DiskStage(Stage):
         return Question(self, address, message)
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """`condition` may be about other threads, which wake nobody."""
+        """Wait. `condition` may depend on other threads, which do not wake the loop, so it is checked again and again.
+        """
         deadline = time.monotonic() + WAIT
         while not self.base.run_until(lambda: bool(condition()), 0.005):
-            assert time.monotonic() < deadline, "it did not come to pass"
+            assert time.monotonic() < deadline, "the condition did not become true in time"
 
     def quiet(self) -> None:
-        # In this order: a job says that it is done before its thread is free.
+        # In this order: a job sends its result before its thread counts as idle.
         self.until(lambda: not self.base.busy_with() and not self.base._inbox)
 
     def is_held(self) -> None:
-        """Wait until somebody waits for the disk, and everybody else is done."""
+        """Wait until an operation waits for the disk, and all messages are handled."""
         self.until(lambda: self.disk.waiting)
         self.settle()
 
@@ -131,7 +136,7 @@ class DiskStage(Stage):
 
 
 class Allowance(Stub):
-    """A memory monitor that allows `target` seconds."""
+    """A memory monitor that answers every report with `target`."""
 
     target = float("inf")
 
@@ -140,9 +145,10 @@ class Allowance(Stub):
 
 
 class DurableStage(DiskStage):
-    """The virtual host `/` with its disk. `rows` are the durable queues that were declared in an earlier life; as they are now in `self.rows`.
+    """The virtual host `/` with its disk.
 
-    The memory monitor allows `target` seconds.
+    `rows` are the durable queues of an earlier start, `self.rows` their present rows. `target` is what the memory
+    monitor allows, in seconds.
     """
 
     def __init__(self, root: Any, disk: HeldDisk, rows: tuple[QueueRow, ...] = (), **settings: Any) -> None:
@@ -165,7 +171,7 @@ class DurableStage(DiskStage):
 
     @target.setter
     def target(self, seconds: float) -> None:
-        """From the next report of a queue on."""
+        """Takes effect with the next report of each queue."""
         self.actor(self.monitor).target = seconds
 
     @property
@@ -184,7 +190,7 @@ class DurableStage(DiskStage):
         return Queue_(self, row)
 
     def recovered(self, name: str = "q") -> Queue_:
-        """A queue of an earlier life, as it is now."""
+        """A queue of an earlier start."""
         row = self.routing.queue("/", name)
         assert row is not None and row.state == "running"
         return Queue_(self, row)
@@ -200,7 +206,7 @@ class DurableStage(DiskStage):
         return Queue_(self, row)
 
     def terminate(self) -> None:
-        """The vhost ends in order; `close` comes after."""
+        """Stop the virtual host in order. `close` follows."""
         self.ask(self.vhost, "terminate").answer()
 
     def files_of(self, queue: Queue_) -> list[str]:
@@ -214,12 +220,12 @@ class DurableStage(DiskStage):
 
     @property
     def path(self) -> str:
-        """Where the vhost has what is LMDB's."""
+        """The directory with the LMDB environments of the virtual host."""
         return DataDir(self.settings.data_dir).vhost("/")
 
 
 class Publisher:
-    """A channel's stand-in that publishes numbered bodies and counts its confirms."""
+    """A stub channel that publishes numbered bodies and counts its confirms."""
 
     def __init__(self, stage: DiskStage) -> None:
         self.stage = stage
@@ -262,7 +268,7 @@ class Publisher:
 
     @property
     def confirmed(self) -> int:
-        """How many were, each once (QS-18)."""
+        """How many publishes are confirmed. Checks that each is confirmed once (QS-18)."""
         for _, ranges in self.stage.actor(self.address).take("confirm"):
             for first, last in ranges:
                 numbers = set(range(first, last + 1))
@@ -275,7 +281,10 @@ class Publisher:
 
 
 class Consumer(Stub):
-    """A channel's stand-in whose socket takes everything at once. `got`: (body, redelivered) of all; acknowledges as long as `acks` is true."""
+    """A stub channel whose socket takes everything at once. It acknowledges while `acks` is true.
+
+    `got` has its deliveries as (body, redelivered), `tags` the ack tags that it has not acknowledged.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,7 +312,8 @@ def consumer(stage: Stage, queue: Queue_, acks: bool = True, prefetch: int = 0) 
 
 
 def drained(stage: Stage, queue: Queue_, count: int) -> list[tuple[bytes, bool]]:
-    """(body, redelivered) of so many messages, consumed and acknowledged; then the queue has nothing left."""
+    """Consume and acknowledge `count` messages, which are all that the queue has. Returns them as (body, redelivered).
+    """
     eater = consumer(stage, queue)
     stage.until(lambda: len(eater.got) >= count)
     stage.settle()

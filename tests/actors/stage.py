@@ -1,7 +1,7 @@
-"""A stage for a few real processes among stand-ins.
+"""`Stage`: a few real processes among stubs.
 
-The loop runs in the test's own thread, and only while the test waits: between two waits nothing moves, and every actor may be
-looked at. `settle` lets everybody do all there is to do; timers that are not due yet are no work.
+The loop runs in the test's own thread, and only while the test waits. Between two waits nothing moves, so a test may
+inspect every actor. `settle` waits until all messages are handled; timers that are not due yet do not count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DELETED = ExitReason(ExitKind.ORDERLY, "deleted")
 
 
 class Stub(Process):
-    """Hears everything and does nothing; asked, it answers with what `answers` has under the message's name."""
+    """Keeps every message in `heard` and does nothing. Asked, it answers with `answers[name of the message]`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Stub(Process):
         self.downs.append((name, reason))
 
     def take(self, name: str) -> list[tuple[Any, ...]]:
-        """The fields of the messages of that name heard so far, which are then forgotten."""
+        """Take out the messages of that name, and return their fields."""
         found = [message[1:] for message in self.heard if message[0] == name]
         self.heard = [message for message in self.heard if message[0] != name]
         return found
@@ -93,7 +93,7 @@ class Stage:
         return address.actorAddressString in self.base.cells
 
     def mailbox(self, address: Any) -> list[Any]:
-        """The messages that wait there."""
+        """The messages that wait in the mailbox of `address`."""
         cell = self.base.cells.get(address.actorAddressString)
         return [message for _, message in cell.queue] if cell is not None else []
 
@@ -101,11 +101,11 @@ class Stage:
         self.base.enqueue(sender, target, message)
 
     def crash(self, address: Any) -> None:
-        """A message that no process knows."""
+        """Send a message that no process has a handler for."""
         self.tell(self.metadata, address, "no such message")
 
     def until(self, condition: Callable[[], Any]) -> None:
-        assert self.base.run_until(lambda: bool(condition()), WAIT), "it did not come to pass"
+        assert self.base.run_until(lambda: bool(condition()), WAIT), "the condition did not become true in time"
 
     def settle(self) -> None:
         self.until(lambda: not self.base.ready and not self.base.poller.poll(0))
@@ -138,7 +138,7 @@ class Queue_:
         return self.stage.actor(self.address)
 
     def publish(self, channel: Any, bodies: list[bytes], first_confirm: int = 0, persistent: bool = False) -> None:
-        """What a channel, here a stub named by its address, sends for a run."""
+        """Publish as a channel does. `channel` is a stub, and its address is its channel id."""
         origin = Origin("", (self.row.name,), PERSISTENT if persistent else PROPS, persistent)
         contents = [build_content(1, origin.props, body, 4096) for body in bodies]
         entry = origin, contents, sum(map(len, bodies)), first_confirm, 0
@@ -157,12 +157,12 @@ class Queue_:
         self.stage.tell(channel, self.address, "consume", *fields)
 
     def tell(self, channel: Any, name: str, *fields: Any) -> None:
-        """A message whose first field is the channel's id."""
+        """Send a message whose first field is the channel's id."""
         self.stage.tell(channel, self.address, name, channel.actorAddressString, *fields)
 
 
 class Channel_:
-    """A channel under test with a stub for its connection, which it is driven through."""
+    """A channel under test. A stub in the place of its connection sends it what the test says."""
 
     def __init__(self, stage: Stage, connection: Any, number: int, cancel_notify: bool) -> None:
         self.stage, self.connection, self.number = stage, connection, number
@@ -191,16 +191,16 @@ class Channel_:
         self.input((ACKS, self.number, [(tag, multiple)]))
 
     def frames(self) -> list[Any]:
-        """What it has told the client since the last time: methods, and bodies in the place of contents."""
+        """The output since the last call: methods, and bodies in the place of contents."""
         connection = self.stage.actor(self.connection)
-        said_last = [data for _, _, data, _ in connection.take("channel_closed")]  # with the news of its end
+        said_last = [data for _, _, data, _ in connection.take("channel_closed")]  # the last output is in that message
         return said(b"".join([data for data, _ in connection.take("output")] + said_last))
 
 
 def run(
     number: int, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any
 ) -> tuple[Any, ...]:
-    """The reader's event for so many publishes of one kind."""
+    """The event with which the frame reader reports publishes that share a method frame and properties."""
     payload = BasicPublish(routing_key=routing_key, **fields).encode()
     return (
         RUN,
@@ -217,7 +217,7 @@ def bodies_of(contents: list[bytes]) -> list[bytes]:
 
 
 def said(data: bytes) -> list[Any]:
-    """Frames as methods, and bodies in the place of contents that are not empty."""
+    """The frames in `data`: methods, and bodies in the place of contents. Empty bodies are left out."""
     frames, rest = split_frames(data)
     assert not rest
     return [decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2]

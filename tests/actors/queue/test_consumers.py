@@ -1,4 +1,4 @@
-"""Who gets the next message, against RabbitMQ's rules told message by message (AB-121 to AB-128, FC-32)."""
+"""The choice of consumers, compared with a model that follows RabbitMQ message by message (AB-121 to AB-128, FC-32)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ CHANNELS = 3
 
 
 class Model:
-    """RabbitMQ's queue of consumers: one message at a time, the front of the highest line that can take it, which then
-    goes to the end. Who cannot, when asked, is set aside until something of its channel changes."""
+    """RabbitMQ's queue of consumers, one message at a time.
+
+    The first consumer of the line of highest priority gets the message and goes to the end of its line. A consumer that
+    cannot take it is set aside until something of its channel changes.
+    """
 
     def __init__(self, single_active: bool) -> None:
         self.single_active = single_active
@@ -81,7 +84,7 @@ class Model:
 
 
 def receivers(consumers: Consumers, count: int) -> list[Consumer]:
-    """`share` as the list of who gets which message."""
+    """The result of `share` as a list: the consumer of each message."""
     given: list[Consumer | None] = [None] * count
     shares, taken = consumers.share(count)
     for consumer, start, stop, step in shares:
@@ -113,8 +116,8 @@ steps = st.one_of(
 
 @given(st.booleans(), st.booleans(), st.lists(steps, max_size=40))
 @settings(max_examples=700, deadline=None)
-def test_every_message_goes_to_whom_rabbitmq_gives_it(single_active, mixed, plan):
-    """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent, grants; consumers of one channel share its room."""
+def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active, mixed, plan):
+    """AB-122, AB-124, AB-128, FC-32: priorities, round robin, prefetch, unsent deliveries, grants, shared channels."""
     consumers, model = Consumers(single_active), Model(single_active)
     channels = [ChannelRecord(f"channel {number}", None) for number in range(CHANNELS)]
     for name, first, *rest in plan:
@@ -164,16 +167,16 @@ def test_every_message_goes_to_whom_rabbitmq_gives_it(single_active, mixed, plan
 
 
 def resume(consumers: Consumers, model: Model, channel: ChannelRecord) -> None:
-    """What the queue calls whenever something of a channel changed; the answer is whether it is worth looking for work."""
-    worth_it = consumers.resume(channel)
+    """Call `resume` as the queue does when something of a channel changes, and check its answer."""
+    may_deliver = consumers.resume(channel)
     model.resume(channel)
     eligible = [model.active] if model.single_active and model.active else [] if model.single_active else model.all
     mine = [consumer for consumer in eligible if consumer.channel is channel]
-    assert worth_it == any(model.can_take(consumer) or consumer.awaits_grant for consumer in mine)
+    assert may_deliver == any(model.can_take(consumer) or consumer.awaits_grant for consumer in mine)
 
 
-def test_an_only_consumer_that_fills_up_is_set_aside_too():
-    """AB-122: who comes meanwhile is before it in the line."""
+def test_a_single_consumer_that_is_full_is_set_aside():
+    """AB-122: a consumer that comes meanwhile is before it in the line."""
     consumers, first, second = Consumers(), ChannelRecord("first", None), ChannelRecord("second", None)
     full = consumer(first, "full", prefetch=1)
     consumers.add(full)
@@ -193,7 +196,7 @@ def consumer(channel: ChannelRecord, tag: str = "c", **options) -> Consumer:
 
 
 def test_a_channel_gets_two_hundred_and_then_waits_for_its_socket():
-    """FC-32: counted by channel, no-ack deliveries too; the report of 50 lets 50 more through."""
+    """FC-32: deliveries count per channel, also those without acknowledgement; 50 reported as sent make room for 50."""
     consumers, channel = Consumers(), ChannelRecord("c", None)
     consumers.add(consumer(channel, "acks"))
     consumers.add(consumer(channel, "no acks", no_ack=True))
@@ -204,7 +207,7 @@ def test_a_channel_gets_two_hundred_and_then_waits_for_its_socket():
 
 
 def test_a_full_consumer_comes_back_at_the_end_of_its_line():
-    """AB-122: set aside when its turn comes, it re-enters behind those that went on."""
+    """AB-122: it is set aside at its turn, and then stands behind the consumers that went on."""
     consumers, channels = Consumers(), [ChannelRecord(name, None) for name in "abc"]
     full, *others = [
         consumer(channel, channel.channel_id, prefetch=1 if channel is channels[0] else 0) for channel in channels
@@ -217,8 +220,8 @@ def test_a_full_consumer_comes_back_at_the_end_of_its_line():
     assert [c.tag for c in receivers(consumers, 4)] == ["b", "c", "a", "b"]
 
 
-def test_slots_are_asked_for_once_and_only_where_nothing_else_is_missing():
-    """AB-128: a consumer at its own prefetch, or one whose socket is full, needs no slot."""
+def test_a_grant_is_requested_once_and_only_if_nothing_else_is_missing():
+    """AB-128: a consumer at its own prefetch, or one whose socket is full, needs no grant."""
     consumers = Consumers()
     ready, full, stuck = (ChannelRecord(name, None, is_limited=True) for name in ("ready", "full", "stuck"))
     consumers.add(consumer(ready))
@@ -231,8 +234,8 @@ def test_slots_are_asked_for_once_and_only_where_nothing_else_is_missing():
     assert consumers.channels_without_grant() == []
 
 
-def test_exclusive_consumers_are_seen():
-    """AB-121."""
+def test_an_exclusive_consumer_is_found():
+    """AB-121: `has_exclusive` is true from its arrival until its removal."""
     consumers, channel = Consumers(), ChannelRecord("c", None)
     alone = consumer(channel, exclusive=True)
     consumers.add(alone)

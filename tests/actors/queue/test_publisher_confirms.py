@@ -1,4 +1,4 @@
-"""Confirms that wait for the backing queue, against a dict of numbers (AB-111)."""
+"""`AwaitingConfirms` does what a dict of single numbers does (AB-111)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ drops = st.tuples(st.just("drop"), st.sampled_from("abc"))
 @given(st.lists(st.one_of(publishes, safe, drops), max_size=50))
 @settings(max_examples=300, deadline=None)
 def test_awaiting_is_a_dict_of_numbers(steps):
-    """In order from one queue, out of order from a priority queue's levels; with holes for those nobody waits for."""
+    """One queue numbers in order, the levels of a priority queue out of order, and some numbers have no confirm."""
     awaiting, model = AwaitingConfirms(), {}
-    next_number = {False: 0, True: 1000}  # two levels of a priority queue number for themselves
+    next_number = {False: 0, True: 1000}  # two levels of a priority queue number by themselves
     next_publish = dict.fromkeys("abc", 1)
     for name, *fields in steps:
         if name == "add":

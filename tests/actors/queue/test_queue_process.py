@@ -1,4 +1,4 @@
-"""A queue among stub channels: the messages of its contract, prefetch, publishing in step, the ends of its neighbours."""
+"""A queue among stub channels: deliveries, settlements, confirms, channels that end, delayed publishes (FC-33)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbered(count, first=0):
 
 
 def delivered(stub):
-    """(tag, redelivered, ack tags, bodies) of what the stub channel was given."""
+    """The runs that the stub channel received, as (consumer tag, redelivered, ack tags, bodies)."""
     return [
         (tag, redelivered, tags if tags is None else list(tags), bodies_of(contents))
         for _, tag, runs in stub.take("deliver")
@@ -51,8 +51,8 @@ def test_a_publish_is_confirmed_when_the_queue_has_it(stage):
     assert stage.actor(other).take("confirm") == [(queue.id, [(9, 9)])]
 
 
-def test_deliveries_carry_tags_and_come_back_when_settled(stage):
-    """AB-129, AB-131: requeued messages come again in their places, redelivered; acknowledged ones never."""
+def test_requeued_messages_are_delivered_again_in_their_places(stage):
+    """AB-129, AB-131: they are redelivered; acknowledged and rejected messages are not."""
     queue, channel = stage.queue(), stage.create(Stub)
     queue.publish(channel, numbered(4))
     queue.consume(channel)
@@ -69,7 +69,8 @@ def test_deliveries_carry_tags_and_come_back_when_settled(stage):
     )
 
 
-def test_unknown_and_repeated_settlements_are_nothing(stage):
+def test_unknown_and_repeated_settlements_have_no_effect(stage):
+    """Each acknowledgement counts once at its consumer."""
     queue, channel = stage.queue(), stage.create(Stub)
     queue.publish(channel, numbered(2))
     queue.consume(channel, prefetch=2)
@@ -80,8 +81,8 @@ def test_unknown_and_repeated_settlements_are_nothing(stage):
     assert [consumer.unacked for consumer in queue.actor.consumers] == [1]
 
 
-def test_a_message_to_an_empty_queue_goes_straight_through(stage):
-    """AB-123: it is confirmed, given an ack tag where one is due, and never ready."""
+def test_an_empty_queue_hands_messages_straight_to_a_consumer(stage):
+    """AB-123: they are confirmed and get ack tags, and what the consumer has no room for is stored."""
     queue, channel = stage.queue(), stage.create(Stub)
     queue.consume(channel, prefetch=2)
     stage.settle()
@@ -93,7 +94,7 @@ def test_a_message_to_an_empty_queue_goes_straight_through(stage):
 
 
 def test_two_hundred_unsent_deliveries_stop_one_channel_only(stage):
-    """FC-32: per channel, whatever its consumers; what the socket took lets more out; another channel is not concerned."""
+    """FC-32: they count per channel, whichever consumer gets them; other channels are not affected."""
     queue, stuck, reading = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.consume(stuck, "a", no_ack=True)
     queue.consume(stuck, "b", no_ack=True)
@@ -110,7 +111,7 @@ def test_two_hundred_unsent_deliveries_stop_one_channel_only(stage):
 
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
-    """AB-53, FC-53: its unacknowledged messages are back in their places, its consumers, confirms and credit are gone."""
+    """AB-53, FC-53: its unacknowledged messages are requeued; its consumers, confirms and credit are gone."""
     queue, ending, staying = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.publish(ending, numbered(5), first_confirm=1)
     queue.consume(ending, prefetch=3)
@@ -129,7 +130,7 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
 
 
 def test_the_answer_to_consume_precedes_the_first_delivery(stage):
-    """AB-119."""
+    """AB-119: although the queue has a message ready."""
     queue, channel = stage.queue(), stage.create(Asker)
     queue.publish(channel, numbered(1))
     stage.tell(
@@ -140,7 +141,7 @@ def test_the_answer_to_consume_precedes_the_first_delivery(stage):
 
 
 def test_no_delivery_follows_the_answer_to_cancel(stage):
-    """AB-120: what was on its way comes first; what stays unacknowledged may still be settled."""
+    """AB-120: messages stay in the queue, and unacknowledged ones may still be settled."""
     queue, channel = stage.queue(), stage.create(Stub)
     queue.publish(channel, numbered(3))
     queue.consume(channel, prefetch=2)
@@ -154,19 +155,19 @@ def test_no_delivery_follows_the_answer_to_cancel(stage):
     assert (len(queue.actor.backing), queue.actor.backing.depth()) == (2, 3)
 
 
-# --- publishing in step with deliveries (FC-33) -----------------------------------------------------------------------
+# --- publishes that wait for deliveries (FC-33) -----------------------------------------------------------------------
 
 
 def fill(stage, queue, consumer):
-    """A consumer whose socket takes nothing, and a backlog: publishes have to wait from now on."""
+    """Give the queue a backlog and a consumer whose socket takes nothing, so that publishes have to wait."""
     queue.consume(consumer, no_ack=True)
     queue.publish(consumer, numbered(300))
     stage.settle()
     assert len(bodies(stage.actor(consumer))) == 200 and queue.actor.dispatch.awaits_write
 
 
-def test_publishes_wait_for_deliveries_but_not_for_ever(stage):
-    """FC-33, FC-14: a publisher is held up while a socket takes something, and no longer when nobody reads."""
+def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
+    """FC-33, FC-14: a publisher waits while a socket takes deliveries, and no longer when no client reads."""
     queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(10, 300), first_confirm=1)
@@ -177,15 +178,17 @@ def test_publishes_wait_for_deliveries_but_not_for_ever(stage):
     assert not queue.actor.publish_delay.delayed and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
     queue.publish(publisher, numbered(10, 310), first_confirm=11)
     stage.settle()
-    assert stage.actor(publisher).take("confirm") == [(queue.id, [(11, 20)])], "nobody reads, so nobody need wait"
+    assert stage.actor(publisher).take("confirm") == [(queue.id, [(11, 20)])], (
+        "no consumer reads, so publishes need not wait"
+    )
     queue.tell(consumer, "sent", 50)
     queue.publish(publisher, numbered(10, 320))
     stage.settle()
     assert not queue.actor.publish_delay.is_stalled
 
 
-def test_a_question_is_answered_with_what_was_published_before(stage):
-    """AB-109: purge, counts and get see publishes that were held up."""
+def test_an_answer_includes_delayed_publishes(stage):
+    """FC-33: before the queue answers `counts` it takes the publishes that wait."""
     queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(7))
@@ -194,7 +197,8 @@ def test_a_question_is_answered_with_what_was_published_before(stage):
     assert len(queue.actor.backing) == 107
 
 
-def test_a_publisher_that_dies_while_its_publishes_wait_has_published_them(stage):
+def test_delayed_publishes_of_a_channel_that_dies_are_published(stage):
+    """The queue takes them before it forgets the channel."""
     queue, consumer, publisher = stage.queue(), stage.create(Stub), stage.create(Stub)
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(7), first_confirm=1)
@@ -215,8 +219,8 @@ moves = st.one_of(
 
 @given(st.lists(moves, min_size=1, max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_held_up_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
-    """FC-33, AB-109, FC-5: each channel's order at the consumer is that of its publishes, each is confirmed, credit comes back."""
+def test_delayed_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
+    """FC-33, AB-109, FC-5: a consumer gets each channel's messages in order, and each is confirmed and credited."""
     with Stage() as stage:
         queue, consumer = stage.queue(), stage.create(Stub)
         publishers = [stage.create(Stub), stage.create(Stub)]

@@ -1,4 +1,4 @@
-"""Readers among stub channels: what they get, in which steps, what it does to the queue and its consumers (nothing), how they end."""
+"""Readers of a queue in memory, among stub channels (design section 5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stage():
 
 
 class Channel(Stub):
-    """A stub channel that keeps what it was given as (number, body), in order, with the ends of ranges."""
+    """A stub channel that keeps its deliveries as (number, body), in order, and the ends of ranges."""
 
     reply_errors = (AmqpError,)
 
@@ -58,7 +58,7 @@ class Channel(Stub):
 
 
 def read(stage, queue, channel, tag="r", no_ack=True, prefetch=0, is_limited=False, exclusive=False, **arguments):
-    """Consume with these `x-warren` arguments; the answer."""
+    """Consume with these `x-warren` arguments, and return the answer."""
     table = table_from({"x-warren-" + key.replace("_", "-"): value for key, value in arguments.items()})
     fields = channel.actorAddressString, channel, tag, no_ack, exclusive, prefetch, is_limited, 0, table, "guest"
     stage.tell(channel, channel, "go", queue.address, ("consume", *fields))
@@ -94,20 +94,22 @@ def channel(stage):
 
 
 def test_a_closed_range_is_delivered_and_ends(stage, queue, channel):
+    """The messages stay in the queue, and the reader is removed."""
     assert read(stage, queue, channel, read_from=3, read_to=6) is True
     assert stage.actor(channel).take_got() == [*pairs(3, 7), "end"]
     assert counts(queue) == (10, 0)
     assert queue.actor.range_readers.readers == {}
 
 
-def test_ready_and_unacked_messages_alike_and_nothing_changes_for_their_consumers(stage, queue, channel):
+def test_a_reader_gets_ready_and_unacknowledged_messages(stage, queue, channel):
+    """Nothing changes for the consumers that have the unacknowledged ones."""
     consumer = stage.create(Stub)
     queue.consume(consumer, prefetch=4)
     stage.settle()
     read(stage, queue, channel, read_from="first", read_to="last")
     reader = stage.actor(channel)
     assert reader.take_got() == [*pairs(0, 10), "end"]
-    assert reader.flags == [True] * 4 + [False] * 6, "what is unacked was delivered before"
+    assert reader.flags == [True] * 4 + [False] * 6, "unacknowledged messages were delivered before"
     assert counts(queue) == (6, 4)
     queue.tell(consumer, "settle", "requeue", [[1]])
     queue.tell(consumer, "settle", "ack", [[0, 2, 3]])
@@ -120,7 +122,8 @@ def test_ready_and_unacked_messages_alike_and_nothing_changes_for_their_consumer
     assert taken == [(False, [0, 1, 2, 3]), (True, [1]), (False, [4, 5, 6])]
 
 
-def test_holes_are_passed_over_and_what_is_gone_below_is_refused(stage, queue, channel):
+def test_a_range_may_have_holes_but_may_not_begin_below_the_lowest_number(stage, queue, channel):
+    """Numbers that have left the queue are skipped inside the range."""
     consumer = stage.create(Stub)
     queue.consume(consumer)
     stage.settle()
@@ -129,14 +132,15 @@ def test_holes_are_passed_over_and_what_is_gone_below_is_refused(stage, queue, c
     read(stage, queue, channel, read_from=2, read_to=9)
     assert [number for number, _ in stage.actor(channel).take_got()[:-1]] == [2, 3, 4, 7, 8]
     answer = read(stage, queue, channel, read_from=1, read_to=9)
-    assert (
-        answer
-        == "PRECONDITION_FAILED - numbers 1 to 9 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 2 to 9"
+    assert answer == (
+        "PRECONDITION_FAILED - numbers 1 to 9 of queue 'q' in vhost '/' cannot be read: "
+        "the queue holds only numbers 2 to 9"
     )
     assert queue.actor.range_readers.readers == {}
 
 
-def test_a_range_beyond_the_highest_waits_for_what_comes(stage, queue, channel):
+def test_a_range_beyond_the_highest_number_waits_for_publishes(stage, queue, channel):
+    """It ends when the last number is delivered."""
     publisher = stage.create(Stub)
     read(stage, queue, channel, read_from=8, read_to=12)
     assert stage.actor(channel).take_got() == pairs(8, 10)
@@ -150,6 +154,7 @@ def test_a_range_beyond_the_highest_waits_for_what_comes(stage, queue, channel):
 
 @pytest.mark.parametrize("start, before", [("next", []), (-2, pairs(8, 10)), (9, pairs(9, 10))])
 def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel, start, before):
+    """It delivers every later publish."""
     publisher = stage.create(Stub)
     read(stage, queue, channel, read_from=start)
     assert stage.actor(channel).take_got() == before
@@ -162,8 +167,8 @@ def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel
     assert stage.actor(channel).take_got() == [] and queue.actor.range_readers.readers == {}
 
 
-def test_a_tailing_reader_sees_what_goes_straight_to_a_consumer(stage, channel):
-    """It is pending at the end of the turn in which it came."""
+def test_a_reader_gets_messages_that_go_straight_to_a_consumer(stage, channel):
+    """They are pending at the end of the turn in which they came."""
     queue, consumer = stage.queue(), stage.create(Stub)
     queue.consume(consumer)
     read(stage, queue, channel, read_from="next")
@@ -173,7 +178,7 @@ def test_a_tailing_reader_sees_what_goes_straight_to_a_consumer(stage, channel):
 
 
 def test_two_hundred_unsent_deliveries_stop_a_reader(stage, channel):
-    """FC-32, as any consumer; it holds no more than a portion meanwhile."""
+    """FC-32: as any consumer; the reader then holds at most a batch."""
     queue = stage.queue()
     queue.publish(stage.create(Stub), numbered(0, 1000))
     stage.settle()
@@ -188,6 +193,7 @@ def test_two_hundred_unsent_deliveries_stop_a_reader(stage, channel):
 
 
 def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channel):
+    """Every outcome makes room for one more, and does nothing to the queue's messages."""
     read(stage, queue, channel, no_ack=False, prefetch=3, read_from=0, read_to=7)
     stub = stage.actor(channel)
     assert stub.take_got() == pairs(0, 3)
@@ -204,8 +210,8 @@ def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channe
     assert counts(queue) == (10, 0)
 
 
-def test_a_channel_wide_prefetch_is_kept(stage, queue, channel):
-    """AB-127: it asks the channel's limiter for deliveries, uses what it gets, and returns what it cannot use."""
+def test_a_reader_keeps_to_a_channel_wide_prefetch(stage, queue, channel):
+    """AB-127: it asks the channel's limiter for deliveries, uses the grant, and returns what it cannot use."""
     read(stage, queue, channel, no_ack=False, is_limited=True, read_from=0, read_to=4)
     stub = stage.actor(channel)
     assert len(stub.take("limiter_request")) == 1 and stub.take_got() == []
@@ -218,7 +224,8 @@ def test_a_channel_wide_prefetch_is_kept(stage, queue, channel):
     assert stub.take("limiter_return") == [(queue.id, 47)]
 
 
-def test_slots_serve_a_reader_and_a_consumer_of_the_same_channel(stage, queue, channel):
+def test_a_grant_serves_a_reader_and_a_consumer_of_the_same_channel(stage, queue, channel):
+    """The reader comes first, and the consumer gets the rest."""
     queue.consume(channel, "c", is_limited=True)
     read(stage, queue, channel, no_ack=False, is_limited=True, read_from=0, read_to=4)
     stub = stage.actor(channel)
@@ -231,7 +238,8 @@ def test_slots_serve_a_reader_and_a_consumer_of_the_same_channel(stage, queue, c
     assert [item for item in got if isinstance(item, bytes)] == numbered(0, 10)
 
 
-def test_a_range_that_goes_while_it_is_read_ends_with_the_error(stage, channel):
+def test_a_closed_range_ends_with_an_error_if_messages_leave_before_they_are_read(stage, channel):
+    """What the reader had in its buffer is delivered first."""
     queue, other = stage.queue(), stage.create(Channel)
     queue.publish(other, numbered(0, 1000))
     stage.settle()
@@ -241,13 +249,15 @@ def test_a_range_that_goes_while_it_is_read_ends_with_the_error(stage, channel):
     queue.tell(channel, "sent", 200)
     stage.settle()
     got = stage.actor(channel).take_got()
-    assert got[:56] == pairs(200, 256), "what it had is still given"
+    assert got[:56] == pairs(200, 256), "messages in the buffer are still delivered"
     assert got[56:] == [
-        "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: the queue holds only numbers 500 to 999"
+        "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: "
+        "the queue holds only numbers 500 to 999"
     ]
 
 
-def test_a_reader_without_end_passes_over_what_goes_meanwhile(stage, channel):
+def test_a_reader_without_end_skips_messages_that_leave_before_they_are_read(stage, channel):
+    """It goes on at the lowest number that is left."""
     queue, other = stage.queue(), stage.create(Channel)
     queue.publish(other, numbered(0, 1000))
     stage.settle()
@@ -259,7 +269,9 @@ def test_a_reader_without_end_passes_over_what_goes_meanwhile(stage, channel):
 
 
 def test_acknowledging_up_to_a_number(stage, queue, channel):
-    """Ready or unacked, all are gone; whoever has them may acknowledge late, or not at all; and again is nothing."""
+    """Ready and unacknowledged messages leave the queue. A consumer's later settlement of them, or a second `ack_to`,
+    has no effect.
+    """
     consumer, stub = stage.create(Stub), stage.actor(channel)
     queue.consume(consumer, prefetch=4)
     stage.settle()
@@ -281,7 +293,8 @@ def test_acknowledging_up_to_a_number(stage, queue, channel):
     )
 
 
-def test_the_first_delivery_tells_the_bounds_if_wanted(stage, queue, channel):
+def test_the_first_delivery_gives_the_bounds_if_wanted(stage, queue, channel):
+    """First and next number, after what `ack_to` acknowledged."""
     read(stage, queue, channel, bounds=True)
     assert stage.actor(channel).take_got() == [(0, 10, b""), "end"]
     read(stage, queue, channel, ack_to=3, bounds=True, read_from="first", read_to=5)
@@ -290,7 +303,8 @@ def test_the_first_delivery_tells_the_bounds_if_wanted(stage, queue, channel):
     assert stage.actor(channel).take_got() == [(10, 10, b""), "end"]
 
 
-def test_headers_stay_and_odd_properties_make_way(stage, channel):
+def test_the_number_is_added_to_the_headers(stage, channel):
+    """Properties that cannot be decoded are replaced by it."""
     queue = stage.queue(durable=True)
     queue.publish(channel, [b"0"], persistent=True)
     stage.settle()
@@ -309,22 +323,25 @@ def test_headers_stay_and_odd_properties_make_way(stage, channel):
     assert stage.actor(channel).take_got() == [*pairs(0, 2), "end"]
 
 
-def test_what_is_not_offered_is_refused(stage, channel):
+def test_unsupported_reads_are_refused(stage, channel):
+    """A queue with priorities has no single sequence of numbers, and a reader cannot be exclusive."""
     priorities, plain = stage.queue("p", x_max_priority=3), stage.queue()
     for arguments in ({"read_from": 0}, {"ack_to": 0}, {"bounds": True}):
         answer = read(stage, priorities, channel, **arguments)
         assert answer == (
-            "PRECONDITION_FAILED - queue 'p' in vhost '/' cannot be read or acknowledged by number: it has 'x-max-priority', and numbers each priority by itself"
+            "PRECONDITION_FAILED - queue 'p' in vhost '/' cannot be read or acknowledged by number: "
+            "it has 'x-max-priority', and numbers each priority by itself"
         )
     answer = read(stage, plain, channel, exclusive=True, read_from=0)
-    assert (
-        answer
-        == "PRECONDITION_FAILED - a consumer of queue 'q' in vhost '/' that reads by number cannot be exclusive: it takes nothing that others could get"
+    assert answer == (
+        "PRECONDITION_FAILED - a consumer of queue 'q' in vhost '/' that reads by number cannot be exclusive: "
+        "it takes nothing that others could get"
     )
     assert priorities.actor.on_info(None)["next_number"] is None
 
 
-def test_an_exclusive_consumer_is_read_past_but_not_acknowledged_past(stage, queue, channel):
+def test_beside_an_exclusive_consumer_reading_is_allowed_and_acknowledging_is_not(stage, queue, channel):
+    """A read takes nothing from the exclusive consumer."""
     consumer = stage.create(Stub)
     fields = consumer.actorAddressString, consumer, "c", False, True, 0, False, 0, (), "guest"
     stage.tell(consumer, queue.address, "consume", *fields)
@@ -333,6 +350,7 @@ def test_an_exclusive_consumer_is_read_past_but_not_acknowledged_past(stage, que
 
 
 def test_readers_stand_beside_a_single_active_consumer(stage, channel):
+    """A reader is never the active consumer."""
     queue, consumer = stage.queue(x_single_active_consumer=True), stage.create(Stub)
     queue.publish(consumer, numbered(0, 3))
     read(stage, queue, channel, read_from=0)
@@ -343,6 +361,7 @@ def test_readers_stand_beside_a_single_active_consumer(stage, channel):
 
 
 def test_a_reader_is_no_consumer_in_any_count(stage, queue, channel):
+    """Listings show it as a row of its own."""
     read(stage, queue, channel, read_from="next")
     assert queue.actor.on_counts(None) == (10, 0)
     info = queue.actor.on_info(None)
@@ -352,7 +371,8 @@ def test_a_reader_is_no_consumer_in_any_count(stage, queue, channel):
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
-def test_a_queue_that_expires_is_used_by_a_reader(stage, channel, is_cancelled):
+def test_a_reader_keeps_a_queue_from_expiring(stage, channel, is_cancelled):
+    """AB-93: until it is cancelled or its channel ends."""
     queue = stage.queue(x_expires=50)
     read(stage, queue, channel, read_from="next")
     stage.base.run_until(lambda: False, 0.15)
@@ -364,7 +384,8 @@ def test_a_queue_that_expires_is_used_by_a_reader(stage, channel, is_cancelled):
     stage.until(lambda: not stage.is_alive(queue.address))
 
 
-def test_a_channel_that_ends_takes_its_readers_along(stage, queue, channel):
+def test_the_readers_of_a_channel_end_with_it(stage, queue, channel):
+    """Readers of other channels stay."""
     other = stage.create(Channel)
     read(stage, queue, channel, no_ack=False, prefetch=2, read_from=0)
     read(stage, queue, other, read_from="next")
@@ -378,13 +399,23 @@ def test_a_channel_that_ends_takes_its_readers_along(stage, queue, channel):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(data):
-    """Consumers take, acknowledge and give back, publishers publish; a reader from the first number on misses only what was gone when it came there."""
+    """Publishes, acknowledgements and requeues may come in any order. The reader misses only numbers that left before
+    it reached them.
+    """
     with Stage() as stage:
         queue, consumer, channel = stage.queue(), stage.create(Stub), stage.create(Channel)
         queue.consume(consumer, prefetch=30)
         read(stage, queue, channel, no_ack=False, prefetch=20, read_from="first")
         stub, mine, published, acked = stage.actor(channel), [], 0, set()
         got = []
+
+        def take():
+            new = stub.take_got()
+            got.extend(new)
+            # Without this the reader would stop at 200 unsent deliveries (FC-32).
+            queue.tell(channel, "sent", len(new))
+            stage.settle()
+
         for step in data.draw(st.lists(st.sampled_from(["publish", "ack", "requeue", "read"]), max_size=25)):
             if step == "publish":
                 count = data.draw(st.integers(1, 40))
@@ -403,12 +434,12 @@ def test_whatever_others_do_a_reader_gets_each_number_once_and_in_order(data):
             mine += [
                 tag for _, _, runs in stage.actor(consumer).take("deliver") for _, _, tags, _ in runs for tag in tags
             ]
-            got += stub.take_got()
+            take()
         while stub.tags:
             queue.tell(channel, "settle", "ack", [stub.tags[:]])
             stub.tags.clear()
             stage.settle()
-            got += stub.take_got()
+            take()
         numbers = [number for number, _ in got]
         assert numbers == sorted(set(numbers)) and all(body == b"%d" % number for number, body in got)
         assert set(range(published)) - set(numbers) <= acked

@@ -1,4 +1,4 @@
-"""Readers of a backlog on disk: in order and whole while others consume, page and fold; across restarts; and a slow disk holds up nobody but them."""
+"""Readers of messages on the disk (design section 5): with consumers beside them, across restarts, on a slow disk."""
 
 from __future__ import annotations
 
@@ -11,26 +11,15 @@ from warren.store.index.segment_jobs import SegmentReadJob
 from warren.store.journal.number_reserve import AHEAD
 from warren.store.queue.paging import IO_BATCH_SIZE
 
-from ..disk_stage import SEGMENT, DurableStage, HeldDisk, Publisher, consumer
+from ..disk_stage import SEGMENT, DurableStage, Publisher, consumer
 from ..stage import WAIT
 from .test_range_readers import Channel, read
 
 COUNT = IO_BATCH_SIZE + 2 * SEGMENT
 
 
-@pytest.fixture
-def disk():
-    return HeldDisk()
-
-
-@pytest.fixture
-def stage(tmp_path, disk):
-    with DurableStage(tmp_path, disk) as stage:
-        yield stage
-
-
 class Greedy(Channel):
-    """Its socket takes everything at once."""
+    """A stub channel whose socket takes everything at once."""
 
     def on_deliver(self, sender, queue_id, tag, runs):
         super().on_deliver(sender, queue_id, tag, runs)
@@ -38,7 +27,7 @@ class Greedy(Channel):
 
 
 def read_all(stage, queue, **arguments):
-    """What a reader gets until it ends, as (number, body), and how it ended."""
+    """The deliveries of a reader until its range ends, as (number, body), and how it ended."""
     address = stage.create(Greedy)
     stub = stage.actor(address)
     assert read(stage, queue, address, **arguments) in (True, None)
@@ -52,7 +41,7 @@ def expected(bodies, first=0):
 
 
 def on_disk(stage, queue, in_memory=2 * SEGMENT):
-    """Everything is paged out and folded that may be."""
+    """Page out and flush all messages but `in_memory`."""
     stage.target = 0.0
     stage.until(lambda: delta(queue)[2] >= len(queue.actor.backing) - in_memory)
     stage.ask(queue.address, "flush_synced").answer()
@@ -60,12 +49,12 @@ def on_disk(stage, queue, in_memory=2 * SEGMENT):
 
 
 def delta(queue):
-    """'delta', its start, messages, transient ones, its end."""
+    """`delta` as listings give it: its name, start, messages, transient messages and end."""
     return queue.actor.backing.info("backing_queue_status")["delta"]
 
 
 class HeldReads:
-    """From `hold` to `release` index segments are not read."""
+    """Makes reads of index segments wait from `hold` to `release`."""
 
     def __init__(self, monkeypatch, stage):
         self.stage, self.waiting, self._open = stage, 0, threading.Event()
@@ -102,6 +91,7 @@ def reads(monkeypatch, stage):
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 @pytest.mark.parametrize("size, persistent", [(10, True), (5000, True), (5000, False)])
 def test_a_backlog_on_disk_is_read_whole_and_stays_there(stage, mode, size, persistent):
+    """Twice in full and in part; a consumer then gets all of it, not redelivered."""
     queue, publisher = stage.declare(x_queue_mode=mode), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, size, persistent)
     publisher.await_confirms()
@@ -114,7 +104,8 @@ def test_a_backlog_on_disk_is_read_whole_and_stays_there(stage, mode, size, pers
     assert eater.got == [(body, False) for body in bodies]
 
 
-def test_reading_while_others_consume_and_publish(stage):
+def test_a_reader_gets_everything_while_others_consume_and_publish(stage):
+    """The consumer gets its messages in order as well."""
     queue, publisher = stage.declare(), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, 5000)
     on_disk(stage, queue)
@@ -129,14 +120,15 @@ def test_reading_while_others_consume_and_publish(stage):
     assert eater.got == [(body, False) for body in bodies[:250]]
 
 
-def test_a_slow_disk_holds_up_the_reader_alone(stage, reads):
+def test_a_slow_disk_delays_only_the_reader(stage, reads):
+    """The queue answers, takes publishes, and cancels the reader meanwhile."""
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, 10)
     publisher.await_confirms()
     on_disk(stage, queue)
     assert (
         read_all(stage, queue, read_from=0, read_to=0)[1] == "end"
-    )  # the head is in memory, and not read for the bounds
+    )  # the head is in memory, so the reads below are the reader's
     address = stage.create(Greedy)
     stub = stage.actor(address)
     reads.hold()
@@ -154,6 +146,7 @@ def test_a_slow_disk_holds_up_the_reader_alone(stage, reads):
 
 
 def test_a_queue_that_crashes_while_it_is_read_serves_readers_again(stage, reads):
+    """The restarted queue has the same numbers."""
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, 10)
     publisher.await_confirms()
@@ -168,8 +161,10 @@ def test_a_queue_that_crashes_while_it_is_read_serves_readers_again(stage, reads
     assert read_all(stage, queue, read_from=0, read_to="last") == (expected(bodies), "end")
 
 
-def test_a_number_is_shown_when_it_will_not_be_given_again(stage, disk):
-    """Messages that the journal does not hear of wait for what it is told of their numbers, the first of a queue's life alone; a tailing reader sees them then."""
+def test_a_number_is_shown_when_no_crash_can_bring_it_again(stage, disk):
+    """Transient messages are not in the journal, so readers get them when the journal has synced the queue's reserve of
+    numbers. Later ones within the reserve need not wait.
+    """
     queue, publisher = stage.declare(), Publisher(stage)
     disk.hold()
     bodies = publisher.publish(queue, 3, persistent=False)
@@ -185,8 +180,8 @@ def test_a_number_is_shown_when_it_will_not_be_given_again(stage, disk):
     assert stage.actor(reader).got == expected(bodies)
 
 
-def test_a_reader_that_saw_what_a_crash_lost_misses_nothing_after_it(tmp_path, disk):
-    """It goes on behind what it saw last, and so does the numbering."""
+def test_numbers_seen_before_a_crash_are_not_given_again(tmp_path, disk):
+    """A reader that goes on behind the last number it saw misses no later message."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         publisher.publish(queue, 5)
@@ -205,7 +200,7 @@ def test_a_reader_that_saw_what_a_crash_lost_misses_nothing_after_it(tmp_path, d
 
 @pytest.mark.parametrize("published", [0, 1, 4])
 def test_the_last_numbers_are_counted_across_the_gap_of_a_crash(tmp_path, disk, published):
-    """A browser of the last messages finds them, whatever came after the crash."""
+    """`read_from=-n` gives the last n messages, wherever the crash left a gap."""
     with DurableStage(tmp_path, disk) as stage:
         queue, publisher = stage.declare(), Publisher(stage)
         bodies = publisher.publish(queue, 10)
@@ -223,8 +218,8 @@ def test_the_last_numbers_are_counted_across_the_gap_of_a_crash(tmp_path, disk, 
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("size", [10, 5000])
-def test_numbers_are_kept_across_restarts_and_so_is_what_was_acknowledged(tmp_path, disk, is_clean, size):
-    """After a clean stop they go on without a gap."""
+def test_numbers_and_acknowledgements_survive_restarts(tmp_path, disk, is_clean, size):
+    """After a clean stop the numbers go on without a gap."""
     rows, held, given = (), [], 0
     for life in range(4):
         with DurableStage(tmp_path, disk, rows) as stage:
@@ -239,7 +234,7 @@ def test_numbers_are_kept_across_restarts_and_so_is_what_was_acknowledged(tmp_pa
             held = held[-50:] if life < 2 else []
             assert read_all(stage, queue, ack_to=held[0][0] - 1 if held else following + 99) == ([], "end")
             held += expected(publisher.publish(queue, 1, size), following + 100)
-            publisher.await_confirms()  # the journal has what was acknowledged before
+            publisher.await_confirms()  # then the journal has the acknowledgement
             rows, given = stage.rows, following + 101
             if is_clean:
                 stage.terminate()
@@ -248,6 +243,7 @@ def test_numbers_are_kept_across_restarts_and_so_is_what_was_acknowledged(tmp_pa
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 @pytest.mark.parametrize("size", [10, 5000])
 def test_acknowledging_up_to_a_number_that_is_on_disk(stage, mode, size):
+    """The queue reads what it must of its head, and removes all messages up to the number."""
     queue, publisher = stage.declare(x_queue_mode=mode), Publisher(stage)
     bodies = publisher.publish(queue, COUNT, size)
     publisher.await_confirms()
@@ -262,8 +258,10 @@ def test_acknowledging_up_to_a_number_that_is_on_disk(stage, mode, size):
     assert len(queue.actor.backing) == queue.actor.backing.depth() == COUNT - 300
 
 
-def test_a_wide_hole_on_disk_is_looked_through_in_turns(stage):
-    """A tailing head and an old message that nobody settled: what lies between is gone, and takes more portions than one turn has."""
+def test_a_wide_hole_on_disk_is_skipped_in_several_turns(stage):
+    """Between an old message and a new one everything was acknowledged, which is more empty batches than one turn
+    reads.
+    """
     count = 64 * (BATCHES_PER_TURN + 4)
     queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
     bodies = publisher.publish(queue, count, 10)

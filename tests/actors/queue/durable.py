@@ -1,0 +1,40 @@
+"""What the tests of queues with a disk share: constants, and questions to a queue."""
+
+from __future__ import annotations
+
+import errno
+
+from warren.amqp.frames import content_body
+from warren.store.queue.paging import IO_BATCH_SIZE
+
+from ..disk_stage import SEGMENT
+from ..stage import Stub
+
+#: Bytes of a body that belongs in a message store.
+LARGE = 10_000
+
+#: Messages of which paging moves all but a segment to the disk.
+BACKLOG = IO_BATCH_SIZE + SEGMENT
+
+NO_SPACE = OSError(errno.ENOSPC, "injected")
+
+
+def status(queue):
+    return queue.actor.backing.info("backing_queue_status")
+
+
+def got(stage, queue, count, no_ack=True):
+    """The bodies that `count` basic.gets return, None where the queue was empty."""
+    channel = stage.create(Stub)
+    found = []
+    for _ in range(count):
+        delivery, _ = stage.ask(queue.address, "get", channel.actorAddressString, channel, no_ack).answer()
+        found.append(None if delivery is None else content_body(delivery[3][0]))
+    return found
+
+
+def mixed(stage, queue, publisher):
+    """Publish small and large messages, wait for their confirms, and return their bodies in order."""
+    found = publisher.publish(queue, 20) + publisher.publish(queue, 5, LARGE) + publisher.publish(queue, SEGMENT)
+    publisher.await_confirms()
+    return found

@@ -1,0 +1,124 @@
+"""Confirms of a queue with a disk, and the credit that it grants its publishers."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.amqp.methods import BasicAck, BasicNack, ConfirmSelect
+
+from ..disk_stage import Publisher, consumer
+from ..stage import PERSISTENT
+from .durable import LARGE
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_publish_is_confirmed_after_its_sync_and_not_before(stage, disk, size):
+    """QS-17, AB-111: a confirm waits until index entry and body are synced, whether the journal or a store has the
+    body.
+    """
+    queue, publisher = stage.declare(), Publisher(stage)
+    disk.hold()
+    publisher.publish(queue, 5, size)
+    stage.is_held()
+    assert publisher.confirmed == 0
+    assert len(queue.actor.backing) == 5
+    disk.release()
+    publisher.await_confirms()
+
+
+def test_a_message_that_need_not_survive_is_confirmed_at_once(stage, disk):
+    """queue-and-store section 3.3: transient messages, and all messages of a queue that is not durable."""
+    durable, other, publisher = stage.declare(), stage.declare("other", durable=False), Publisher(stage)
+    disk.hold()
+    publisher.publish(durable, 3, persistent=False)
+    publisher.publish(other, 3, LARGE)
+    stage.is_held()
+    assert publisher.confirmed == 6
+    assert disk.waiting == 1, "only the durable queue's reserve of numbers is being synced"
+
+
+def test_a_message_acked_before_its_sync_is_confirmed_once(stage, disk):
+    """QS-18, QS-30: also if its body is in the store, where it never needs to reach the disk."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    eater = consumer(stage, queue)
+    stage.settle()
+    disk.hold()
+    publisher.publish(queue, 4, LARGE)
+    publisher.publish(queue, 4)
+    stage.is_held()
+    assert len(eater.got) == 8
+    disk.release()
+    publisher.await_confirms()
+    stage.quiet()
+    assert publisher.confirmed == 8
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_queue_without_credit_from_the_disk_grants_none(stage, disk, size):
+    """FC-5, queue-and-store section 6.10: credit runs out from the disk up to the publisher, and comes back."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    disk.hold()
+    for _ in range(9):
+        publisher.publish(queue, 500, size)
+        stage.settle()
+    assert queue.actor.credit.blocked
+    granted = sum(amount for _, amount in stage.actor(publisher.address).take("bump"))
+    assert granted < 4500
+    disk.release()
+    publisher.await_confirms()
+    stage.until(lambda: not queue.actor.credit.blocked)
+    stage.quiet()
+    granted += sum(amount for _, amount in stage.actor(publisher.address).take("bump"))
+    assert granted == 4400
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"x_max_length": 0}, {"x_message_ttl": 0}, {"x_max_length": 0, "x_max_priority": 1}]
+)
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_message_that_leaves_in_the_turn_of_its_publish_is_confirmed(stage, arguments, size):
+    """QS-18: its body is never sent to a store, so no store reports it."""
+    queue, publisher = stage.declare(**arguments), Publisher(stage)
+    publisher.publish(queue, 5, size)
+    publisher.await_confirms()
+    assert queue.actor.backing.depth() == 0
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_message_purged_in_the_turn_of_its_publish_is_confirmed(stage, size):
+    """QS-18, queue-and-store section 6.10: write and remove cancel, and the store receives neither."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    publisher.publish(queue, 5, size)
+    stage.tell(publisher.address, queue.address, "purge")
+    publisher.await_confirms()
+    assert stage.actor(stage.storage.persistent).engine._summary.sum_file_size == 0
+
+
+def test_a_publish_to_a_terminated_queue_is_refused(stage):
+    """QS-37: the embedding program may publish while the broker stops. A queue that has flushed for the last time
+    confirms nothing.
+    """
+    queue, channel = stage.declare(), stage.channel()
+    channel.say(ConfirmSelect())
+    channel.publish([b"kept"], props=PERSISTENT)
+    stage.until(
+        lambda: (
+            ("output", True)
+            in [
+                (message[0], BasicAck(1, False).encode() in message[1])
+                for message in stage.actor(channel.connection).heard
+            ]
+        )
+    )
+    channel.frames()
+    ending = stage.ask(queue.address, "terminate")
+    stage.until(
+        lambda: any(
+            type(message) is tuple and message[-1] == ("detach", "1")
+            for message in stage.mailbox(stage.storage.persistent)
+        )
+    )
+    channel.publish([b"too late"], props=PERSISTENT)
+    ending.answer()
+    stage.quiet()
+    assert channel.frames() == [BasicNack(2, False, False)]

@@ -1,0 +1,85 @@
+"""A queue whose disk refuses writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.runtime.errors import ProcessDown
+
+from ..disk_stage import DurableStage, HeldDisk, Publisher, bodies, drained
+from .durable import LARGE, NO_SPACE, got, mixed
+
+
+@pytest.mark.parametrize("size", [3000, LARGE])
+def test_a_full_disk_confirms_nothing_until_there_is_room(tmp_path, monkeypatch, size):
+    """QS-35: the disk alarm blocks publishers. After a kill all confirmed messages are there, and none is torn."""
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
+    disk = HeldDisk(limit=200_000)
+    with DurableStage(tmp_path, disk) as stage:
+        queue, publisher = stage.declare(), Publisher(stage)
+        wanted = publisher.publish(queue, 10, size)
+        publisher.await_confirms()
+        wanted += publisher.publish(queue, 100, size)
+        stage.until(lambda: stage.actor(stage.alarms).heard)
+        assert set(stage.alarms_heard()) == {True}  # the store's, and perhaps the journal's
+        assert publisher.confirmed == 10
+        disk.limit = None
+        publisher.await_confirms()
+        stage.until(lambda: stage.actor(stage.alarms).heard)
+        assert stage.alarms_heard()[-1] is False
+        rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert bodies(drained(stage, stage.recovered(), 110)) == wanted
+
+
+def test_a_full_disk_delays_a_flush(stage, disk, monkeypatch):
+    """QS-35: the flush is repeated until the disk accepts it, and no message is lost meanwhile."""
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
+    queue, publisher = stage.declare(), Publisher(stage)
+    wanted = mixed(stage, queue, publisher)
+    disk.fail("append", NO_SPACE, NO_SPACE)
+    flushing = stage.ask(queue.address, "flush_synced")
+    stage.until(lambda: stage.actor(stage.alarms).heard)
+    assert stage.alarms_heard() == [True]
+    assert got(stage, queue, 3) == wanted[:3]
+    assert flushing.answer() is True
+    stage.settle()
+    assert stage.alarms_heard()[-1] is False
+    assert bodies(drained(stage, queue, len(wanted) - 3)) == wanted[3:]
+
+
+def filled_up(stage, disk, size=3000):
+    """A queue with 10 confirmed messages, 10 more that a full disk refuses, and a flush that it refuses."""
+    queue, publisher = stage.declare(), Publisher(stage)
+    wanted = publisher.publish(queue, 10, size)
+    publisher.await_confirms()
+    disk.limit = disk.held
+    publisher.publish(queue, 10, size)
+    flushing = stage.ask(queue.address, "flush_synced")
+    stage.until(lambda: len([message for message in stage.actor(stage.alarms).heard if message[2]]) >= 2)
+    assert not flushing.is_answered
+    return queue, wanted
+
+
+@pytest.mark.parametrize("size", [3000, LARGE])
+def test_a_node_stops_while_the_disk_is_full(tmp_path, disk, monkeypatch, size):
+    """QS-35, C-21: it ends uncleanly instead of waiting for room, and the next start has every confirmed message."""
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
+    with DurableStage(tmp_path, disk) as stage:
+        _, wanted = filled_up(stage, disk, size)
+        with pytest.raises(ProcessDown):
+            stage.terminate()
+        rows = stage.rows
+    disk.limit = None
+    with DurableStage(tmp_path, disk, rows) as stage:
+        queue = stage.recovered()
+        stage.quiet()
+        assert got(stage, queue, 10) == wanted
+
+
+def test_a_queue_is_deleted_while_the_disk_is_full(stage, disk, monkeypatch):
+    """QS-35: a flush that the disk refuses is given up when the queue is deleted."""
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
+    queue, _ = filled_up(stage, disk)
+    assert stage.ask(queue.address, "delete", False, False).answer() == 20
+    assert not stage.files_of(queue)
