@@ -1,32 +1,33 @@
-"""The backing queue: what a queue process asks of whatever holds its messages.
+"""The interface between a queue process and whatever holds its messages (queue-and-store section 3).
 
-The queue process owns AMQP's semantics; the backing queue owns the messages. `MemoryQueue`, `VariableQueue` and the
-wrapper `PriorityQueue` satisfy this one interface, and a mirrored master wraps any of them. All calls come from
-one process, nothing is re-entrant.
+The queue process owns AMQP's semantics; the backing queue owns the messages. There are three: `MemoryQueue` on nodes
+without a data directory, `VariableQueue` on the others, and `PriorityQueue`, which wraps one of these for each
+priority. One process makes all calls, one after the other.
 
-Messages travel in **runs** (see `store.message`). Each queue numbers its messages from 0 for ever, in the order of
-`publish`, `publish_delivered` and `discard`; the number is also the ack tag. `PriorityQueue` numbers each level by itself
-and puts the level above bit 56 of the number. Tags are given as a `range` (any positive step) or a list of ints.
+Messages travel in **runs** (see `store.messages.run`). A queue numbers its messages from 0 in the order of `publish`,
+`publish_delivered` and `discard`, and never gives a number twice. The number is also the ack tag. `PriorityQueue`
+numbers each level separately and adds the level above bit 56. Tags are given as a `range` with a positive step or as
+a list of ints.
 
-How the operations of the specification's section 3.1 map:
+The operations of queue-and-store section 3.1, as they are here:
 
 | specification | here |
 |---|---|
-| publish, batch_publish(msg, props, is_delivered) | `publish(origin, contents, body_bytes, expiry, confirm, redelivered)` |
-| publish_delivered, batch_publish_delivered | `publish_delivered`, a range of tags |
-| discard(msg_id) | `discard`, a range of numbers; nothing is kept |
+| publish, batch_publish(msg, props, is_delivered) | `publish(origin, contents, …)` |
+| publish_delivered, batch_publish_delivered | `publish_delivered`; returns a range of tags |
+| discard(msg_id) | `discard`; returns a range of numbers and keeps no message |
 | drain_confirmed -> ids | `drain_confirmed` -> closed ranges of numbers, each number once (QS-18) |
-| fetch(ack_required) | `fetch(count, ack_required)` -> deliveries; an empty list is EMPTY |
-| drop(ack_required) | `drop(count, ack_required)` -> `Dropped`; `count` 0 is EMPTY |
-| dropwhile(pred), fetchwhile(pred, fun, acc) | the same with a limit; `Swept` tells why it stopped |
+| fetch(ack_required) | `fetch(count, ack_required)` -> deliveries; an empty list means EMPTY |
+| drop(ack_required) | `drop(count, ack_required)` -> `Dropped`; `count` 0 means EMPTY |
+| dropwhile(pred), fetchwhile(pred, fun, acc) | the same with a limit; `Swept` says why it stopped |
 | ack(tags), requeue(tags) -> ids | `ack`, `requeue` -> how many tags were known |
-| fold(fun(msg, props, is_pending, acc)) | `fold(fun, acc)`, `fun(message, is_pending, acc) -> (acc, go_on)` |
-| ackfold, purge, purge_acks, depth, is_empty, info, msg_rates, invoke, resume, timeout … | the same names |
+| ackfold, purge, depth, is_empty, info, resume, … | the same names |
+| handle_info | `continue_paging`, the only event that a backing queue addresses to itself |
 | len | `len(queue)`: ready messages |
-| start, stop, delete_crashed (static) | of the vhost's store, not of a queue |
-| is_duplicate(msg) | `is_duplicate(number)` |
-| zip_msgs_and_acks | not needed: numbers are the tags |
-| – | `read(first, last)`: by number, without consuming (design, section 5) |
+| start, stop, delete_crashed | done for a whole virtual host (`store.data_dir.vhost_dir`) |
+| fold, purge_acks, is_duplicate, msg_rates, needs_timeout, timeout | absent, since no process needs them |
+| handle_pre_hibernate, invoke | absent, for the same reason |
+| zip_msgs_and_acks | not needed, since numbers are the tags |
 """
 
 from __future__ import annotations
@@ -41,17 +42,20 @@ from ..messages.message import Delivery, Origin, QueuedMessage
 
 T = TypeVar("T")
 
+#: The most messages that one `dropwhile` or `fetchwhile` takes; the caller loops (queue-and-store section 4.5).
 SWEEP_LIMIT = 4096
-"""Most messages that one `dropwhile` or `fetchwhile` touches; the caller loops (section 4.5)."""
 
 INFINITE = float("inf")
 
+#: Called with (expiry in microseconds or None, body size in bytes); a message with expiry None never expires.
 Predicate = Callable[[int | None, int], bool]
-"""`(expiry in microseconds or None, body size in bytes)`; None never expires."""
 
 
 class Recover(enum.Enum):
-    """What `init` finds on disk; the third possibility is the terms that `terminate` returned."""
+    """What `init` finds on disk: nothing, or the files of an unclean end.
+
+    After a clean end it gets the terms of `terminate` instead.
+    """
 
     NEW = "new"
     NON_CLEAN = "non_clean"
@@ -59,7 +63,7 @@ class Recover(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """`tags` are the ack tags if acks were required, else empty."""
+    """The result of `drop`. `tags` are the ack tags if acks were required, else empty."""
 
     count: int
     body_bytes: int
@@ -68,9 +72,10 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep took from the head and where it stopped.
+    """What `dropwhile` or `fetchwhile` took from the head, and where it stopped.
 
-    `is_exhausted`: no ready message is left, `head_expiry` is None. `reached_limit`: the next head was not looked at; call again.
+    `is_exhausted`: no ready message is left, and `head_expiry` is None. `reached_limit`: the next message was not
+    tested; call again.
     """
 
     count: int
@@ -81,15 +86,15 @@ class Swept:
 
 
 class BackingQueue(ABC):
-    """See the module. `expiry` is absolute, in microseconds since the epoch, None = never."""
+    """See the module. `expiry` is absolute, in microseconds since the epoch; None means never."""
 
     @abstractmethod
     def init(self, recover: Recover | dict[str, Any]) -> None:
-        """Begin, new or with what is on disk; called once, before anything else."""
+        """Begin, empty or with the messages on disk. Called once, before all other methods."""
 
     @abstractmethod
     def terminate(self) -> dict[str, Any]:
-        """End, keeping what is durable; returns the terms that the next `init` wants."""
+        """End, and keep the persistent messages. Returns the terms for the next `init`."""
 
     @abstractmethod
     def delete_and_terminate(self) -> None:
@@ -110,7 +115,8 @@ class BackingQueue(ABC):
     ) -> range:
         """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers.
 
-        `shared`: other queues are given the same messages under this id (`message_ids`), which is the first one's; 0 if none is, or all are small.
+        `shared` is the id of the first message (`message_ids`) if other queues get the same messages and one of them
+        is large, else 0.
         """
 
     @abstractmethod
@@ -123,11 +129,17 @@ class BackingQueue(ABC):
         confirm: bool,
         shared: int = 0,
     ) -> range:
-        """A run handed straight to a consumer that will ack: pending at once. The queue must be empty. Returns the tags."""
+        """Add a run that a consumer gets at once and will ack: it is pending from the start.
+
+        The queue must be empty. Returns the tags.
+        """
 
     @abstractmethod
     def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
-        """A run that is never stored (no-ack consumer, TTL 0, rejected). Returns its numbers, confirmed if asked."""
+        """Number a run without storing it (no-ack consumer, TTL 0, rejected).
+
+        With `confirm` its numbers are confirmed at once.
+        """
 
     @abstractmethod
     def drain_confirmed(self) -> list[tuple[int, int]]:
@@ -159,7 +171,10 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def requeue(self, tags: Sequence[int]) -> int:
-        """Put pending messages back at their original positions, redelivered, expiry kept. Returns how many were known."""
+        """Put pending messages back at their original positions, redelivered, expiry kept.
+
+        Returns how many were known.
+        """
 
     @abstractmethod
     def purge(self) -> int:
@@ -169,15 +184,18 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def available(self, limit: int) -> int:
-        """How many messages at the head, up to `limit`, can be taken without waiting for the disk. Of a queue that reads ahead no more are taken."""
+        """How many messages at the head, up to `limit`, can be taken without the disk.
+
+        `fetch` and `drop` take no more than these.
+        """
 
     @abstractmethod
     def prepare(self) -> Any:
-        """A job (`read_ahead.Load`) after which more are available, or None; one at a time."""
+        """A job (`ReadAheadJob`) that makes more messages available, or None. One at a time."""
 
     @abstractmethod
     def prepare_pending(self, tags: Sequence[int]) -> Any:
-        """A job after which `ackfold` need not wait for the disk, if it is called at once, or None."""
+        """A job (`ReadAheadJob`) that reads the bodies for an `ackfold` in the same turn, or None if it needs none."""
 
     # -- inspection
 
@@ -205,37 +223,37 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def head(self) -> QueuedMessage | None:
-        """The next message, left where it is; None when empty."""
+        """The next message, which stays where it is; None if the queue is empty."""
 
     @abstractmethod
     def head_expiry(self) -> int | None:
-        """Expiry of the next message; None when it never expires or there is none."""
+        """Expiry of the next message; None if it never expires or the queue is empty."""
 
     @abstractmethod
     def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        """Visit pending messages, `fun(message, acc)`; nothing is removed, unknown tags are skipped."""
+        """Call `fun(message, acc)` for pending messages, which stay pending. Unknown tags are skipped."""
 
     @abstractmethod
     def info(self, key: str) -> Any:
-        """An item of section 3.1's list; an unknown key yields '' (never an error)."""
+        """An info item of queue-and-store section 3.1; "" for an unknown key."""
 
-    # -- memory, sync, mode
+    # -- memory and mode
 
     @abstractmethod
     def set_queue_mode(self, mode: str) -> None:
-        """`default` or `lazy`, live."""
+        """Change to mode `default` or `lazy`. A queue with a backlog gets there in steps."""
 
     @abstractmethod
     def set_ram_duration_target(self, seconds: float) -> None:
-        """Seconds of traffic that may stay in memory, or INFINITE."""
+        """Limit the seconds of traffic that stay in memory; INFINITE for no limit."""
 
     @abstractmethod
     def ram_duration(self) -> float:
-        """Refresh the rates; seconds of traffic in memory, or INFINITE."""
+        """Refresh the rates. Returns how many seconds of traffic are in memory, or INFINITE."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Credit came back from the store: continue paging."""
+        """The journal or a store has granted credit again: continue paging."""
 
     @abstractmethod
     def continue_paging(self) -> None:

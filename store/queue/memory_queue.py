@@ -1,6 +1,7 @@
-"""A backing queue in memory alone: for a node without a data directory, and the model other engines are tested against.
+"""The backing queue of a node without a data directory: every message is in memory.
 
-Everything that asks for a confirm has it at once. Nothing survives `terminate`.
+Publishes are confirmed at once, and no message survives `terminate`. The tests of other backing queues use it as
+their model.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .rates import Rates
 
 
 class MemoryQueue(BackingQueue, SupportsRangeRead):
-    """`RunQueue` for what is ready, `PendingRuns` for what is not acknowledged; `clock` gives monotonic seconds."""
+    """Ready messages are in a `RunQueue`, pending ones in `PendingRuns`. `clock` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._ready = RunQueue()
@@ -48,7 +49,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._rates = Rates(clock)
 
     def init(self, recover: Recover | dict[str, Any]) -> None:
-        """Nothing was kept, so every start is a new one; the numbers go on from those of the terms."""
+        """Begin empty, since no message was kept. Numbers continue from those of the terms."""
         if isinstance(recover, dict):
             self._next = recover.get("next_seq_id", 0)
 
@@ -163,7 +164,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return swept, acc
 
     def _sweep(self, pred: Predicate, limit: int) -> tuple[int, Swept]:
-        """How many messages at the head `pred` holds for, and what `Swept` says once they are gone."""
+        """For how many messages at the head `pred` holds, and the `Swept` that describes their removal."""
         count = swept_bytes = 0
         for run in self._ready.runs:
             for index in range(len(run.contents)):
@@ -200,10 +201,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return min(self._ready.count, limit)
 
     def prepare(self) -> None:
-        """Everything is in memory."""
+        """None: every message is in memory."""
 
     def prepare_pending(self, tags: Sequence[int]) -> None:
-        """See `prepare`."""
+        """None, as for `prepare`."""
 
     # -- inspection
 
@@ -250,10 +251,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return self.numbers()
 
     def prepare_range(self, first: int, last: int) -> None:
-        """See `prepare`."""
+        """None, as for `prepare`."""
 
-    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> None:
-        """See `prepare`."""
+    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> None:
+        """None, as for `prepare`."""
 
     def take_range(
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
@@ -291,7 +292,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
             return {"mode": self._mode, "len": len(self), "next_seq_id": self._next}
         return ""
 
-    # -- memory, sync, mode: nothing to page, nothing to sync
+    # -- memory and mode: there is nothing to page out
 
     def set_queue_mode(self, mode: str) -> None:
         self._mode = mode
@@ -300,7 +301,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         pass
 
     def ram_duration(self) -> float:
-        """INFINITE: messages that cannot leave memory take no part in sharing it out."""
+        """INFINITE: the memory monitor cannot make this queue page, so it must not count it."""
         self._rates.update()
         return INFINITE
 
@@ -312,7 +313,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
 
 
 def _joined(runs: list[Run]) -> list[Delivery]:
-    """Deliveries of runs; neighbours that differ in expiry alone become one."""
+    """The deliveries of runs. Neighbouring runs that differ only in expiry become one delivery."""
     deliveries: list[Delivery] = []
     for run in runs:
         last = deliveries[-1] if deliveries else None

@@ -1,8 +1,10 @@
-"""How much of a variable queue stays in memory (section 4.7).
+"""Decides how much of a variable queue stays in memory (queue-and-store section 4.7).
 
-The owner says in **seconds** how much traffic may stay; times the smoothed rates that is a target in messages. A **round** takes what exceeds it
-out of memory, at most 8000 messages of a kind (QS-14): bodies first (alpha to beta, and those of pending messages, whichever grows faster first), then positions
-(beta to delta), of which the fewer may stay the smaller the target is. Relaxing the target loads nothing.
+The owner sets how many **seconds** of traffic may stay; multiplied by the smoothed rates that is a target in
+messages. A **round** takes what exceeds the target out of memory, at most 8000 messages of a kind (QS-14). Bodies
+leave first: those of ready messages (alpha to beta) and those of pending ones, beginning with the kind that grows
+faster. Then index entries leave (beta to delta); the smaller the target, the fewer may stay. A larger target loads
+nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +15,20 @@ from .placement import ABSENT, TO_STORE, Placement
 from .rates import Rates
 from .sub_queues import SubQueues
 
+#: The most messages of a kind that one round takes out of memory (QS-14).
 PAGING_QUOTA = 8000
 UNBOUNDED = 1 << 62
+#: The fewest index entries that leave memory in one round, since each write has a fixed cost.
 IO_BATCH_SIZE = 4096
-"""Positions are written out in no smaller numbers than this."""
 
 
 class Paging:
-    """See the module. `target` is in messages, or INFINITE; `mode` is what the queue is or is to become; `is_due` when the last round had more to do."""
+    """See the module.
+
+    target   how many messages may stay in memory, or INFINITE
+    mode     the mode that the queue has, or is changing to
+    is_due   the last round had more to do: the owner calls `continue_paging`
+    """
 
     def __init__(
         self,
@@ -43,16 +51,19 @@ class Paging:
         self.is_due = False
 
     def set_mode(self, mode: str) -> bool:
-        """`default` or `lazy`, to be got to in steps by an owner who reads ahead. True if the index is to be flushed: entries of what left memory wait there."""
+        """Change to `default` or `lazy`; a queue that reads ahead gets there in steps.
+
+        Returns True if the index should be flushed, because it holds entries of messages that left memory.
+        """
         self.mode = mode
         if mode == "lazy":
             return self._convert()
         if self._sub_queues.is_lazy:
-            self._sub_queues.become_default()  # if the disk must be read first, `read_ahead` goes on with it
+            self._sub_queues.become_default()  # if the head must be read from disk first, `read_ahead` finishes this
         return False
 
     def _convert(self) -> bool:
-        """Go on becoming lazy."""
+        """Take the next step towards lazy mode, if that is the goal. True if one was taken."""
         if self.mode != "lazy" or self._sub_queues.is_lazy:
             return False
         is_done = self._sub_queues.become_lazy(PAGING_QUOTA if self._sub_queues.reads_ahead else UNBOUNDED)
@@ -63,7 +74,10 @@ class Paging:
         self.target = seconds if seconds == INFINITE else int(seconds * sum(self._rates.rates))
 
     def duration(self) -> float:
-        """Refresh the rates; seconds of traffic in memory. Two samples, each message counted going in and out: hence the 4."""
+        """Refresh the rates. Returns the seconds of traffic in memory.
+
+        The divisor 4 averages two samples, in each of which the rates count a message going in and coming out.
+        """
         self._rates.update()
         now = (self._sub_queues.ram_count, self.ram_acks())
         previous, self._previous = self._previous, now  # D-6
@@ -76,12 +90,12 @@ class Paging:
         return sum(run.live for run in self._pending.runs if not run.kind & ABSENT)
 
     def page(self) -> bool:
-        """A round, and a step towards being lazy. True if the index is to be flushed, as by `set_mode`."""
+        """Do a round, and a step towards lazy mode. Returns True if the index should be flushed, as `set_mode` does."""
         has_paged = self._round()
         return self._convert() or has_paged
 
     def _round(self) -> bool:
-        """False if there is no target."""
+        """Take messages out of memory until the target or the quota is reached. Returns False if there is no target."""
         self.is_due = False
         if self.target == INFINITE:
             return False
@@ -117,7 +131,10 @@ class Paging:
         return max(self._segment_entries, betas - betas * betas // (betas + target))
 
     def _page_acks(self, quota: int) -> int:
-        """The youngest first; whole runs, so a round may exceed its quota by one."""
+        """Take bodies of pending messages out of memory, the youngest first.
+
+        Whole runs, so a round may exceed its quota by one run.
+        """
         for run in reversed(self._pending.runs):
             if quota <= 0:
                 break

@@ -1,6 +1,7 @@
-"""Looking at the messages of a variable queue where they are, without taking any: the head, those with some tags, those of a range of numbers.
+"""Reads messages of a variable queue without taking them: the head, pending messages by tag, and ranges by number.
 
-Bodies that are not in memory are read one at a time and not kept; one that is gone is passed over. `watermark`: the messages below were at the head before (D-5).
+Bodies that are not in memory are read one at a time and not kept; a message whose body is gone is skipped. Messages
+below the `watermark` were at the head before, so they count as redelivered (D-5).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .sub_queues import DELTA_READ, SubQueues
 
 
 class Peek:
-    """See the module."""
+    """The read-only view of the sub-queues and pending messages of one queue."""
 
     __slots__ = ("_index", "_pending", "_place", "_sub_queues")
 
@@ -29,7 +30,7 @@ class Peek:
         self._index = place.index
 
     def head(self, watermark: int) -> QueuedMessage | None:
-        """With an empty content if the body is on disk and the owner reads ahead."""
+        """The next message; its content is empty if the body is on disk and the owner reads ahead."""
         run = self._sub_queues.head()
         if run is None:
             return None
@@ -52,15 +53,17 @@ class Peek:
         content: bytes = run.contents[index]
         return content
 
-    # -- a range without waiting for the disk (see `range_read`)
+    # -- ranges (see `range_read`)
 
     def lowest(self, otherwise: int) -> int:
-        """The lowest number, ready or pending; the one given if there is none."""
+        """The lowest number of a ready or pending message; `otherwise` if there is none."""
         held = [number for number in (self._sub_queues.lowest, self._pending.lowest) if number is not None]
         return min(held, default=otherwise)
 
     def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
-        """Reads more than one portion wants: what follows is found in memory, unless somebody else reads meanwhile."""
+        """The job reads more than one batch needs; the next batches find the rest in memory unless another read
+        replaces it.
+        """
         sub, index = self._sub_queues, self._index
         part = sub.on_disk(first, last, RANGE_BATCH_MESSAGES)
         if not part or index.take_read(part.start, part.stop) is None:
@@ -68,8 +71,8 @@ class Peek:
         whole = sub.on_disk(first, last, DELTA_READ)
         return index.take_read(whole.start, whole.stop)
 
-    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
-        self._index.loaded(read)
+    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
+        self._index.loaded(job)
         return self.prepare_range(first, last)
 
     def take_range(self, first: int, last: int, watermark: int, most: int, most_bytes: int) -> RangeBatch:
@@ -77,7 +80,7 @@ class Peek:
         return take_range_batch(ready, self._pending.runs, first, stop, watermark, most, most_bytes)
 
     def check(self) -> None:
-        """QS-1 to QS-10 and QS-12, for tests."""
+        """Assert QS-1 to QS-10 and QS-12. Tests call it after each step."""
         self._sub_queues.check()
         assert not any(
             self._pending.count_in(range(run.first, run.end)) for run in self._sub_queues.runs_in_memory()

@@ -1,17 +1,19 @@
-"""Where the messages of a run are: in memory, in the queue index, in a message store (section 4.2 and 4.4).
+"""Moves the messages of a queue between memory, the queue index and the message stores (queue-and-store section 4.2,
+4.4).
 
-`Run.kind` says it, as a sum of:
+`Run.kind` says where the messages of a run are. It is a sum of:
 
     TO_STORE   the bodies belong in a message store, being too large for the index; decided once, at publish
     IN_STORE   they are there
     INDEXED    the index has an entry for each (and the body, unless TO_STORE)
     ABSENT     the run's slots are stubs: the bodies are not in memory
 
-so that of RabbitMQ's states alpha is anything not ABSENT in q1 or q4, beta is without INDEXED, gamma with it. A message that is not TO_STORE keeps its body in memory until it
-becomes part of delta.
+In RabbitMQ's terms a message in q1 or q4 that is not ABSENT is alpha; one without its body is beta, or gamma if it is
+INDEXED. A message that is not TO_STORE keeps its body in memory until it becomes part of delta.
 
-A message's id in a store (`message_ids`) is told by its stub. While the body is in memory the number of the message tells it, and `Run.id_base` if other queues have the message
-as well. Persistent bodies go to the persistent store, others to the transient one.
+A stub carries the id under which the body is in a store (`message_ids`). While the body is in memory, the id follows
+from the number of the message, or from `Run.id_base` if other queues have the message too. Persistent bodies go to
+the persistent store, others to the transient one.
 """
 
 from __future__ import annotations
@@ -28,18 +30,19 @@ from ..messages.records import make_stub, make_stubs, stub_id
 from ..messages.run import Run
 
 TO_STORE, IN_STORE, INDEXED, ABSENT = 1, 2, 4, 8
+#: Messages with fewer bytes of body and properties are embedded in the index.
 EMBED_BELOW = 4096
 
 
 class Wanted(NamedTuple):
-    """Ids of bodies in the persistent and in the transient store."""
+    """The ids of bodies to read from the persistent and from the transient store."""
 
     persistent: list[bytes]
     transient: list[bytes]
 
 
 class Bodies(Protocol):
-    """The part of a message store (`store_client.StoreClient`, or `bodies.StoreBodies` in one thread) that a queue uses."""
+    """The part of a message store that a queue uses; see `store_client.StoreClient`."""
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int: ...
 
@@ -53,7 +56,10 @@ class Bodies(Protocol):
 
 
 class Placement:
-    """Moves the messages of one queue between memory, index and stores. `store_position` is the persistent store's after the last write."""
+    """The places of one queue's messages.
+
+    `store_position` is the position of the last write to the persistent store.
+    """
 
     def __init__(
         self, queue: int, index: QueueIndex, persistent: Bodies, transient: Bodies, embed_below: int = EMBED_BELOW
@@ -64,18 +70,21 @@ class Placement:
         self._transient = transient
         self._embed_below = embed_below
         self.store_position = 0
+        #: Whether a store may have bodies of this queue.
         self.has_bodies = False
-        """Some message may have a body in a store."""
+        #: Whether a store may have bodies of this queue to which other queues refer as well.
         self.has_shared = False
-        """Some may be there under an id that other queues refer to as well."""
         self._loaded: dict[bytes, bytes | None] = {}
         self.reads = self.writes = 0
 
     def split(self, run: Run, shared: int = 0) -> Iterator[Run]:
-        """The run as pieces of one target each (`>=` is deliberate: a limit of 0 embeds nothing). `shared`: the id of its first message, if other queues have the same messages."""
+        """Cut a run into pieces that are all embedded or all for the store. A limit of 0 embeds nothing.
+
+        `shared` is the id of the first message if other queues have the same messages, else 0.
+        """
         limit = self._embed_below
         if max(map(len, run.contents)) < limit:
-            yield run  # content is larger than body and properties together
+            yield run  # a content is longer than its body and properties together
             return
         most = limit - len(run.origin.props)
         sizes = run.measured()
@@ -99,7 +108,7 @@ class Placement:
         return self._persistent if run.origin.persistent else self._transient
 
     def ids(self, run: Run) -> list[bytes]:
-        """Under which its bodies are in a store, or would be; without the settled ones."""
+        """The ids under which its bodies are in a store, or would be; without those of settled messages."""
         if run.kind & ABSENT:
             return [stub_id(stub) for stub in run.contents if stub is not None]
         base = run.id_base or self._own
@@ -108,7 +117,7 @@ class Placement:
         return [as_bytes(base + number) for number, slot in enumerate(run.contents, run.first) if slot is not None]
 
     def _stubs(self, run: Run) -> list[Any]:
-        """What stands for its bodies; None for those that are settled."""
+        """A stub for each body; None for settled messages."""
         if run.live == len(run.contents):
             return make_stubs(self.ids(run), run.measured())
         sizes: Sizes = run.sizes  # type: ignore[assignment]
@@ -121,7 +130,7 @@ class Placement:
         ]
 
     def write_body(self, run: Run) -> None:
-        """Into the store, if it belongs there and is not. Settled slots are passed over."""
+        """Write the bodies to the store, if they belong there and are not there yet. Settled messages are skipped."""
         if run.kind & (TO_STORE | IN_STORE) != TO_STORE:
             return
         messages = list(zip(self.ids(run), [slot for slot in run.contents if slot is not None], strict=True))
@@ -134,7 +143,10 @@ class Placement:
         run.kind |= IN_STORE
 
     def write_index(self, run: Run, is_journaled: bool = True) -> int:
-        """An entry for each message, if there is none; returns the journal's position, 0 if it was not told."""
+        """Write an index entry for each message, if there is none.
+
+        Returns the position in the journal, 0 if nothing was written to it.
+        """
         if run.kind & INDEXED:
             return 0
         is_stored = bool(run.kind & TO_STORE)
@@ -153,7 +165,7 @@ class Placement:
         return 0
 
     def trim(self, run: Run) -> None:
-        """Let the bodies go from memory, if they can be read from a store."""
+        """Take the bodies out of memory, if a store can give them back."""
         self.write_body(run)
         if run.kind & TO_STORE and not run.kind & ABSENT:
             run.contents = self._stubs(run)
@@ -172,7 +184,7 @@ class Placement:
         return self._store(run).read(ids)
 
     def readable(self, run: Run) -> int:
-        """How many messages at the start of a run can be read without the disk."""
+        """How many messages at the start of a run are in memory."""
         if not run.kind & ABSENT:
             return len(run.contents)
         if not self._loaded:
@@ -183,7 +195,7 @@ class Placement:
         return len(run.contents)
 
     def wanted(self, runs: Iterable[Run], most_bytes: int) -> Wanted:
-        """The ids of bodies of `runs` that must be read from a store, up to `most_bytes` together, but for one."""
+        """The ids of bodies of `runs` that must be read from a store: up to `most_bytes`, but at least one body."""
         wanted = Wanted([], [])
         total = 0
         for run in runs:
@@ -198,29 +210,33 @@ class Placement:
         return wanted
 
     def loaded(self, wanted: Wanted, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]) -> None:
-        """The bodies of `wanted` were read, None for those that are lost. They are kept until the next are."""
+        """Keep the bodies of `wanted`, until the next call. None stands for a body that is lost."""
         self._loaded = dict(zip([*wanted.persistent, *wanted.transient], [*persistent, *transient], strict=True))
 
     def lost_in(self, run: Run) -> list[int]:
-        """The slots of which the body was looked for in vain by the last load."""
+        """The positions in the run of messages whose bodies the store did not have when they were last read."""
         if not run.kind & ABSENT or None not in self._loaded.values():
             return []
         return [index for index, message_id in enumerate(self.ids(run)) if self._loaded.get(message_id, b"") is None]
 
     def forget(self, runs: Iterable[Run]) -> None:
-        """Messages left the queue: out of the index and the stores. Runs without holes."""
+        """Messages left the queue: remove them from index and stores. The runs have no holes."""
         for run in runs:
             if run.kind & INDEXED:
                 self.index.ack(range(run.first, run.end), run.origin.persistent)
             if run.kind & IN_STORE:
                 ids = self.ids(run)
                 if self.index.has_lost_entries:
-                    # What damage has brought back was given up before. The other queues' references must not pay for it; the next start counts.
+                    # Damage can bring back messages whose references were removed before. To remove a reference twice
+                    # would take another queue's, so shared bodies stay until the next start counts references.
                     ids = [message_id for message_id in ids if not is_shared(message_id)]
                 self._store(run).remove(ids)
 
     def forget_shared(self, runs: Iterable[Run]) -> None:
-        """What of their bodies `forget_between` does not reach is wanted no more. Settled slots are passed over."""
+        """Remove the references to shared bodies, which `forget_between` does not reach.
+
+        Settled messages are skipped.
+        """
         if self.index.has_lost_entries:
             return
         for run in runs:
@@ -231,13 +247,16 @@ class Placement:
                 self._store(run).remove(shared)
 
     def released(self, release: ReleaseJob) -> None:
-        """The bodies that it has found are wanted no more."""
+        """Remove the references to the bodies that a release has found."""
         if not self.index.has_lost_entries:
             self._persistent.remove(release.persistent)
             self._transient.remove(release.transient)
 
     def forget_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
-        """The bodies that the messages `[start, stop)` but those to `keep` have under their own ids are wanted no more; which these are, the stores know."""
+        """Remove the bodies that messages `[start, stop)` have under their own ids, except those of `keep`.
+
+        The stores find out which bodies exist, so that no list of all numbers is made.
+        """
         if self.has_bodies and start < stop:
             first, last = as_bytes(self._own + start), as_bytes(self._own + stop - 1)
             kept = frozenset(as_bytes(self._own + number) for number in keep)
@@ -246,6 +265,6 @@ class Placement:
 
 
 def recovered(run: Run, is_stored: bool) -> Run:
-    """A run read from the index, with its kind."""
+    """Set the kind of a run that was read from the index."""
     run.kind = INDEXED | (TO_STORE | IN_STORE | ABSENT if is_stored else 0)
     return run

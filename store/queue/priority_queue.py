@@ -1,11 +1,12 @@
-"""A backing queue per priority level (section 9, AB-104).
+"""A queue with priorities: a backing queue for each level (queue-and-store section 9, AB-104).
 
-The effective priority is `min(origin.priority, max_priority)`. Delivery and drop-head take from the highest level that has
-messages; a requeued message goes back to its own level. Expiry looks at levels from the top and stops at the first whose
-head has not expired: expired messages of a low level wait behind a live one of a high level.
+The effective priority is `min(origin.priority, max_priority)`. Delivery and drop-head take from the highest level
+that has messages; a requeued message goes back to its own level. Expiry sweeps the levels from the top and stops at
+the first whose head has not expired, so expired messages of a low level wait behind a live one of a high level.
 
-Numbers and tags: `(priority << 56) | number in the level`. Priority 0 adds nothing, so a level's numbers stay readable.
-Inner queues are made when their level is first used; a queue that could have 256 levels mostly has two.
+Numbers and tags are `(priority << 56) | number in the level`; those of priority 0 are the plain numbers of the level.
+The backing queue of a level is made when the level is first used, since a queue that could have 256 levels mostly
+uses two.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Value = TypeVar("Value")
 
 
 class PriorityQueue(BackingQueue):
-    """`make_level(priority)` gives the inner queue of a level, not yet `init`ialised."""
+    """`make_level(priority)` returns the backing queue of a level, before its `init`."""
 
     def __init__(self, max_priority: int, make_level: Callable[[int], BackingQueue]) -> None:
         assert 0 <= max_priority <= 255
@@ -46,7 +47,10 @@ class PriorityQueue(BackingQueue):
         self._target = INFINITE
 
     def init(self, recover: Recover | dict[str, Any]) -> None:
-        """Terms are `{'levels': {priority: terms}}`; without them every level is recovered as `recover` says."""
+        """Terms are `{"levels": {priority: terms}}`.
+
+        After an unclean end every level is recovered; a new queue opens none.
+        """
         if isinstance(recover, dict):
             for priority, terms in recover["levels"].items():
                 self._open(int(priority), terms)
@@ -55,7 +59,7 @@ class PriorityQueue(BackingQueue):
                 self._open(priority, recover)
 
     def adopt(self, levels: dict[int, BackingQueue]) -> None:
-        """Instead of `init`: levels that `make_level` has made, and that are initialised."""
+        """Begin with initialised levels that `make_level` has made. Called instead of `init`."""
         self._by_priority = levels
         self._levels = sorted(levels.items(), reverse=True)
 
@@ -132,7 +136,7 @@ class PriorityQueue(BackingQueue):
                     delivery._replace(tags=_outer_tags(priority, delivery.tags)) if priority else delivery
                 )
             if not level.is_empty():
-                break  # what is left of it comes before anything lower, even if it must be read first
+                break  # the rest of this level comes before lower ones, even if it must be read from disk first
         return deliveries
 
     def drop(self, count: int, ack_required: bool) -> Dropped:
@@ -179,7 +183,10 @@ class PriorityQueue(BackingQueue):
         return sum(level.requeue(inner) for _, level, inner in self._partition(tags))
 
     def _partition(self, tags: Sequence[int]) -> list[tuple[int, BackingQueue, Sequence[int]]]:
-        """Tags per level, without the prefix, highest level first (a multiple reject dead-letters in that order)."""
+        """The tags of each level, without the level's bits.
+
+        Highest level first, since a multiple reject dead-letters in that order.
+        """
         if not tags:
             return []
         low, high = min(tags[0], tags[-1]) >> LEVEL_SHIFT, max(tags[0], tags[-1]) >> LEVEL_SHIFT
@@ -189,7 +196,7 @@ class PriorityQueue(BackingQueue):
             return [(low, level, range(tags.start - base, tags.stop - base, tags.step))] if level is not None else []
         parts: dict[int, list[int]] = {}
         if isinstance(tags, range):
-            # Acknowledging everything up to a number may span levels; no list of all the numbers between is made.
+            # A multiple ack may span levels. Intersecting ranges avoids a list of all numbers between two levels.
             return [
                 (priority, level, part)
                 for priority, level in self._levels
@@ -215,17 +222,17 @@ class PriorityQueue(BackingQueue):
 
     def prepare(self) -> Any:
         for _, level in self._levels:
-            load = level.prepare()
-            if load is not None:
-                return load
+            job = level.prepare()
+            if job is not None:
+                return job
         return None
 
     def prepare_pending(self, tags: Sequence[int]) -> Any:
-        """Of the first level that needs one: call it again after that was done."""
+        """The job of the first level that needs one. Call this again after the job until it returns None."""
         for _, level, inner in self._partition(tags):
-            load = level.prepare_pending(inner)
-            if load is not None:
-                return load
+            job = level.prepare_pending(inner)
+            if job is not None:
+                return job
         return None
 
     # -- inspection
@@ -273,7 +280,7 @@ class PriorityQueue(BackingQueue):
                 "priority_lengths": {priority: len(level) for priority, level in self._levels},
             }
         if key == "head_message_timestamp":
-            # Of the highest level that has messages at all, even if that one has no timestamp (section 9).
+            # The highest level with messages decides, even if its head has no timestamp (queue-and-store section 9).
             return next((level.info(key) for _, level in self._levels if level.depth()), "")
         values = [level.info(key) for _, level in self._levels]
         return sum(values) if values and all(isinstance(value, (int, float)) for value in values) else ""
@@ -325,7 +332,7 @@ def _with_outer_tag(
 
 
 def _within(span: range, priority: int) -> range:
-    """The part of an ascending range that lies in a level, without the prefix."""
+    """The part of an ascending range that lies in a level, without the level's bits."""
     base = priority << LEVEL_SHIFT
     low = max(span.start, base)
     low += (span.start - low) % span.step

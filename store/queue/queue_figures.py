@@ -1,4 +1,6 @@
-"""What a variable queue counts of itself: the items of section 3.1's list, and what is persistent."""
+"""The statistics of a variable queue: the info items of queue-and-store section 3.1 and the counts in its recovery
+terms.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .sub_queues import SubQueues
 
 
 class QueueFigures:
-    """See the module. Some of them look at every run in memory."""
+    """Computes each figure when it is asked for; some of them visit every run in memory."""
 
     __slots__ = ("_paging", "_pending", "_place", "_rates", "_sub_queues")
 
@@ -28,7 +30,7 @@ class QueueFigures:
         self._rates = rates
 
     def persistent(self) -> tuple[int, int]:
-        """Persistent messages, ready and pending, and their body bytes."""
+        """How many ready and pending messages are persistent, and their body bytes."""
         sub = self._sub_queues
         delta = sub.delta
         kept = [
@@ -42,7 +44,7 @@ class QueueFigures:
         )
 
     def status(self, next_number: int, watermark: int) -> dict[str, Any]:
-        """Of `backing_queue_status`."""
+        """The info item `backing_queue_status`."""
         sub = self._sub_queues
         delta = sub.delta
         return {
@@ -60,7 +62,7 @@ class QueueFigures:
         }
 
     def item(self, key: str) -> int | str:
-        """Any other item; '' for an unknown key."""
+        """Any other info item; "" for an unknown key."""
         sub, pending = self._sub_queues, self._pending
         items: dict[str, Callable[[], int]] = {
             "messages_ram": lambda: sub.ram_count + self._paging.ram_acks(),

@@ -1,6 +1,8 @@
-"""How a variable queue finds what it had: from the terms of a clean stop, else by looking through its segments and what the journal replayed (section 10.1).
+"""How a variable queue finds its messages at a start (queue-and-store section 10.1).
 
-In two halves, for an owner who must ask elsewhere which bodies there are. Whatever terms say, a count made by looking overrides it (D-7).
+After a clean stop its recovery terms are enough. Otherwise it scans its segments, together with what the journal
+replayed. A start has two halves, `scan` and `finish`, because between them the queue process asks the message store
+which bodies exist. Counts made by a scan override those of the terms (D-7).
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from .backing_queue import Recover
 
 
 class RecoveredQueue(NamedTuple):
-    """What a queue begins with. Messages below `watermark` were at the head before (D-5); `gap` are numbers that nothing has; `is_scanned`: the terms did not do."""
+    """What a queue begins with.
+
+    watermark    messages below this number were at the head before (D-5)
+    has_shared   other queues may refer to bodies of this one
+    gap          numbers that no message has
+    is_scanned   the terms were not enough, so the segments were scanned
+    """
 
     messages: int
     body_bytes: int
@@ -30,7 +38,7 @@ class RecoveredQueue(NamedTuple):
 
 
 def terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
-    """What the next start wants to know. Waits for the disk."""
+    """The recovery terms for the next start. Waits for the disk."""
     has_any = found.messages > 0
     return {
         "next_seq_id": found.next_number,
@@ -44,7 +52,7 @@ def terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
 
 
 class QueueRecovery:
-    """See the module. `replayed` is what the journal recovered of the queue."""
+    """One start of a queue. `replayed` are the queue's records in the journal."""
 
     __slots__ = ("_index", "_replayed", "_scan")
 
@@ -54,7 +62,7 @@ class QueueRecovery:
         self._scan: Scan | None = None
 
     def scan(self, recover: Recover | dict[str, Any], progress: Progress) -> list[StoredSpan]:
-        """The messages whose bodies are wanted from a store. Waits for the disk."""
+        """Return the messages whose bodies are in the persistent message store. Waits for the disk."""
         if recover is Recover.NEW:
             return []
         replayed, self._replayed = self._replayed, None
@@ -64,7 +72,10 @@ class QueueRecovery:
         return [] if self._scan is None else self._scan.stored
 
     def finish(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> RecoveredQueue:
-        """After `scan`, of a queue that was there before: all bodies are there but those of the numbers `missing`."""
+        """Finish the start of a queue that existed before; the store has no body for the numbers `missing`.
+
+        Call it after `scan`.
+        """
         known: dict[str, Any] = recover if isinstance(recover, dict) else {}
         if self._scan is None:
             next_number = known["next_seq_id"]
@@ -82,7 +93,7 @@ class QueueRecovery:
         kept = self._index.drop_missing(scan, missing)
         least = known.get("next_seq_id", 0)
         next_number = max(kept.next_number, least)
-        # All may have been delivered before (C-5, C-7).
+        # Any of these messages may have been delivered before the crash, so all are marked redelivered (C-5, C-7).
         return RecoveredQueue(
             kept.messages,
             kept.body_bytes,

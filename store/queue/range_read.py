@@ -1,15 +1,17 @@
-"""Reading a range of a queue's numbers without consuming (design, section 5), a **portion** at a time.
+"""Reads a range of a queue's messages by number without consuming them (design section 5), one **batch** at a time.
 
-A range is read as the numbers tell: from its first number on, whatever is in the queue, ready or pending; numbers that are not there are passed over. A queue is never held
-up by it: what a portion finds is copied references, so that acks, paging and folds may go on between two portions and while one is completed.
+A reader gets every message of the range that the queue still has, ready or pending, in the order of the numbers. A
+batch holds copies of references to the messages, so acks, paging and flushes go on between two batches and while the
+bodies of one are read.
 
-    job = queue.prepare_range(first, last)                      None: no index segment must be read
+    job = queue.prepare_range(first, last)                      # None if no index segment must be read
     while job is not None:
-        job.run();  job = queue.range_prepared(job, first, last)    `run` in another thread
-    portion = queue.take_range(first, last, most, most_bytes)
-    bodies of portion.wanted, read from the stores;             portion.complete(persistent, transient)
-    first = portion.next_number
-
+        job.run()                                               # in another thread
+        job = queue.range_prepared(job, first, last)
+    batch = queue.take_range(first, last, most, most_bytes)
+    batch.complete(persistent, transient)                       # the bodies of batch.wanted, read from the message
+    stores
+    first = batch.next_number
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ Runs = Sequence[Run]
 
 
 class RangeBatch:
-    """The messages found, in the order of their numbers; those whose bodies are `wanted` have none until `complete`. The range goes on at `next_number`."""
+    """The messages found, in the order of their numbers. The next batch begins at `next_number`.
+
+    `wanted` are the ids of the bodies that must be read from a store; their messages are empty until `complete`.
+    """
 
     __slots__ = ("messages", "next_number", "wanted", "_absent")
 
@@ -56,7 +61,10 @@ class RangeBatch:
         self.messages.append(QueuedMessage(number, content, run.origin, run.expiry, redelivered))
 
     def complete(self, persistent: Iterable[bytes | None], transient: Iterable[bytes | None]) -> None:
-        """The bodies of `wanted`; a message whose body is None was acknowledged meanwhile, and is passed over."""
+        """Fill in the bodies of `wanted`.
+
+        A body is None if its message was acknowledged meanwhile; that message is dropped.
+        """
         bodies = {True: iter(persistent), False: iter(transient)}
         for position, is_persistent in self._absent:
             self.messages[position] = self.messages[position]._replace(content=next(bodies[is_persistent]) or b"")
@@ -65,62 +73,75 @@ class RangeBatch:
 
 
 class SupportsRangeRead(ABC):
-    """A backing queue that numbers all its messages in one sequence, and can read by it. See the module."""
+    """A backing queue that numbers all its messages in one sequence and can be read by number."""
 
+    #: Numbers that no message has, because the queue skipped them after an unclean end.
     gap: range
-    """Numbers that nothing here has, because an unclean end left them out."""
 
     @abstractmethod
     def numbers(self) -> range:
-        """From the lowest number that is in the queue, ready or pending, to the next that will be given. While the head is on disk the lowest may be higher than said."""
+        """From the lowest number of a ready or pending message to the next number that will be given.
+
+        While the head is on disk, the lowest number in the queue may be higher than the start of this range.
+        """
 
     @abstractmethod
     def kept_numbers(self) -> range:
-        """Of `numbers`, those that are never given again, even after a crash: nobody is shown others."""
+        """The part of `numbers` that no crash can make the queue give again. Readers are shown only these."""
 
     @abstractmethod
     def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
-        """The job after which `take_range` of the same numbers need not wait for an index segment, None if there is nothing to read."""
+        """The job that reads an index segment for `take_range` of the same numbers; None if none must be read."""
 
     @abstractmethod
-    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
-        """The job was run; None if `take_range` may be called, at once, else another job."""
+    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
+        """Take the result of a job. Returns the next one, or None if `take_range` can be called, in the same turn."""
 
     @abstractmethod
     def take_range(
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
     ) -> RangeBatch:
-        """What comes first of the messages `first <= number <= last`, up to `most` and, but for one message, `most_bytes` of bodies. It may be nothing though there is more."""
+        """The first messages with `first <= number <= last`: up to `most` of them, and up to `most_bytes` of bodies
+        but at least one.
+
+        The batch may be empty although the range has more messages; the reader then continues at its `next_number`.
+        """
 
     @abstractmethod
     def drop_to(self, last: int, limit: int) -> int:
-        """Forget up to `limit` ready messages from the head with numbers up to `last`; how many there were. Those on disk are left until they were read (`prepare`)."""
+        """Remove up to `limit` ready messages with numbers up to `last` from the head; returns how many.
+
+        Messages on disk stay until a job of `prepare` has read them.
+        """
 
 
 def from_number(runs: Runs, number: int) -> Iterator[Run]:
-    """Of ascending runs those that end above `number`, and perhaps one before."""
+    """The runs, of ascending ones, that end above `number`, and perhaps one before them."""
     return (runs[position] for position in range(max(0, bisect_right(runs, number, key=_FIRST) - 1), len(runs)))
 
 
 def take_range_batch(
     ready: Iterable[Run], pending: Runs, first: int, stop: int, watermark: int, most: int, most_bytes: int
 ) -> RangeBatch:
-    """A portion of `[first, stop)` from ascending runs; what is pending or below the watermark was delivered before."""
-    portion = RangeBatch(stop)
+    """A batch of `[first, stop)` from ascending runs.
+
+    Pending messages and those below the watermark count as redelivered.
+    """
+    batch = RangeBatch(stop)
     size = 0
     for number, run, index, is_pending in merge(
         _slots(ready, first, stop, False), _slots(from_number(pending, first), first, stop, True), key=itemgetter(0)
     ):
-        if len(portion.messages) == most or size >= most_bytes:
-            portion.next_number = number
+        if len(batch.messages) == most or size >= most_bytes:
+            batch.next_number = number
             break
-        portion.add(number, run, index, is_pending or run.redelivered or number < watermark)
+        batch.add(number, run, index, is_pending or run.redelivered or number < watermark)
         size += run.size_at(index)
-    return portion
+    return batch
 
 
 def count_to(runs: Iterable[Run], last: int, limit: int) -> int:
-    """How many messages of ascending runs, up to `limit`, have numbers up to `last`."""
+    """How many messages of ascending runs have numbers up to `last`; at most `limit`."""
     count = 0
     for run in runs:
         if run.first > last or count >= limit:

@@ -1,4 +1,4 @@
-"""Smoothed rates of a queue (section 4.7): messages in and out, pending acks in and out.
+"""Smoothed rates of a queue (queue-and-store section 4.7): messages in and out, pending acks in and out.
 
 At an update `dt` seconds after the last one, with `w = 0.5 ** (dt / 5)`: `rate = (count / dt) * (1 - w) + rate * w`.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+#: Seconds after which an old rate has half its weight.
 HALF_LIFE = 5.0
+#: Messages per second; a queue with only smaller rates is idle.
 IDLE_BELOW = 0.01
 
 
 class Rates:
-    """Four counters and the rates made of them; `clock` gives monotonic seconds."""
+    """Four counters, and the rates computed from them at each update. `clock` gives monotonic seconds."""
 
     __slots__ = ("_clock", "_last", "into", "out", "acks_into", "acks_out", "rates")
 

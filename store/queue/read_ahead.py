@@ -1,8 +1,11 @@
-"""Reading from the disk before it is needed: a variable queue whose owner runs jobs in another thread never waits for it.
+"""Reads the head of a variable queue from disk before it is needed, so that the queue's process never waits for the
+disk.
 
-    load = queue.prepare();     load.run(), and read the bodies of load.wanted;     load.reader.prepared(load, bodies)
+    job = queue.prepare()                               # None if nothing must be read
+    job.run()                                           # in another thread: index segments
+    job.reader.prepared(job, persistent, transient)     # the bodies of job.wanted, read from the message stores
 
-What may be taken from the head meanwhile is what `SubQueues.available` says.
+Meanwhile the owner takes no more from the head than `SubQueues.available` allows.
 """
 
 from __future__ import annotations
@@ -17,26 +20,29 @@ from .paging import UNBOUNDED
 from .placement import ABSENT, Placement, Wanted
 from .sub_queues import SubQueues
 
+#: Bytes of bodies that one job brings into memory.
 READ_BYTES = 4 << 20
-"""Bodies that one load brings into memory."""
 
 
 @dataclass
 class ReadAheadJob:
-    """What must be read so that the head of a queue is in memory. `wanted` are ids of bodies in the stores; whoever has run it tells the `reader`."""
+    """What must be read so that the head of a queue is in memory. `wanted` are ids of bodies in the message stores.
+
+    The owner runs the job, reads the bodies, and hands both to `reader.prepared`.
+    """
 
     reader: ReadAhead
     read: SegmentReadJob | None
     wanted: Wanted
 
     def run(self) -> None:
-        """The part that concerns the index; in another thread."""
+        """Read the index segment. Waits for the disk."""
         if self.read is not None:
             self.read.run()
 
 
 class ReadAhead:
-    """See the module."""
+    """The read-ahead of one queue."""
 
     __slots__ = ("_index", "_pending", "_place", "_sub_queues")
 
@@ -47,7 +53,10 @@ class ReadAhead:
         self._index = place.index
 
     def pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
-        """The job after which the bodies of the pending messages `tags` are in memory, for whoever wants them at once; None if none is needed."""
+        """The job that brings the bodies of the pending messages `tags` into memory; None if they are there.
+
+        The bodies stay until the next job is done, so the caller must use them at once.
+        """
         found: list[Run] = []
         for run, index in self._pending.find(tags):
             if run.kind & ABSENT and not self._place.readable(slot := run.slot(index)):
@@ -56,9 +65,10 @@ class ReadAhead:
         return ReadAheadJob(self, None, wanted) if wanted.persistent or wanted.transient else None
 
     def head(self, becomes_default: bool) -> ReadAheadJob | None:
-        """What is at hand without the disk is done at once; the job that reads the rest, None if there is nothing to read. One at a time.
+        """The job that reads the head, None if it needs no disk. What can be loaded without the disk is loaded here.
+        One at a time.
 
-        `becomes_default`: a queue that is lazy is to be so no longer as soon as that can be.
+        `becomes_default`: a lazy queue becomes a default one as soon as its head is in memory.
         """
         sub = self._sub_queues
         read = None
@@ -73,15 +83,15 @@ class ReadAhead:
         return ReadAheadJob(self, read, wanted) if read is not None or wanted.persistent or wanted.transient else None
 
     def prepared(
-        self, load: ReadAheadJob, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]
+        self, job: ReadAheadJob, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]
     ) -> None:
-        """The job was run, and the bodies of `load.wanted` were read, in that order."""
-        if load.wanted.persistent or load.wanted.transient:
-            self._place.loaded(load.wanted, persistent, transient)
+        """The job was run; `persistent` and `transient` are the bodies of `job.wanted`, in that order."""
+        if job.wanted.persistent or job.wanted.transient:
+            self._place.loaded(job.wanted, persistent, transient)
             if None in persistent or None in transient:
                 self._sub_queues.drop_lost()
-        if load.read is not None:
-            self._index.loaded(load.read)
+        if job.read is not None:
+            self._index.loaded(job.read)
             span = self._sub_queues.slice_wanted()
             if span is not None and self._index.take_read(span.start, span.stop) is None:
                 self._sub_queues.load_from_delta(1)

@@ -1,11 +1,18 @@
-"""What a variable queue writes to its segments, and removes of them.
+"""Writes the segments of a variable queue, and removes those without messages, by jobs that run in another thread.
 
-    flush = folding.take_flush(is_synced);      flush.run();        folding.flushed(flush)
-    release = folding.take_release();           release.run();      folding.released(release)
+    flush = segment_writer.take_flush(is_synced)
+    flush.run()                                         # in another thread
+    segment_writer.flushed(flush)
 
-A **flush** folds what the journal alone has into segments; `wants_flush` tells that one would free memory, and one that is synced must be made before the journal
-gives up a file. A **release** finds out which shared bodies a purge, or the end of the queue, has let go. Releases come before any flush or removal, and one job is
-under way at a time. A queue that does not read ahead does all of it where it is wanted, and waits for the disk.
+    release = segment_writer.take_release()
+    release.run()                                       # in another thread
+    segment_writer.released(release)
+
+A **flush** writes the entries that only the journal has to segments. The queue wants one when it would free memory
+(`wants_flush`); the journal asks for a synced one before it gives up a file. A **release** finds out which shared
+bodies a purge or the end of the queue has let go: only segments name them. Releases run before flushes and removals,
+which would delete what they read, and only one job runs at a time. A queue that does not read ahead does all of this
+at once and waits for the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from .unconfirmed import Unconfirmed
 
 
 class SegmentWriter:
-    """See the module. `unconfirmed` hears of flushes, for something may wait for one."""
+    """See the module. `unconfirmed` is notified of flushes, because publishes may wait for one."""
 
     __slots__ = ("_index", "_place", "_reads_ahead", "_releases", "_unconfirmed", "wants_flush")
 
@@ -30,26 +37,29 @@ class SegmentWriter:
         self._unconfirmed = unconfirmed
         self._reads_ahead = reads_ahead
         self._releases: deque[ReleaseJob] = deque()
+        #: Whether a flush would free memory or remove files.
         self.wants_flush = False
-        """A flush would free memory, or remove files."""
 
     # -- flushes
 
     def request(self) -> None:
-        """Have a flush made soon."""
+        """Have a flush done soon."""
         if self._reads_ahead:
             self.wants_flush = True
         else:
             self.flush()
 
     def flush(self, is_synced: bool = False) -> None:
-        """Fold what the journal alone has into segments, here and now. After an OSError nothing is lost, and the next flush goes on with it."""
+        """Flush at once. Waits for the disk.
+
+        After an OSError nothing is lost, and the next flush writes what this one did not.
+        """
         self.wants_flush = False
         self._index.flush(is_synced)
 
     def take_flush(self, is_synced: bool = False) -> FlushJob | None:
-        """The job that folds what the journal alone has into segments; None if there is nothing. One at a time."""
-        assert not self._releases, "they read what a flush may remove"
+        """The job of a flush; None if there is nothing to write."""
+        assert not self._releases, "a release reads files that a flush may remove"
         flush = self._index.take_flush(is_synced or self._unconfirmed.wants_sync)
         self.wants_flush = False
         self._unconfirmed.flush_taken()
@@ -65,28 +75,34 @@ class SegmentWriter:
 
     @property
     def wants_removal(self) -> bool:
-        """There are files of which nothing is wanted."""
+        """Whether there are segments without messages."""
         return self._index.has_emptied
 
     def take_removal(self) -> FlushJob | None:
-        """The job that removes them; as a flush, and not beside one."""
-        assert not self._releases, "they read what it may remove"
+        """The job that removes segments without messages; None if there are none. It is handed back to `flushed`."""
+        assert not self._releases, "a release reads files that a removal deletes"
         return self._index.take_removal()
 
     def forget(self) -> None:
-        """The queue is at its end. If it reads ahead, its files stay for `delete_files`, and releases may have to be run before that."""
+        """The queue ends.
+
+        If it reads ahead, its owner runs the releases that are left and then calls `delete_files`.
+        """
         self._index.forget()
         if not self._reads_ahead:
             self.delete_files()
 
     def delete_files(self) -> None:
-        """Waits for the disk; after `forget`, and when no job is under way or waits to be taken."""
+        """Delete every segment. Waits for the disk.
+
+        Call it after `forget`, when no job is under way and no release is left.
+        """
         self._index.delete_files()
 
     # -- shared bodies
 
     def release(self, delta: Delta, pending: PendingRuns) -> None:
-        """Let go of the shared bodies of delta but those of pending messages; only the index knows which they are."""
+        """Let go of the shared bodies of delta except those of pending messages. Only the index knows their ids."""
         if not delta.count or not self._place.has_shared:
             return
         known, jobs = self._index.shared_between(
@@ -99,11 +115,11 @@ class SegmentWriter:
             self.released(release)
 
     def take_release(self) -> ReleaseJob | None:
-        """The next job that finds out what was let go; None if there is none."""
+        """The next job that finds ids of bodies to let go; None if there is none."""
         return self._releases[0] if self._releases else None
 
     def released(self, release: ReleaseJob) -> None:
         first = self._releases.popleft()
-        assert release is first, "one after the other"
+        assert release is first, "releases are handed back in their order"
         self._index.released(release)
         self._place.released(release)

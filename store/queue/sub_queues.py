@@ -1,14 +1,17 @@
-"""The five sub-queues of a variable queue (section 4): q4, q3, delta, q2, q1, from the head to the tail.
+"""The five sub-queues of a variable queue, from head to tail: q4, q3, delta, q2, q1 (queue-and-store section 4).
 
-    q1 --> q2 --> delta --> q3 --> q4 -->          mostly a message skips most of it
-    alpha  beta   disk      beta   alpha           (gamma where beta is said, if it has an index entry)
+    q1 --> q2 --> delta --> q3 --> q4 -->          most messages skip most of the way
+    alpha  beta   disk      beta   alpha           (a beta message with an index entry is called gamma)
 
-- q1 and q4 hold messages whole. q2 and q3 hold them without bodies, as far as the bodies are in a message store. A requeued message whose body had been paged out
-  goes back to q4 without it, for reading it here would wait for the disk: the one exception from QS-2. Delta is a range of numbers: all else is on disk.
-- q4 and q3 both empty means the queue is empty (QS-6): the step that takes the last of q3 refills it from delta, with q2 behind, or makes q1 the new q4.
-- A lazy queue uses delta and q3 alone; q3 is filled when the head is wanted (QS-7).
+- q1 and q4 hold whole messages. q2 and q3 hold messages without their bodies if these are in a message store. Delta is
+  a range of numbers whose messages are on disk only.
+- A requeued message whose body was paged out returns to q4 without it, because reading the body would wait for the
+  disk. This is the one exception from QS-2.
+- The queue is empty when q4 and q3 are (QS-6): `take` refills q3 from delta, with q2 behind it, when it takes the last
+  run of q3, or makes q1 the new q4.
+- A lazy queue uses delta and q3 only; q3 is filled when the head is needed (QS-7).
 
-All in runs. `check` asserts QS-1 to QS-10.
+All sub-queues hold runs. `check` asserts QS-1 to QS-10.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ from ..messages.run_queue import RunQueue
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
 from .range_read import from_number
 
+#: How many numbers of delta one load covers, at most.
 DELTA_READ = 2048
-"""Numbers that one load looks at."""
 
 
 class Delta:
-    """Messages that only the disk knows: `count` of the numbers `[start, end)`, the others are holes."""
+    """The messages that are on disk only: `count` of the numbers `[start, end)`. The other numbers are holes."""
 
     __slots__ = ("start", "end", "count", "body_bytes", "transient", "transient_bytes")
 
@@ -62,7 +65,7 @@ class Delta:
 
 
 class SubQueues:
-    """See the module. `pending` are the owner's unacknowledged messages: holes of delta."""
+    """See the module. `pending` are the unacknowledged messages of the queue, which are holes of delta."""
 
     __slots__ = (
         "_index",
@@ -86,12 +89,12 @@ class SubQueues:
         self.q1, self.q2, self.q3, self.q4 = RunQueue(), RunQueue(), RunQueue(), RunQueue()
         self.delta = Delta()
         self.is_lazy = False
+        #: Transient messages below this number are left over from before the last start, and are dropped.
         self.transient_threshold = 0
-        """Transient messages below this number are left over from an earlier run, and gone."""
+        #: How many messages could not be read back. The owner logs them and sets this to 0.
         self.lost = 0
-        """Messages that could not be read back; whoever tells people of them begins anew with 0."""
+        #: Whether the owner reads delta in time (`slice_wanted`), so that no method waits for the disk.
         self.reads_ahead = False
-        """The owner has the disk read in time (`slice_wanted`): nothing here waits for it."""
 
     def __len__(self) -> int:
         return self.q4.count + self.q3.count + self.delta.count + self.q2.count + self.q1.count
@@ -101,7 +104,7 @@ class SubQueues:
         return self.q4.body_bytes + self.q3.body_bytes + self.delta.body_bytes + self.q2.body_bytes + self.q1.body_bytes
 
     def runs_in_memory(self) -> Iterator[Run]:
-        """All but those of delta, from the head."""
+        """All runs except those of delta, from the head."""
         return chain(self.q4.runs, self.q3.runs, self.q2.runs, self.q1.runs)
 
     @property
@@ -120,23 +123,26 @@ class SubQueues:
     # -- in and out
 
     def push(self, run: Run) -> None:
-        """A run above all others; on a lazy queue its body and index entries are written."""
+        """Add a run at the tail. On a lazy queue its bodies and index entries are written already."""
         if self.is_lazy:
             self.delta.extend(run)
         elif self.q3.count:
             self.q1.push(run)
         else:
-            self.q4.push(run)  # everything behind q3 is empty as well
+            self.q4.push(run)  # q3 is empty, and so is every sub-queue behind it
 
     def head(self) -> Run | None:
-        """The run at the head, left there; None if there is none, or it is on disk and the owner reads ahead."""
+        """The run at the head, which stays there.
+
+        None if the queue is empty, or if the run is on disk and the owner reads ahead.
+        """
         if self.is_lazy and not self.q3.count and self.delta.count and not self.reads_ahead:
             self.load_from_delta()
         source = self.q4 if self.q4.count else self.q3
         return source.runs[0] if source.count else None
 
     def take(self, count: int) -> list[Run]:
-        """Up to `count` messages from the head, in the state they are in."""
+        """Take up to `count` messages from the head, in whatever state they are."""
         taken: list[Run] = []
         while count > 0 and self.head() is not None:
             source = self.q4 if self.q4.count else self.q3
@@ -148,15 +154,18 @@ class SubQueues:
         return taken
 
     def _refill(self) -> None:
-        """q3 has become empty."""
+        """Restore QS-5 and QS-6 after the last run of q3 was taken."""
         if self.delta.count:
             self.load_from_delta()
         if not self.q3.count:
             assert not self.q2.count and not self.q4.count
-            self.q4, self.q1 = self.q1, self.q4  # q1 becomes the fast path
+            self.q4, self.q1 = self.q1, self.q4  # messages skip q2, delta and q3 again
 
     def available(self, limit: int) -> int:
-        """How many messages at the head, up to `limit`, can be taken without reading the disk. The last of q3 stays there while delta has more (QS-5)."""
+        """How many messages at the head, up to `limit`, can be taken without the disk.
+
+        The last one of q3 stays while delta has any (QS-5).
+        """
         count = 0
         for queue in (self.q4, self.q3):
             for run in queue.runs:
@@ -167,18 +176,20 @@ class SubQueues:
         return count - 1 if self.delta.count and self.q3.count and not self.is_lazy and count else count
 
     def unread(self) -> Iterator[Run]:
-        """The runs at the head, as far as they are read before anything of delta."""
+        """The runs before delta, whose bodies are read first."""
         return iter([*self.q4.runs, *self.q3.runs])
 
     def slice_wanted(self) -> range | None:
-        """The numbers of delta that should be read now; None if enough is in memory."""
+        """The numbers of delta that should be read next; None if enough messages are in memory."""
         delta = self.delta
         if not delta.count or self.q4.count + self.q3.count >= DELTA_READ:
             return None
         return self._first_slice()
 
     def drop_lost(self) -> None:
-        """Forget messages at the head whose bodies were looked for in vain (D-19), so that what `available` counts is there."""
+        """Remove messages at the head whose bodies the store does not have (D-19), so that `available` counts none of
+        them.
+        """
         for queue in (self.q4, self.q3):
             lost = {id(run): found for run in queue.runs if (found := self._place.lost_in(run))}
             if not lost:
@@ -198,7 +209,7 @@ class SubQueues:
             self._after_loss()
 
     def _after_loss(self) -> None:
-        """QS-5 again, if it reads the disk for that: it is rare."""
+        """Restore QS-5. This may wait for the disk, which is acceptable because lost bodies are rare."""
         if self.delta.count:
             self.load_from_delta()
         if not self.q3.count:
@@ -210,7 +221,7 @@ class SubQueues:
         return range(delta.start, min(self._index.boundary_after(delta.start), delta.start + DELTA_READ, delta.end))
 
     def load_from_delta(self, slices: int | None = None) -> None:
-        """Move the first messages of delta to q3; all of q2 behind them if that was the end of delta. Looks at no more than so many slices."""
+        """Move the first messages of delta to q3, from at most that many slices. When delta ends, all of q2 follows."""
         delta = self.delta
         while not delta.is_blank:
             if slices == 0:
@@ -228,7 +239,8 @@ class SubQueues:
                 break
             if kept:
                 return
-        # D-7: a delta that promised more than the disk has is lost, and must not be looked for for ever.
+        # D-7: messages that delta counts and the disk does not have are lost. Without this the queue would search for
+        # ever.
         self.lost += delta.count
         self.delta = Delta()
         for run in self.q2.runs:
@@ -236,7 +248,9 @@ class SubQueues:
         self.q2.clear()
 
     def _live(self, start: int, stop: int) -> list[Run]:
-        """What the index has in a range within a segment, without pending messages and those of an earlier run."""
+        """The messages of a range within one segment, without pending ones and transient ones from before the last
+        start.
+        """
         live = []
         for run, is_stored in self._index.read(start, stop):
             if run.first < self.transient_threshold and not run.origin.persistent:
@@ -257,7 +271,7 @@ class SubQueues:
         )
 
     def insert(self, runs: Iterable[Run]) -> None:
-        """Put runs back where their numbers belong (section 4.6)."""
+        """Put requeued runs back where their numbers belong (queue-and-store section 4.6)."""
         whole: list[Run] = []
         bare: list[Run] = []
         limit = None if self.is_lazy else self.q3.runs[0].first if self.q3.count else float("inf")
@@ -282,15 +296,18 @@ class SubQueues:
             self.q3.insert(bare)
 
     def to_delta(self, run: Run) -> None:
-        """Forget all but the place of a run, which the disk has from now on."""
+        """Move a run to delta: write it, and keep only its numbers in memory."""
         self._place.write_body(run)
         self._place.write_index(run)
         self.delta.extend(run)
 
-    # -- paging (section 4.7)
+    # -- paging (queue-and-store section 4.7)
 
     def alphas_to_betas(self, quota: int) -> int:
-        """Take up to `quota` bodies out of memory, those farthest from the head first; returns what is left of the quota."""
+        """Take up to `quota` bodies out of memory, beginning with those farthest from the head.
+
+        Returns the rest of the quota.
+        """
         while quota > 0 and self.q1.count:
             (run,) = self.q1.take(min(quota, len(self.q1.runs[0].contents)))
             quota -= len(run.contents)
@@ -304,8 +321,10 @@ class SubQueues:
         return quota
 
     def betas_to_deltas(self, quota: int) -> None:
-        """Take up to `quota` positions out of memory: of q3 from its rear, but for the segment at its head (QS-5), then
-        of q2 from its front. A lazy queue keeps nothing.
+        """Move up to `quota` messages to delta: from the rear of q3, except the segment at its head (QS-5), then from
+        the front of q2.
+
+        A lazy queue moves that segment as well.
         """
         kept_below = self._index.boundary_after(self.q3.runs[0].first) if self.q3.count and not self.is_lazy else 0
         while quota > 0 and self.q3.count and self.q3.runs[-1].end > kept_below:
@@ -319,7 +338,10 @@ class SubQueues:
             self.to_delta(run)
 
     def become_lazy(self, quota: int) -> bool:
-        """Move up to `quota` messages of each kind towards q3 and delta (section 7.2); True once the queue is lazy."""
+        """Move up to `quota` messages of each kind towards q3 and delta (queue-and-store section 7.2).
+
+        True once the queue is lazy.
+        """
         self.alphas_to_betas(quota)
         self.is_lazy = not self.q1.count and not self.q4.count and self.q2.count <= quota
         if self.is_lazy:
@@ -330,7 +352,10 @@ class SubQueues:
         return self.is_lazy
 
     def become_default(self) -> bool:
-        """True once the queue is of the default mode: something of delta must be in q3 (QS-5)."""
+        """True once the queue is in default mode.
+
+        Messages of delta must be in q3 before (QS-5), which may need the disk.
+        """
         if not self.q3.count and self.delta.count:
             if self.reads_ahead:
                 return False
@@ -342,19 +367,24 @@ class SubQueues:
 
     @property
     def lowest(self) -> int | None:
-        """The number of the head; if that is in delta it may be higher."""
+        """The number of the head. If the head is in delta its number may be higher."""
         source = self.q4 if self.q4.count else self.q3
         return source.runs[0].first if source.count else self.delta.start if self.delta.count else None
 
     def on_disk(self, first: int, last: int, most: int) -> range:
-        """The numbers at the beginning of `[first, last]`, up to `most`, that are looked for in a segment; empty if the first is not."""
+        """The numbers at the beginning of `[first, last]`, up to `most`, that are in one segment; empty if `first` is
+        in memory.
+        """
         delta = self.delta
         if not delta.count or not delta.start <= first < delta.end:
             return range(first, first)
         return range(first, min(self._index.boundary_after(first), first + most, delta.end, last + 1))
 
     def ready_from(self, first: int, last: int, most: int) -> tuple[Iterable[Run], int]:
-        """Ready runs, of which those with numbers in `[first, stop)` are complete, and `stop`. What `on_disk` says should have been read."""
+        """Ready runs that include every ready message of `[first, stop)`, and `stop`.
+
+        A job has read the numbers of `on_disk` before.
+        """
         on_disk = self.on_disk(first, last, most)
         if on_disk:
             return self._live(on_disk.start, on_disk.stop), on_disk.stop
@@ -369,7 +399,7 @@ class SubQueues:
         self.delta = Delta()
 
     def check(self) -> None:
-        """QS-1 to QS-10."""
+        """Assert QS-1 to QS-10."""
         q1, q2, q3, q4, delta = self.q1, self.q2, self.q3, self.q4, self.delta
         at = -1
         for part in (q4, q3, delta, q2, q1):

@@ -1,8 +1,9 @@
-"""What a variable queue was given and has not said to be safe, and by what it becomes so.
+"""The publishes of a variable queue that wait for their confirm, and what each of them waits for.
 
-A message is safe when its entry is, and its body if that is in the message store (QS-17). Entries become safe by **positions** of the journal, or, for what went
-**directly** to segments, by the next synced flush; bodies by positions of the persistent store. What is consumed and acked meanwhile is confirmed by the same
-positions, so each number once (QS-18).
+A message is safe when its index entry is on disk, and its body too if that is in the message store (QS-17). An entry
+is on disk when the journal has synced up to its **position**, or, if the entry went **directly** to a segment, when
+the next synced flush is done. A body is on disk when the persistent store has written up to its position. A message
+that is acked before waits for the same positions, so each number is confirmed once (QS-18).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 
 
 class Unconfirmed:
-    """See the module. Numbers are told in closed ranges."""
+    """See the module. Ranges of numbers are closed: (first, last)."""
 
     __slots__ = (
         "_direct_in_flush",
@@ -33,26 +34,29 @@ class Unconfirmed:
         self._in_flush: list[tuple[int, int]] = []
         self._direct_in_flush = 0
         self._safe: list[tuple[int, int]] = []
+        #: Everything up to these positions is on disk.
         self.journal_durable = self.store_durable = 0
-        """Everything up to these positions is on disk."""
-        self.wants_sync = self.is_flush_direct = False
-        """Something waits for a synced flush; the flush under way is one for which something waits."""
+        #: Whether a publish waits for a synced flush that has not begun.
+        self.wants_sync = False
+        #: Whether a publish waits for the flush under way.
+        self.is_flush_direct = False
+        #: How many messages ever went directly to segments, and how many of these are on disk. The owner bounds the
+        #: difference.
         self.direct = self.direct_safe = 0
-        """Messages that ever went directly to segments, and how many of them have got there: the owner bounds the difference."""
 
     def journaled(self, first: int, last: int, journal_position: int, store_position: int) -> None:
-        """These wait for the journal and, unless that is 0, for the store."""
+        """These numbers wait for the journal and, unless `store_position` is 0, for the store."""
         self._waiting.append((first, last, journal_position, store_position))
 
     def went_directly(self, first: int, last: int, confirm: bool) -> None:
-        """These wait for a flush."""
+        """These numbers wait for the next flush."""
         self.wants_sync = True
         self.direct += last - first + 1
         if confirm:
             self._unflushed.append((first, last))
 
     def is_safe(self, first: int, last: int) -> None:
-        """These need not wait for anything."""
+        """These numbers need not wait."""
         safe = self._safe
         if safe and safe[-1][1] == first - 1:
             safe[-1] = (safe[-1][0], last)
@@ -60,20 +64,20 @@ class Unconfirmed:
             safe.append((first, last))
 
     def flush_taken(self) -> None:
-        """The next flush covers all that waits for one."""
+        """A flush begins; it covers every number that waits for one."""
         self.is_flush_direct, self.wants_sync = self.wants_sync, False
         self._in_flush, self._unflushed = self._unflushed, []
         self._direct_in_flush = self.direct
 
     def flush_done(self) -> None:
-        """It is on disk; or there was none, as what waited has been acked."""
+        """The flush is on disk, or none was needed because every waiting message was acked."""
         self.is_flush_direct = False
         self._waiting.extend((first, last, 0, 0) for first, last in self._in_flush)
         self._in_flush = []
         self.direct_safe = self._direct_in_flush
 
     def drain(self) -> list[tuple[int, int]]:
-        """What has become safe since the last call."""
+        """The ranges that have become safe since the last call."""
         waiting = self._waiting
         while waiting and waiting[0][2] <= self.journal_durable and waiting[0][3] <= self.store_durable:
             first, last, _, _ = waiting.popleft()

@@ -1,26 +1,27 @@
-"""The variable queue: a backing queue whose backlog costs disk, and whose confirms mean that the message is there after any crash.
+"""The variable queue: a backing queue whose backlog costs disk, and whose confirms mean that the message is there
+after any crash.
 
-How it works
-------------
-Messages stand in the five sub-queues of `sub_queues`; `placement` moves them between memory, queue index and message stores. A
-persistent message is written when it is published: its index entry to the journal, with the body in it if it is small, else the
-body to the message store. Everything else is written only to free memory.
+How it works ------------ Messages are in the five sub-queues of `sub_queues`; `placement` moves them between memory,
+queue index and message stores. A persistent message is written when it is published: its index entry goes to the
+journal, with the body in it if that is small; a large body goes to the message store. All other writes only free
+memory.
 
-Durability comes back as positions: whoever writes the journal and the persistent store says `invoke('journal', position)` and
-`invoke('store', position)` when everything up to there is durable; `unconfirmed` tells what that makes safe.
+The owner calls `durable(journal, store)` when everything up to these positions is on disk; `unconfirmed` finds the
+publishes that this makes safe.
 
-Paging happens in `set_ram_duration_target` and `handle_info` alone (QS-15).
+Messages leave memory only in `set_ram_duration_target`, `resume` and `continue_paging` (QS-15).
 
-Here is how messages come and go. The rest is with parts: `queue_recovery` (what a start finds), `folding` (what is written to segments), `read_ahead` (reading them before
-they are needed), `paging` (what may stay in memory), `looking` (without taking anything) and `queue_figures`.
+This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
+`segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
+memory, `peek` reads without taking, and `queue_figures` computes statistics.
 
-Who waits for the disk
-----------------------
-Alone, a variable queue reads and writes segments when it has to. With `reads_ahead` it never does; its owner runs the jobs of `folding` and `read_ahead` in another thread
-instead. `available` tells what can be taken from the head as it is, and everything that takes from the head takes no more than that.
+Who waits for the disk ---------------------- With `reads_ahead` no method below waits for the disk unless its
+docstring says so. The owner runs the jobs of `segment_writer` and `read_ahead` in another thread; `available` says
+how many messages can be taken from the head before the next such job, and no method takes more. Without `reads_ahead`
+the queue reads and writes segments itself, when it must.
 
-What a lazy queue is sent in bulk will be in its segments anyway, so it goes there and nowhere else: it is confirmed by the next flush, which then is synced. Little at a
-time goes to the journal all the same, where one sync serves all queues.
+A lazy queue writes large runs to its segments only, since they would get there anyway; the next flush, which is then
+synced, confirms them. Small runs go to the journal as well, where one sync serves all queues.
 """
 
 from __future__ import annotations
@@ -53,16 +54,22 @@ from .segment_writer import SegmentWriter
 from .sub_queues import Delta, SubQueues
 from .unconfirmed import Unconfirmed
 
-LAZY_UNFOLDED_BYTES = 512 << 10
-"""A lazy queue keeps no more than this in memory between two flushes (D-12)."""
+#: Bytes of index entries that a lazy queue keeps in memory between two flushes, at most (D-12).
+LAZY_UNFLUSHED_BYTES = 512 << 10
+#: Runs of a lazy queue with at least this many body bytes go directly to its segments.
 DIRECT_BYTES = 32 << 10
-"""A lazy queue's runs of at least so many body bytes go to its segments directly."""
 
 
 class VariableQueue(BackingQueue, SupportsRangeRead):
-    """See the module. `queue` is the number that the journal knows this queue by; `replayed` is what the journal recovered of it.
+    """See the module.
 
-    `sync` is called by `timeout`: it makes the journal and the stores durable, or sees to it that they will be. `clock` gives monotonic seconds.
+    queue           the number under which the journal has this queue
+    replayed        its records in the journal, at a start
+    embed_below     bytes; larger bodies go to a message store
+    io_batch_size   the fewest index entries that paging writes at once
+    clock           gives monotonic seconds
+    reads_ahead     the owner runs the jobs that read and write segments
+    keeps_numbers   no number is given again after a crash, so that ranges of numbers can be read
     """
 
     __slots__ = (
@@ -112,24 +119,26 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._reads_ahead = reads_ahead
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
         self._peek = Peek(self.sub_queues, self._pending, self._place)
+        #: Whether any message has, or had, an expiry.
         self.may_expire = False
-        """Some message has an expiry, or had."""
         self._next = 0
         self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
         self.gap = range(0)
-        self._watermark = 0  # everything below was at the head once (D-5)
+        self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
         self._journal_position = 0
         self.segment_writer = SegmentWriter(self._place, self.unconfirmed, reads_ahead)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
-        """`paging.is_due`: the last round had more to do; call `handle_info`."""
         self._figures = QueueFigures(self.sub_queues, self._pending, self._place, self.paging, self._rates)
 
     # -- life
 
     def scan(self, recover: Recover | dict[str, Any], progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
-        """The first half of `init`, for an owner who must ask elsewhere which bodies there are: those that are wanted. Waits for the disk."""
+        """The first half of `init`: returns the messages whose bodies are in the persistent store.
+
+        Waits for the disk.
+        """
         return self._recovery.scan(recover, progress)
 
     def init(self, recover: Recover | dict[str, Any]) -> None:
@@ -144,7 +153,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         )
 
     def init_without(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> None:
-        """The second half: all bodies are there but those of the numbers `missing`. Waits for the disk."""
+        """The second half: the store has no body for the numbers `missing`. Waits for the disk."""
         if recover is Recover.NEW:
             return
         found = self._recovery.finish(recover, missing)
@@ -161,7 +170,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self.sub_queues.load_from_delta()
 
     def terminate(self) -> dict[str, Any]:
-        """Waits for the disk. Pending persistent messages are ready after the restart, and counted."""
+        """Waits for the disk. The terms count pending persistent messages, which are ready after the restart."""
         count, body_bytes = self._figures.persistent()
         return terms(
             self._index,
@@ -172,11 +181,15 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     @property
     def has_lost_entries(self) -> bool:
-        """Damage was found in the index since the start. Bodies in the store may belong to nobody now, so the next start must look at everything: as after an unclean end."""
+        """Whether damage was found in the index since the start.
+
+        No queue may refer to some bodies in the store any more, so the next start must count references as after an
+        unclean end.
+        """
         return self._index.has_lost_entries
 
     def delete_and_terminate(self) -> None:
-        """With `reads_ahead` there is work left for `folding`: releases, and the removal of the files."""
+        """With `reads_ahead` the owner then runs the releases of `segment_writer` and calls its `delete_files`."""
         if self._place.has_shared:
             self._place.forget_shared(chain(self.sub_queues.runs_in_memory(), self._pending.runs))
         self.segment_writer.release(self.sub_queues.delta, self._pending)
@@ -218,7 +231,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes), shared):
             self._write(run, confirm)
             self.sub_queues.push(run)
-        if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFOLDED_BYTES:
+        if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFLUSHED_BYTES:
             self.segment_writer.request()
         return range(first, end)
 
@@ -275,7 +288,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self.unconfirmed.is_safe(run.first, run.end - 1)
 
     def _goes_directly(self, run: Run) -> bool:
-        """Whether a run just published is made durable by its segment rather than by the journal."""
+        """Whether a run that was just published becomes durable through its segment instead of the journal."""
         return (
             self._reads_ahead
             and self.sub_queues.is_lazy
@@ -312,7 +325,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         return deliveries
 
     def _take(self, count: int) -> Iterator[Run]:
-        """From the head, each run with its redelivered flag as it will be seen."""
+        """Take runs from the head, each with the redelivered flag that consumers will see."""
         watermark = self._watermark
         for run in self.sub_queues.take(count):
             self._watermark = max(self._watermark, run.end)
@@ -324,7 +337,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             yield run
 
     def _readable(self, run: Run) -> Iterator[tuple[Run, list[bytes]]]:
-        """The run with its contents; without messages whose bodies are lost, which are forgotten (D-19)."""
+        """The run with its contents. Messages whose bodies are lost are left out, and removed from the queue (D-19)."""
         contents = self._place.read(run)
         if None not in contents:
             yield run, contents  # type: ignore[misc]
@@ -381,7 +394,10 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         return swept, acc
 
     def _sweep(self, pred: Predicate, limit: int) -> tuple[Swept, list[Run]]:
-        """Take up to `limit` messages while `pred` holds. The next head is examined in place, so nothing has to be put back."""
+        """Take up to `limit` messages while `pred` holds.
+
+        The next head is examined in place, so nothing has to be put back.
+        """
         if self._reads_ahead:
             limit = self.available(limit)
         taken: list[Run] = []
@@ -407,7 +423,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         for span in spans(tags):
             here, kinds = pending.survey(span)
             if here == len(span) and kinds <= _INDEXED_ONLY:
-                # The common case in one piece: small persistent messages.
+                # The common case, small persistent messages, is one record.
                 self._journal_position = self._index.ack(span)
                 known += pending.discard(span)
             elif here == len(span) and kinds <= _MEMORY_ONLY:
@@ -430,7 +446,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         return known
 
     def purge(self) -> int:
-        """Delta is not read."""
+        """Does not read delta."""
         sub = self.sub_queues
         count = len(sub)
         self._place.forget(sub.runs_in_memory())
@@ -483,8 +499,8 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     def prepare_range(self, first: int, last: int) -> SegmentReadJob | None:
         return self._peek.prepare_range(first, last)
 
-    def range_prepared(self, read: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
-        return self._peek.range_prepared(read, first, last)
+    def range_prepared(self, job: SegmentReadJob, first: int, last: int) -> SegmentReadJob | None:
+        return self._peek.range_prepared(job, first, last)
 
     def take_range(
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
@@ -536,7 +552,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self._page()
 
     def durable(self, journal: int, store: int) -> None:
-        """Everything up to these positions is on disk."""
+        """Take note that everything up to these positions is on disk."""
         unconfirmed = self.unconfirmed
         if journal > unconfirmed.journal_durable:
             unconfirmed.journal_durable = journal
@@ -545,7 +561,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             unconfirmed.store_durable = store
 
     def check(self) -> None:
-        """QS-1 to QS-10 and QS-12, for tests."""
+        """Assert QS-1 to QS-10 and QS-12. Tests call it after each step."""
         self._peek.check()
 
 

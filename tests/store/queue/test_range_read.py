@@ -87,15 +87,15 @@ class RangeMachine(RuleBasedStateMachine):
             while job is not None:
                 job.run()
                 job = self.queue.range_prepared(job, at, last)
-            portion = self.queue.take_range(at, last, most, most_bytes)
-            assert len(portion.messages) <= most and at < portion.next_number <= last + 1
-            self.complete(portion)
-            found += portion.messages
-            at = portion.next_number
+            batch = self.queue.take_range(at, last, most, most_bytes)
+            assert len(batch.messages) <= most and at < batch.next_number <= last + 1
+            self.complete(batch)
+            found += batch.messages
+            at = batch.next_number
         return found
 
-    def complete(self, portion):
-        assert portion.is_complete
+    def complete(self, batch):
+        assert batch.is_complete
 
     @rule(data=st.data(), most_bytes=st.sampled_from([1, 100, 10_000]))
     def read(self, data, most_bytes):
@@ -109,7 +109,7 @@ class RangeMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin(self, data):
-        """A portion that is completed only when other things have happened."""
+        """A batch that is completed only after other calls."""
         first = data.draw(st.integers(0, self.next))
         job = self.queue.prepare_range(first, self.next)
         if job is not None:
@@ -121,12 +121,12 @@ class RangeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way is not None)
     @rule()
     def finish(self):
-        (portion, first, then), self.under_way = self.under_way, None
-        self.complete(portion)
-        found = {message.tag: message.content for message in portion.messages}
+        (batch, first, then), self.under_way = self.under_way, None
+        self.complete(batch)
+        found = {message.tag: message.content for message in batch.messages}
         assert found.items() <= then.items()
         assert found.keys() >= {
-            number for number in self.held if first <= number < portion.next_number and number in then
+            number for number in self.held if first <= number < batch.next_number and number in then
         }
 
     @invariant()
@@ -179,8 +179,8 @@ class VariableRangeMachine(RangeMachine):
             store.write_all()
         self.queue.durable(self.journal.write_all(), self.persistent.durable)
 
-    def complete(self, portion):
-        portion.complete(self.persistent.read(portion.wanted.persistent), self.transient.read(portion.wanted.transient))
+    def complete(self, batch):
+        batch.complete(self.persistent.read(batch.wanted.persistent), self.transient.read(batch.wanted.transient))
 
     @rule(ram_count=st.integers(0, 3))
     def page(self, ram_count):
@@ -251,17 +251,17 @@ TestMemory.settings = TestVariable.settings = TestReadsAhead.settings = settings
 def test_a_portion_has_one_message_at_least_and_stops_at_its_bytes(machine):
     run = machine()
     run.publish(10, 40, 1)
-    portion = run.queue.take_range(0, 9, most_bytes=1)
-    run.complete(portion)
-    assert ([message.tag for message in portion.messages], portion.next_number) == ([0], 1)
-    portion = run.queue.take_range(4, 9, most_bytes=81)
-    run.complete(portion)
-    assert ([message.tag for message in portion.messages], portion.next_number) == ([4, 5, 6], 7)
+    batch = run.queue.take_range(0, 9, most_bytes=1)
+    run.complete(batch)
+    assert ([message.tag for message in batch.messages], batch.next_number) == ([0], 1)
+    batch = run.queue.take_range(4, 9, most_bytes=81)
+    run.complete(batch)
+    assert ([message.tag for message in batch.messages], batch.next_number) == ([4, 5, 6], 7)
     run.teardown()
 
 
 def test_a_segment_is_read_once_for_several_portions():
-    """Without prepared blocks an index segment would be read anew for every portion."""
+    """Without prepared blocks an index segment would be read anew for every batch."""
     run = AheadRangeMachine()
     run.set_mode("lazy")
     run.publish(16, 4, 1)
