@@ -1,4 +1,4 @@
-"""What differs between operating systems: each facility, its portable twin, and a stand-in where Linux lacks the call."""
+"""Each facility of the operating system and its portable twin, with a stand-in for calls that Linux lacks."""
 
 from __future__ import annotations
 

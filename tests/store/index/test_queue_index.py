@@ -1,4 +1,4 @@
-"""The queue index with its journal, on a disk that forgets."""
+"""The queue index with its journal, on a `FaultyDisk`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def opened(disk, clean=None):
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """History as in the journal's test; what was folded changes nothing for whoever reads (QS-25)."""
+    """Random operations and crashes; `history` as in the journal's test. A flush changes nothing for readers (QS-25)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,8 @@ class IndexMachine(RuleBasedStateMachine):
         before = self.journal.position
         self.index.ack_between(start, self.next, keep)
         gone = set(self.now) - keep
-        # One record a segment or run: a crash between them leaves part of the purge, which nobody confirmed.
+        # A purge writes one record a segment or run. A crash between two records leaves a part of the purge, which was
+        # not answered yet.
         for position in range(before, self.journal.position):
             last = position == self.journal.position - 1
             self.history.append(({}, gone) if last else ({}, self.purged_until(position, gone)))
@@ -131,7 +132,7 @@ class IndexMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flushing is None)
     @rule(sync=st.booleans(), only_remove=st.sampled_from([False, False, True]))
     def take_flush(self, sync, only_remove):
-        """Publishes, acks, purges and reads go on while it is under way."""
+        """Publishes, acks, purges and reads go on while the flush is under way."""
         self.journal.write_all()
         flush = self.index.take_removal() if only_remove else self.index.take_flush(sync)
         assert only_remove or not self.index.unflushed_bytes
@@ -214,7 +215,7 @@ class IndexMachine(RuleBasedStateMachine):
             count for count in range(durable, history + 1) if {n: c for n, c in self.after(count).items()} == got
         ]
         if not matching:
-            # Part of a purge: between what was there before it and after.
+            # A part of a purge: the state is between those before and after it.
             matching = [
                 count
                 for count in range(durable, history)
@@ -253,7 +254,7 @@ def disk() -> FaultyDisk:
 
 
 def test_early_acks_touch_no_segment(disk):
-    """A message acked before its journal file is folded costs one sequential write."""
+    """A message acked before its journal file is flushed costs one sequential write."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 100))
     index.ack(range(0, 100))
@@ -278,7 +279,7 @@ def test_segments_disappear_when_acked(disk):
 
 
 def test_what_was_read_of_a_segment_goes_with_its_file(disk):
-    """The segment's next file has other blocks at the same places (QS-22, QS-25)."""
+    """The next file of a removed segment has other blocks at the same offsets (QS-22, QS-25)."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 3))
     index.flush(True)
@@ -296,7 +297,7 @@ def test_what_was_read_of_a_segment_goes_with_its_file(disk):
 
 
 def test_expiry_and_size_survive(disk):
-    """What the index gives back of a message is what it took in."""
+    """The index returns every property of a message unchanged."""
     journal, index, _ = opened(disk)
     run = run_of(0, 2)
     run.expiry, run.redelivered = 123456789, True
@@ -313,7 +314,7 @@ def test_expiry_and_size_survive(disk):
 
 
 def test_clean_start_reads_nothing(disk):
-    """With the terms of a clean stop, segments are opened only when they are read."""
+    """After a clean stop, segments are opened only when they are read."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 40))
     terms = index.terminate()
@@ -325,7 +326,7 @@ def test_clean_start_reads_nothing(disk):
 
 
 def test_bodies_the_store_does_not_have_are_dropped(disk):
-    """C-3: the index entry is durable, the body is not; in the journal and in a segment."""
+    """C-3: entries in the journal and in a segment are durable, and half of their bodies are not."""
     journal, index, _ = opened(disk)
     index.publish(run_of(0, 4, stored=True), is_stored=True)
     index.flush(True)
@@ -345,14 +346,14 @@ def test_bodies_the_store_does_not_have_are_dropped(disk):
 
 
 def flip(disk, path, offset, bits=1):
-    """One byte of a file is damaged, on the disk itself."""
+    """Damage one byte of a file, durably."""
     content = disk._names[path]
     content.data[offset] ^= bits
     content.durable = bytes(content.data)
 
 
 def blocks_in(disk, path):
-    """(offset, end, numbers) of each block of entries of a segment."""
+    """(offset, end, numbers) of each block of a segment."""
     found = []
     for part in walk_frames(disk.open(path)):
         if part.kind == Kind.ENTRIES:
@@ -362,7 +363,10 @@ def blocks_in(disk, path):
 
 
 def in_blocks(disk, acked=()):
-    """An index of one segment of three blocks, five numbers each, and acknowledgements between; folded, synced, and nothing in the journal."""
+    """Write an index of one segment with three blocks of five numbers each, and acks; the journal is empty.
+
+    Returns the segments of its terms.
+    """
     journal, index, _ = opened(disk)
     for first in (0, 5, 10):
         index.publish(run_of(first, 5))
@@ -376,12 +380,12 @@ def in_blocks(disk, acked=()):
 
 
 class TestDamage:
-    """Whatever byte of a segment is damaged: what is in its other frames is read, nothing of them is destroyed, and it is said."""
+    """Whichever byte of a segment is damaged, its other frames are read and kept, and the damage is logged."""
 
     @pytest.mark.parametrize("is_clean", [True, False])
     @given(data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def test_costs_its_frame(self, is_clean, caplog, data):
+    def test_costs_only_its_frame(self, is_clean, caplog, data):
         disk = FaultyDisk()
         terms = in_blocks(disk, acked=(1, 6, 11))
         blocks = blocks_in(disk, "q/0.idx")
@@ -406,7 +410,7 @@ class TestDamage:
             )
             == 1
         )
-        # What comes behind it is found again, after a kill and after a clean stop.
+        # Entries appended later are found again, after a kill and after a clean stop.
         index.publish(run_of(ENTRIES - 1, 3))
         expected.update({number: slot(number, False) for number in range(ENTRIES - 1, ENTRIES + 2)})
         index.flush(True)
@@ -420,7 +424,7 @@ class TestDamage:
         assert not caplog.records
 
     def test_the_damaged_file_is_kept(self, disk):
-        """For an operator."""
+        """The operator may look at it."""
         in_blocks(disk)
         flip(disk, "q/0.idx", 30)
         was = bytes(disk._names["q/0.idx"].data)
@@ -430,7 +434,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("at", range(1, 14))
     def test_a_crash_while_it_is_written_anew(self, disk, at):
-        """C-22: nothing of what is whole is lost, whenever."""
+        """C-22: at whatever step the crash comes, no whole frame is lost."""
         in_blocks(disk)
         flip(disk, "q/0.idx", blocks_in(disk, "q/0.idx")[1][0] + 30)
         disk.fail_after(at, KeyboardInterrupt())
@@ -442,7 +446,7 @@ class TestDamage:
         assert "0.idx.new" not in disk.list("q")
 
     def test_found_by_a_job_in_another_thread(self, disk):
-        """After a clean stop, and while a flush appends to the same segment; then it is written anew by the next one."""
+        """Damage is found after a clean stop while a flush appends to the segment; the next flush writes it anew."""
         terms = in_blocks(disk)
         flip(disk, "q/0.idx", blocks_in(disk, "q/0.idx")[1][0] + 5)
         _, index, _ = opened(disk, terms)
@@ -463,7 +467,7 @@ class TestDamage:
         assert disk.list("q") == ["0.idx.damaged"]
 
     def test_of_what_was_read_before(self, disk):
-        """What was in it is acknowledged later, when it counts no more."""
+        """Messages of the damaged segment are acked later, when they no longer count."""
         terms = in_blocks(disk)
         _, index, _ = opened(disk, terms)
         assert len(held(index, 0, ENTRIES)) == 15
@@ -476,7 +480,7 @@ class TestDamage:
         assert disk.list("q") == ["0.idx.damaged"]
 
     def test_a_file_that_somebody_removed(self, disk):
-        """While the broker runs."""
+        """An operator removes the file while the broker runs."""
         terms = in_blocks(disk)
         _, index, _ = opened(disk, terms)
         disk.delete("q/0.idx")
@@ -487,7 +491,7 @@ class TestDamage:
 
 
 def test_an_empty_segment_is_removed(disk):
-    """A crash came before its first block was written (C-11)."""
+    """A crash came before the segment's first block was written (C-11)."""
     disk.make_dir("q")
     disk.open("q/3.idx", create=True)
     opened(disk)
@@ -495,7 +499,7 @@ def test_an_empty_segment_is_removed(disk):
 
 
 def test_foreign_names_are_left_alone(disk, caplog):
-    """One line says so."""
+    """They are logged in one line."""
     disk.make_dir("q")
     for name in ("x.idx", "01.idx", "notes.txt", "\u0663.idx"):
         disk.open(f"q/{name}", create=True)
@@ -506,7 +510,7 @@ def test_foreign_names_are_left_alone(disk, caplog):
 
 
 def test_deletion_is_all_or_nothing(disk):
-    """QS-23: a directory that is being removed has another name, which start-up sweeps."""
+    """QS-23: a directory that is being removed has a tombstone's name, and the start finishes the removal."""
     disk.make_dir("queues/q")
     for name in "abc":
         disk.open(f"queues/q/{name}", create=True)

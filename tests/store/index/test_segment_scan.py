@@ -1,4 +1,4 @@
-"""Looking through a segment after an unclean end (store/segment_scan.py, section 5.5): against a plain count of what segments and journal say."""
+"""`scan_segment` after an unclean end (queue-and-store section 5.5), compared with a plain count."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_of(first: int, count: int, origin: Origin = PERSISTENT, stored: bool = F
 
 
 def write(disk: FaultyDisk, *flushes: tuple[list[Entries], list[range]]) -> None:
-    """A segment's file, one flush after the other."""
+    """Write a segment's file, one flush after the other."""
     disk.make_dir("q")
     file = disk.open(PATH, create=True)
     for pieces, acks in flushes:
@@ -73,7 +73,7 @@ def test_what_is_there_and_not_acked():
 
 
 def test_the_journals_acks_are_to_be_written():
-    """C-12: those that the file knows of are not said again."""
+    """C-12: acks that the file has are not written again."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 6), False)], [range(BASE, BASE + 1)]))
     replayed = Replayed(acked=[range(BASE, BASE + 3), range(BASE + 20, BASE + 22), range(BASE - 40, BASE - 30)])
@@ -83,7 +83,7 @@ def test_the_journals_acks_are_to_be_written():
 
 
 def test_what_the_file_has_need_not_be_folded_again():
-    """C-12, QS-25: it is taken out of what the journal replayed."""
+    """C-12, QS-25: entries of the segment are removed from what the journal replayed."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 6), False)], []), ([Entries(run_of(10, 2, stored=True), True)], []))
     replayed = Replayed()
@@ -95,7 +95,7 @@ def test_what_the_file_has_need_not_be_folded_again():
 
 
 def test_transient_messages_are_acked_away():
-    """Section 4.10: none survives."""
+    """queue-and-store section 4.10: no transient entry survives."""
     disk = FaultyDisk()
     write(
         disk,
@@ -118,7 +118,7 @@ def test_transient_messages_are_acked_away():
 
 
 def test_a_number_that_stands_there_twice_counts_once():
-    """C-12: a flush interrupted by a crash was made again."""
+    """C-12: a flush interrupted by a crash was repeated, so entries stand in the file twice."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 4), False)], []), ([Entries(run_of(2, 4), False)], []))
     found = scan(disk)
@@ -127,7 +127,7 @@ def test_a_number_that_stands_there_twice_counts_once():
 
 @pytest.mark.parametrize("tail", [b"\0" * 40, b"WF", bytes(range(30))])
 def test_a_torn_tail_is_cut(tail):
-    """D-9, C-11, C-15: what was whole counts, and the next append goes there."""
+    """D-9, C-11, C-15: whole frames count, and the next append follows them."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 4), False)], []))
     file = disk.open(PATH)
@@ -138,7 +138,7 @@ def test_a_torn_tail_is_cut(tail):
 
 
 def test_what_was_read_is_synced():
-    """A killed process leaves bytes that nobody synced; the journal that still has them may be retired after this."""
+    """A killed process leaves bytes that are not synced; the journal that has the same entries may be retired soon."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 4), False)], []))
     file = disk.open(PATH)
@@ -162,7 +162,7 @@ spans_of = st.lists(st.tuples(st.integers(0, ENTRIES - 1), st.integers(1, 6)), m
 
 @given(flushes=st.lists(st.tuples(st.lists(pieces, max_size=4), spans_of), max_size=4), in_journal=spans_of)
 def test_it_is_the_union(flushes, in_journal):
-    """QS-25: published here, acked here or in the journal; the first that published a number decides what it is."""
+    """QS-25: acked in the segment or in the journal; of two entries with one number the first counts."""
     kinds: dict[int, tuple[bool, bool]] = {}
     acked_here: set[int] = set()
     disk = FaultyDisk()

@@ -1,4 +1,4 @@
-"""Message numbers are never given twice (`number_reserve`): a queue reserves them in the journal before it uses them."""
+"""Message numbers are never given twice (`number_reserve`): a queue reserves them in the journal before use."""
 
 from __future__ import annotations
 
