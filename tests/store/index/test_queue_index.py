@@ -57,7 +57,7 @@ def opened(disk, clean=None):
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Random operations and crashes; `history` as in the journal's test. A flush changes nothing for readers (QS-25)."""
+    """Random operations and crashes; `history` as in the journal's test. Flushes change nothing for readers (QS-25)."""
 
     def __init__(self) -> None:
         super().__init__()
