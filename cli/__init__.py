@@ -1,4 +1,4 @@
-"""The `warren` command: a thin click layer over the package. One file per family of commands; no logic here."""
+"""The `warren` command: a thin click layer over the package, without logic of its own. Each command has a file."""
 
 from .main import main
 

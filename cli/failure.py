@@ -1,4 +1,4 @@
-"""How a command fails: a line for a person, and an exit code of sysexits.h for a script (CM-18)."""
+"""Failures of commands: an error line for a person and an exit code of sysexits.h for a script."""
 
 import click
 
@@ -11,7 +11,7 @@ EX_CONFIG = 78
 
 
 class CommandFailure(click.ClickException):
-    """An error that ends the process with a code of its own."""
+    """An error that ends the process with this exit code."""
 
     def __init__(self, text: str, code: int):
         super().__init__(text)

@@ -1,7 +1,8 @@
-"""The root of the command: what `warren` alone prints, where the families of commands hang, and how errors end the process.
+"""The root command: prints help, contains the other commands, and turns errors into exit codes.
 
-Exit codes are those of sysexits.h that rabbitmqctl uses: 0 success, 64 wrong use, 65 a data directory is damaged, 66 there is none that can be read,
-70 the broker could not start, 75 a data directory is in use, 78 wrong settings, 130 interrupted.
+The exit codes are those of sysexits.h that rabbitmqctl uses: 0 success, 64 wrong use, 65 the data directory is damaged,
+66 it cannot be read, 70 the broker could not start, 75 the data directory is in use, 78 wrong settings, 130
+interrupted.
 """
 
 import sys
@@ -22,15 +23,15 @@ def root() -> None:
 
     \b
     First steps:
-      warren start                              a broker on 127.0.0.1:5672, until Ctrl-C
-      amqp-declare-queue -q hello               (Debian package amqp-tools; any other client will do)
+      warren start                              runs a broker on 127.0.0.1:5672 until Ctrl-C
+      amqp-declare-queue -q hello               (Debian package amqp-tools; any other client works too)
       amqp-publish -r hello -b 'first message'
       amqp-get -q hello
 
-    The user is guest with password guest, from this machine only. Durable queues and their persistent messages are kept
-    in ~/.local/share/warren; `warren start --in-memory` keeps nothing.
+    Log in from this machine as user guest with password guest. The broker keeps durable queues and their persistent
+    messages in ~/.local/share/warren; `warren start --in-memory` keeps nothing.
 
-    In a Python program no command is needed: `from warren import Broker`, and `with Broker() as broker:` is a broker
+    A Python program needs no command: after `from warren import Broker`, `with Broker() as broker:` runs a broker
     at `broker.url`.
     """
 
@@ -45,7 +46,7 @@ def main() -> None:
     try:
         sys.exit(root.main(prog_name="warren", standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as no_arguments:
-        # A person gets help; a script that forgot the command gets an error (CM-4).
+        # A person at a terminal gets help; a script without a command gets an error.
         is_person = sys.stdout.isatty()
         click.echo(no_arguments.ctx.get_help() if no_arguments.ctx else str(no_arguments), err=not is_person)
         sys.exit(0 if is_person else EX_USAGE)

@@ -1,4 +1,4 @@
-"""`warren simulate`: whole brokers on virtual time, by the thousand, in search of an order of things that breaks a promise."""
+"""`warren simulate`: runs thousands of simulated brokers to find an order of events that breaks a guarantee."""
 
 import secrets
 import sys
@@ -9,6 +9,7 @@ import click
 
 from .failure import EX_USAGE, CommandFailure
 
+#: Random seeds are below this number.
 SEEDS = 1 << 32
 
 
@@ -16,39 +17,42 @@ SEEDS = 1 << 32
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Of the first schedule; the others have the numbers after it. Without it, one nobody has thought of.",
+    help="Seed of the first schedule; the others have the seeds after it.  [default: a random seed]",
 )
-@click.option("--schedules", type=click.IntRange(min=1), default=1000, show_default=True, help="How many.")
-@click.option("--plan", type=click.File(), help="Run the plan in this file instead of random ones, in as many orders.")
+@click.option(
+    "--schedules", type=click.IntRange(min=1), default=1000, show_default=True, help="How many schedules to run."
+)
+@click.option("--plan", type=click.File(), help="Run the plan in this file in each schedule, instead of random plans.")
 @click.option(
     "--shrink/--no-shrink",
     default=True,
     show_default=True,
-    help="Look for a short story of a failure; takes some seconds.",
+    help="After a failure, look for a shorter schedule that fails too. Takes some seconds.",
 )
-@click.option("--story", is_flag=True, help="Tell the story of the last schedule also if nothing is broken.")
+@click.option("--story", is_flag=True, help="Print the story of the last schedule even if nothing is broken.")
 def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool, story: bool) -> None:
-    """Run simulated brokers with simulated clients, and look whether they keep what they promise.
+    """Run simulated brokers with simulated clients, and check that the brokers keep their guarantees.
 
-    Each schedule is a node on a simulated machine, with clients that publish, consume, settle and vanish at random, while queues
-    crash, disks fill and the machine loses power. A seed decides all of it, so the same seed is the same schedule.
+    Each schedule runs a node on a simulated machine. Clients publish, consume, acknowledge and disconnect at random,
+    while queues crash, disks fill up and the machine loses power. The seed decides everything, so a seed always gives
+    the same schedule.
 
-    Stops at the first failure, tells its story, and says how to see it again.
+    The command stops at the first failure and prints its story and how to repeat it.
 
-    Exit codes: 0 when every schedule kept its promises, 1 when one did not.
+    Exit codes: 0 if no schedule failed, 1 if one did.
     """
-    # Here, not above: help texts need no broker loaded.
+    # These imports are here because `--help` does not need them.
     import logging
 
     from ..simulation import schedule
     from ..simulation.plan import parse_plan
     from ..simulation.shrinking import shrink as shrunk
 
-    logging.getLogger("warren").setLevel(logging.CRITICAL)  # crashes are what it is about
+    logging.getLogger("warren").setLevel(logging.CRITICAL)  # schedules crash processes on purpose
     try:
         chosen = None if plan is None else parse_plan(plan.read())
     except ValueError as error:
-        raise CommandFailure(str(error), EX_USAGE) from error
+        raise CommandFailure(f"--plan: {error}", EX_USAGE) from error
     first = secrets.randbelow(SEEDS) if seed is None else seed
     outcome = None
     steps = 0
@@ -67,14 +71,14 @@ def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool
     short = shrunk(outcome) if shrink else outcome
     click.echo(short.story)
     click.echo(
-        f"\nThe plan of this story{'' if short.seed is None else f', in the order of seed {short.seed}'}:\n\n{short.plan}"
+        f"\nThe plan of this story{'' if short.seed is None else f', to run with seed {short.seed}'}:\n\n{short.plan}"
     )
-    click.echo(f"\nThe same again: warren simulate --seed {outcome.seed} --schedules 1")
+    click.echo(f"\nTo repeat the failure: warren simulate --seed {outcome.seed} --schedules 1")
     sys.exit(1)
 
 
 def _progress(seeds: range) -> Iterator[int]:
-    """The seeds, with a bar on standard error if that is a terminal."""
+    """The seeds, with a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield from seeds
         return

@@ -1,4 +1,4 @@
-"""`warren store`: what a stopped broker has on disk."""
+"""`warren store`: commands on the data directory of a stopped broker."""
 
 import json
 import sys
@@ -11,16 +11,16 @@ from ..limits import shown_size
 from ..store.verify.verify_report import Finding, Severity, VerifyReport, VhostReport
 from .failure import EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL, CommandFailure
 
+#: Rows of a printed table; JSON has all rows.
 SHOWN_MOST = 20
-"""Rows of a table for people; JSON has all."""
+#: Bytes to read from which on a progress bar is shown; less takes only a moment.
 PROGRESS_FROM = 64 << 20
-"""Bytes; less is read in a moment."""
 COLOURS = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
 @click.group()
 def store() -> None:
-    """Look after what a broker keeps on disk."""
+    """Work on the data directory of a stopped broker."""
 
 
 @store.command()
@@ -30,18 +30,18 @@ def store() -> None:
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="A table for people, or JSON for scripts.",
+    help="Print tables for people, or JSON for scripts.",
 )
 def verify(data_dir: str, formatter: str) -> None:
-    """Check DATA_DIR, the data directory of a stopped broker. Everything in it is read, nothing is changed.
+    """Check DATA_DIR, the data directory of a stopped broker. The command reads all files and changes none.
 
-    Says what is there and what is wrong with it, and what warren will do about that at its next start. A torn tail and the like,
-    as a crash leaves them, are notes; nothing confirmed is lost by them.
+    It prints the contents, the damage that it finds, and what the broker will do about it at its next start. Traces of
+    a crash, such as a torn last record, are notes: no confirmed message is lost by them.
 
-    Exit codes: 0 when there is nothing but notes, 65 when there are warnings or errors, 66 when the directory cannot be checked (none
-    there, not warren's, of a newer format), 75 when a broker is using it.
+    Exit codes: 0 if there are at most notes, 65 if there are warnings or errors, 66 if the directory cannot be checked
+    (it does not exist, is not a data directory of warren, or has a newer format), 75 if a broker is using it.
     """
-    # Here, not above: help texts need no broker loaded.
+    # These imports are here because `--help` does not need them.
     from ..actors.metadata.row_encoding import stored_rows
     from ..store.verify import verify as engine
 
@@ -63,7 +63,7 @@ def verify(data_dir: str, formatter: str) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal and there is much to read."""
+    """A progress bar on standard error, if that is a terminal and there is much to read."""
     if total < PROGRESS_FROM or not sys.stderr.isatty():
         yield lambda size: None
         return
@@ -109,14 +109,17 @@ def _vhost_lines(vhost: VhostReport) -> Iterator[str]:
     ]
     yield from _table(("message store", "size", "live", "garbage"), rows_of_files)
     size, live = sum(file.size for file in files), sum(file.live for file in files)
+    messages = sum(queue.messages for queue in queues)
     yield (
-        f"  {_counted(len(queues), 'queue')}, {_counted(sum(queue.messages for queue in queues), 'message')}; message store: {_counted(len(files), 'file')}, {shown_size(size)}, "
-        f"live {shown_size(live)}, garbage {shown_size(size - live)}; journal: {_counted(vhost.journal_files, 'file')}, {shown_size(vhost.journal_bytes)}"
+        f"  {_counted(len(queues), 'queue')}, {_counted(messages, 'message')}; "
+        f"message store: {_counted(len(files), 'file')}, {shown_size(size)}, "
+        f"live {shown_size(live)}, garbage {shown_size(size - live)}; "
+        f"journal: {_counted(vhost.journal_files, 'file')}, {shown_size(vhost.journal_bytes)}"
     )
 
 
 def _printable(text: str) -> str:
-    """Names are octets: those that are no UTF-8 are shown as escapes."""
+    """`text` with escapes for bytes that are not UTF-8, which names may contain."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -125,7 +128,7 @@ def _counted(count: int, name: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The largest rows, aligned: names left, figures right."""
+    """The first SHOWN_MOST rows, with names aligned left and numbers right."""
     if not rows:
         return
     shown = [head, *rows[:SHOWN_MOST]]
@@ -135,13 +138,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
             [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
         )
     if len(rows) > SHOWN_MOST:
-        yield f"  and {len(rows) - SHOWN_MOST:,} more, smaller ones"
+        yield f"  and {len(rows) - SHOWN_MOST:,} smaller ones"
     yield ""
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
     where = finding.place if finding.offset is None else f"{finding.place}, byte {finding.offset:,}"
-    yield f"{click.style(finding.severity.name.lower(), fg=COLOURS[finding.severity], bold=True)}: {where}: {finding.found}"
+    severity = click.style(finding.severity.name.lower(), fg=COLOURS[finding.severity], bold=True)
+    yield f"{severity}: {where}: {finding.found}"
     yield f"  next start: {finding.outcome}"
 
 
@@ -150,7 +154,7 @@ def _verdict(findings: Sequence[Finding]) -> str:
         (severity, sum(finding.severity is severity for finding in findings))
         for severity in sorted(Severity, reverse=True)
     ]
-    said = ", ".join(_counted(count, severity.name.lower()) for severity, count in counts if count)
-    if not said:
+    shown = ", ".join(_counted(count, severity.name.lower()) for severity, count in counts if count)
+    if not shown:
         return "Fine: nothing found."
-    return f"Fine: {said}." if counts[0][1] == counts[1][1] == 0 else f"Not fine: {said}."
+    return f"Fine: {shown}." if counts[0][1] == counts[1][1] == 0 else f"Not fine: {shown}."

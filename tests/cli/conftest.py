@@ -1,4 +1,6 @@
-"""What the commands keep by themselves goes to a home directory of the test's own, and never to that of whoever runs the tests."""
+"""Gives each test a home directory of its own, so that commands do not write to the one of the person who runs the
+tests.
+"""
 
 import pytest
 

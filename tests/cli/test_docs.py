@@ -1,4 +1,4 @@
-"""Every command and every option of `warren` is described in the documents."""
+"""Every command and every option of `warren` has a help text and is described in the documents."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`warren start` on a data directory with much to look through: a bar on a terminal, a line in a log, and signals that do not have to wait for it."""
+"""`warren start` during a long recovery: a bar on a terminal, a line in the log, and signals that end it at once."""
 
 import os
 import pty
@@ -18,31 +18,34 @@ MESSAGES = 5
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """One queue with messages in segments and in the message store, left as by a kill."""
+    """The data directory of a broker that was killed: one queue with messages in segments and in the message store."""
     path = tmp_path / "data"
     with Broker(data_dir=path) as broker:
         broker.declare_queue("kept", durable=True)
         for number in range(MESSAGES):
             broker.publish(b"x" * (100 if number % 2 else 10_000), "kept", delivery_mode=2)
     (vhost,) = (path / "vhosts").iterdir()
-    # Without what only a clean stop leaves, and as if the machine had been off: then the message store scans all its files.
+    # Without the files of a clean stop, the message store must scan all its files.
     shutil.rmtree(vhost / "recovery")
     (vhost / "msg_store_persistent" / "state").unlink()
     return path
 
 
-def start(data_dir, spoiled="", **options):
-    """`warren start`, after `spoiled`, a piece of Python."""
-    program = f"import sys, time\n{spoiled}\nfrom warren.cli.main import main\nsys.argv[1:] = ['start', '--port', '0', '--data-dir', {str(data_dir)!r}]\nmain()"
+def start(data_dir, patch="", **options):
+    """`warren start` in a process that first runs the Python code `patch`."""
+    program = (
+        f"import sys, time\n{patch}\nfrom warren.cli.main import main\n"
+        f"sys.argv[1:] = ['start', '--port', '0', '--data-dir', {str(data_dir)!r}]\nmain()"
+    )
     return subprocess.Popen([sys.executable, "-c", program], cwd="/", **options)
 
 
 AT_ONCE = "from warren.cli import recovery_bar; recovery_bar.SHOWN_FROM = recovery_bar.BETWEEN = 0\n"
-SAID = "from warren.actors import vhost; vhost.SAID_FROM = 0\n"
+SAID = "from warren.actors.node import vhost_supervisor; vhost_supervisor.SAID_FROM = 0\n"
 
 
 def shown(terminal, process):
-    """What the terminal shows until the broker runs and is stopped."""
+    """The output on the terminal until the broker runs; then stop the broker."""
     seen = b""
     while b"SIGTERM to process" not in seen:
         seen += os.read(terminal, 10_000)
@@ -72,7 +75,7 @@ def test_a_terminal_shows_a_bar_for_each_phase(data_dir):
     assert "?25l" not in seen  # the cursor is never hidden
 
 
-def test_what_takes_no_second_is_not_shown(data_dir):
+def test_a_phase_of_less_than_a_second_shows_no_bar(data_dir):
     terminal, screen = pty.openpty()
     try:
         with start(data_dir, stdout=screen, stderr=screen) as process:
@@ -83,7 +86,7 @@ def test_what_takes_no_second_is_not_shown(data_dir):
     assert "queue indexes" not in seen and "messages in" not in seen
 
 
-def test_a_line_of_the_log_takes_the_place_of_the_bar(data_dir):
+def test_a_log_line_replaces_the_bar(data_dir):
     logs = "import logging\nfrom warren.cli.recovery_bar import RecoveryBar\nwas = RecoveryBar.advance\n"
     logs += (
         "RecoveryBar.advance = lambda bar, size: (was(bar, size), logging.getLogger('test').warning('in between'))\n"
@@ -98,7 +101,7 @@ def test_a_line_of_the_log_takes_the_place_of_the_bar(data_dir):
     assert re.search(r"queue indexes  \[#+\]  100%\s*\r\x1b\[K\S+ \S+ WARNING test: in between", seen)
 
 
-def test_a_log_has_a_line_and_no_bar(data_dir):
+def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
     with start(data_dir, AT_ONCE + SAID, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while "stop " not in process.stdout.readline():
             pass
@@ -119,8 +122,8 @@ def test_a_log_has_a_line_and_no_bar(data_dir):
 
 def slow_scan(seconds):
     return (
-        "from warren.store import queue_index; was = queue_index.scan_segment\n"
-        f"queue_index.scan_segment = lambda *a: (print('scanning', flush=True), time.sleep({seconds}), was(*a))[2]\n"
+        "from warren.store.index import segment_scan; was = segment_scan.scan_segment\n"
+        f"segment_scan.scan_segment = lambda *a: (print('scanning', flush=True), time.sleep({seconds}), was(*a))[2]\n"
     )
 
 
@@ -137,7 +140,7 @@ def test_a_signal_ends_recovery_and_the_next_start_finds_everything(data_dir, nu
         assert broker.queue("kept").messages == MESSAGES
 
 
-def test_a_disk_that_does_not_answer_holds_up_nobody_who_wants_to_end_it(data_dir):
+def test_signals_end_a_recovery_whose_disk_does_not_answer(data_dir):
     with start(data_dir, slow_scan(60), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "scanning\n"
         process.terminate()

@@ -1,4 +1,4 @@
-"""`warren start` as a process: report, signals, exit codes, and errors that say what to do."""
+"""`warren start` as a process: start-up report, signals, exit codes and error texts."""
 
 import os
 import pty
@@ -27,7 +27,7 @@ def warren(*arguments):
 
 @contextmanager
 def started(*arguments):
-    """(process, port) of a `warren start --port 0`; what it printed before is on `process.report`."""
+    """(process, port) of a running `warren start --port 0`. `process.report` is its start-up report."""
     command = [WARREN, "start", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/") as process:
         try:
@@ -42,7 +42,7 @@ def started(*arguments):
 
 
 def test_warren_alone_prints_help_to_a_person():
-    """CM-4: on a terminal it is no error."""
+    """On a terminal the exit code is 0."""
     terminal, screen = pty.openpty()
     assert subprocess.run([WARREN], stdout=screen, stderr=subprocess.PIPE, timeout=30, cwd="/").returncode == 0
     assert b"warren start" in os.read(terminal, 10_000)
@@ -51,21 +51,21 @@ def test_warren_alone_prints_help_to_a_person():
 
 
 def test_warren_alone_is_an_error_to_a_script():
-    """CM-4: in a pipe it is what rabbitmqctl does: the usage on standard error, exit code 64."""
+    """In a pipe the usage goes to standard error and the exit code is 64, as with rabbitmqctl."""
     result = warren()
     assert (result.returncode, result.stdout) == (64, "")
     assert "warren start" in result.stderr
 
 
 def test_python_m_warren_is_the_same_command():
-    """For an environment whose scripts are not on the path."""
+    """This serves environments whose scripts are not on the path."""
     module = subprocess.run(
         [sys.executable, "-m", "warren", "start", "--help"], capture_output=True, text=True, timeout=30, cwd="/"
     )
     assert (module.returncode, module.stdout) == (0, warren("start", "--help").stdout)
 
 
-def test_the_version_is_a_line_of_its_own():
+def test_version_prints_only_the_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", warren("--version").stdout)
 
 
@@ -102,8 +102,8 @@ def test_a_certificate_that_cannot_be_read_ends_the_start_with_one_line(tmp_path
     assert "Traceback" not in result.stderr
 
 
-def test_the_report_says_when_publishers_are_blocked(tmp_path):
-    """QS 8.1: the watermark of the memory there is."""
+def test_the_report_has_the_memory_watermark(tmp_path):
+    """queue-and-store section 8.1: publishers are blocked above this part of the memory."""
     config = tmp_path / "warren.toml"
     config.write_text('vm_memory_high_watermark = 0.5\ntotal_memory_available_override_value = "3GiB"\n')
     with started("--config", config) as (process, _port):
@@ -111,7 +111,7 @@ def test_the_report_says_when_publishers_are_blocked(tmp_path):
 
 
 def test_the_report_names_a_virtual_host_that_is_down(tmp_path):
-    """And the log the reason; the others are served. What was in the way removed, it is there again, with all it had."""
+    """The log has the reason, and other virtual hosts are served. Once the cause is removed, no message is missing."""
     data_dir = tmp_path / "data"
     with Broker(data_dir=str(data_dir)) as broker:
         for name in ("orders", "other"):
@@ -134,21 +134,21 @@ def test_the_report_names_a_virtual_host_that_is_down(tmp_path):
         assert broker.queue("q", vhost="orders").messages == 1
 
 
-def test_the_log_says_what_was_recovered(tmp_path):
-    """Of a new data directory that it is new."""
+def test_the_log_has_the_number_of_recovered_vhosts_and_queues(tmp_path):
+    """For a new data directory, the log line states that it is new."""
     data_dir = str(tmp_path / "data")
-    for said in (f"data directory '{data_dir}' is new\n", f"recovered from '{data_dir}': 1 vhost, 2 queues\n"):
+    for line in (f"data directory '{data_dir}' is new\n", f"recovered from '{data_dir}': 1 vhost, 2 queues\n"):
         with started("--data-dir", data_dir) as (process, _):
             process.terminate()
-            assert said in process.communicate(timeout=20)[1]
+            assert line in process.communicate(timeout=20)[1]
         with Broker(data_dir=data_dir) as broker:
             for name in ("a", "b"):
                 broker.declare_queue(name, durable=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly_and_clients_are_told(number):
-    """Clients get connection.close 320; the process exits with 0."""
+def test_a_signal_stops_the_broker_cleanly(number):
+    """Clients receive connection.close 320, and the process exits with 0."""
     with started() as (process, port):
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
         process.send_signal(number)
@@ -159,8 +159,8 @@ def test_a_signal_stops_it_cleanly_and_clients_are_told(number):
         assert process.wait(10) == 0
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path):
-    """A client that never answers holds up a clean stop for stop_timeout; nobody has to wait for it."""
+def test_a_second_signal_ends_the_broker_at_once(tmp_path):
+    """A client that never answers delays a clean stop by stop_timeout; a second signal ends that wait."""
     config = tmp_path / "slow.toml"
     config.write_text("stop_timeout = 60000\n")
     with started("--config", config) as (process, port):
@@ -180,7 +180,7 @@ def wait_for_line(stream, text):
     raise AssertionError(f"no line with {text!r}")
 
 
-def test_a_taken_port_names_who_holds_it():
+def test_the_error_for_a_taken_port_names_the_process_that_holds_it():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = warren("start", "--port", str(taken.getsockname()[1]))
     assert result.returncode == 70
@@ -189,15 +189,15 @@ def test_a_taken_port_names_who_holds_it():
     assert "Traceback" not in result.stderr
 
 
-def test_an_address_of_another_machine():
+def test_an_address_of_another_machine_is_refused():
     result = warren("start", "--host", "192.0.2.1", "--port", "0")
     assert result.returncode == 70
     assert "no such address" in result.stderr
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_what_is_durable_is_kept_in_the_data_directory(tmp_path, end):
-    """QS-37, QS-41: what was confirmed is there after a stop, and after a kill without repair."""
+def test_confirmed_messages_survive_a_stop_and_a_kill(tmp_path, end):
+    """QS-37, QS-41: without any repair of the data directory."""
     body, large = b"small", b"x" * 10_000
     persistent = pika.BasicProperties(delivery_mode=2)
     with started("--data-dir", tmp_path) as (process, port):
@@ -215,11 +215,11 @@ def test_what_is_durable_is_kept_in_the_data_directory(tmp_path, end):
 
 
 def kept(process):
-    """What the report says of messages."""
+    """The line of the report about messages."""
     return re.search(r"^  messages +(.*)$", process.report, re.MULTILINE)[1]
 
 
-def test_without_a_word_of_it_what_is_durable_is_kept_in_the_home_directory(home):
+def test_the_default_data_directory_is_in_the_home_directory(home):
     with started() as (process, _port):
         assert (
             kept(process)
@@ -228,8 +228,8 @@ def test_without_a_word_of_it_what_is_durable_is_kept_in_the_home_directory(home
     assert (home / ".local/share/warren/warren@localhost/metadata").is_dir()
 
 
-def test_where_other_programs_keep_data_and_under_the_name_of_the_node(home, tmp_path, monkeypatch):
-    """XDG base directories; a relative one counts as none. A name is no path."""
+def test_xdg_data_home_and_the_node_name_set_the_default_data_directory(home, tmp_path, monkeypatch):
+    """A relative XDG_DATA_HOME is ignored, and a slash in the node name is replaced."""
     config = tmp_path / "warren.toml"
     config.write_text('node_name = "shop/eu@host"\n')
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
@@ -241,17 +241,17 @@ def test_where_other_programs_keep_data_and_under_the_name_of_the_node(home, tmp
 
 
 def test_in_memory_nothing_is_written(home, tmp_path):
-    said = "kept in memory only, and lost when it stops; --data-dir DIR keeps what is durable"
+    expected = "kept in memory only, and lost when it stops; --data-dir DIR keeps what is durable"
     with started("--in-memory") as (process, _port):
-        assert kept(process) == said
+        assert kept(process) == expected
     config = tmp_path / "warren.toml"
     config.write_text("data_dir = false\n")
     with started("--config", config) as (process, _port):
-        assert kept(process) == said
+        assert kept(process) == expected
     assert not home.exists()
 
 
-def test_the_directory_of_the_file_and_the_options_that_win_over_it(home, tmp_path):
+def test_options_override_the_data_directory_of_the_config_file(home, tmp_path):
     config = tmp_path / "warren.toml"
     config.write_text(f"data_dir = '{tmp_path}/filed'\n")
     with started("--config", config) as (process, _port):
@@ -263,23 +263,24 @@ def test_the_directory_of_the_file_and_the_options_that_win_over_it(home, tmp_pa
     assert not home.exists()
 
 
-def test_both_ways_at_once_are_wrong_use(tmp_path):
+def test_in_memory_with_a_data_directory_is_wrong_use(tmp_path):
     result = warren("start", "--in-memory", "--data-dir", str(tmp_path / "data"))
     assert result.returncode == 64
-    assert "--in-memory and --data-dir say the opposite of each other" in result.stderr
+    assert "--in-memory and --data-dir contradict each other" in result.stderr
     assert not (tmp_path / "data").exists()
 
 
-def test_a_second_broker_of_the_same_name_is_told_of_the_first(home):
+def test_a_second_broker_on_a_data_directory_is_refused(home):
     with started() as (process, _port):
         result = warren("start", "--port", "0")
         assert result.returncode == 78
         assert (
-            f"data directory '{home}/.local/share/warren/warren@localhost' is in use by warren@localhost (process {process.pid} on "
-            in result.stderr
+            f"data directory '{home}/.local/share/warren/warren@localhost' is in use "
+            f"by warren@localhost (process {process.pid} on " in result.stderr
         )
         assert result.stderr.endswith(
-            "Stop that broker, or choose another data_dir for this one. On the command line: --data-dir DIR, or --in-memory to keep nothing\n"
+            "Stop that broker, or choose another data_dir for this one. "
+            "On the command line, use --data-dir DIR, or --in-memory to keep nothing\n"
         )
         with started("--in-memory"):
             pass
@@ -289,12 +290,12 @@ def test_a_second_broker_of_the_same_name_is_told_of_the_first(home):
     "spoil",
     [lambda path: path.touch(), lambda path: path.mkdir() or (path / "letter.txt").touch(), lambda path: newer(path)],
 )
-def test_a_data_directory_that_cannot_be_used_is_named(tmp_path, spoil):
+def test_the_error_names_a_data_directory_that_cannot_be_used(tmp_path, spoil):
     spoil(tmp_path / "given")
     result = warren("start", "--data-dir", str(tmp_path / "given"))
     assert result.returncode == 78
     assert str(tmp_path / "given") in result.stderr
-    assert "On the command line: --data-dir DIR" in result.stderr
+    assert "On the command line, use --data-dir DIR" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -303,18 +304,21 @@ def newer(path):
     (path / "format").write_text("warren data directory\nformat 99\n")
 
 
-def test_a_user_without_a_home_says_where(monkeypatch):
+def test_a_user_without_a_home_directory_must_choose_a_data_directory(monkeypatch):
     monkeypatch.delenv("HOME")
-    script = "import os; os.getuid = lambda: 4_000_000_000; from warren.cli.main import main; import sys; sys.argv[1:] = ['start', '--port', '0']; main()"
+    script = (
+        "import os, sys; os.getuid = lambda: 4_000_000_000; sys.argv[1:] = ['start', '--port', '0']\n"
+        "from warren.cli.main import main; main()"
+    )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, cwd="/")
     assert (result.returncode, result.stdout) == (78, "")
     assert (
-        result.stderr
-        == "Error: this user has no home directory to keep data in. Say where: --data-dir DIR, or --in-memory to keep nothing\n"
+        result.stderr == "Error: there is no default data directory, because this user has no home directory: "
+        "use --data-dir DIR, or --in-memory to keep nothing\n"
     )
 
 
-def test_a_wrong_setting_names_file_line_and_the_nearest_key(tmp_path):
+def test_the_error_for_a_wrong_setting_has_file_line_and_nearest_key(tmp_path):
     config = tmp_path / "warren.toml"
     config.write_text("heartbeat = 10\nframe_maxx = 8192\n")
     result = warren("start", "--config", str(config))
@@ -322,7 +326,7 @@ def test_a_wrong_setting_names_file_line_and_the_nearest_key(tmp_path):
     assert f"{config}, line 2: unknown setting 'frame_maxx'; did you mean 'frame_max'?" in result.stderr
 
 
-def test_a_missing_config_file(tmp_path):
+def test_a_missing_config_file_is_an_error(tmp_path):
     result = warren("start", "--config", str(tmp_path / "none.toml"))
     assert result.returncode == 78
     assert "No such file" in result.stderr

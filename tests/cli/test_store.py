@@ -1,4 +1,4 @@
-"""`warren store verify` as a person and as a script meet it (the checks themselves: tests/store/test_verify.py)."""
+"""Output and exit codes of `warren store verify`. The checks themselves are tested in tests/store/verify."""
 
 import json
 import os
@@ -25,7 +25,9 @@ SEGMENT = "queues/100/0.idx"
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """A queue of a name that is no UTF-8, with two messages of 5 bytes in a segment and one in the journal, as a kill leaves it."""
+    """A data directory after a kill: a queue, whose name is not UTF-8, with two messages in a segment and one in the
+    journal.
+    """
     claimed = claim(str(tmp_path / "data"), "warren@test")
     metadata = MetadataStore(claimed.directory.metadata)
     row = {"queue_id": "00000000000001" + "f" * 18, "auto_delete": False, "type": "classic", "arguments": bytes(4)}
@@ -54,7 +56,7 @@ def run(*arguments):
     return subprocess.run([WARREN, "store", "verify", *arguments], capture_output=True, text=True, timeout=30, cwd="/")
 
 
-def test_a_table_for_people(data_dir):
+def test_the_default_output_is_a_table(data_dir):
     result = run(str(data_dir))
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines()[2:7] == [
@@ -62,12 +64,15 @@ def test_a_table_for_people(data_dir):
         "  queue         ready    bodies  in segments    bodies  in journal   bodies",
         "  orders\\udcff      3  15 bytes            2  10 bytes           1  5 bytes",
         "",
-        "  1 queue, 3 messages; message store: 0 files, 0 bytes, live 0 bytes, garbage 0 bytes; journal: 1 file, 88 bytes",
+        (
+            "  1 queue, 3 messages; message store: 0 files, 0 bytes, live 0 bytes, garbage 0 bytes; "
+            "journal: 1 file, 88 bytes"
+        ),
     ]
     assert result.stdout.endswith("\nFine: nothing found.\n")
 
 
-def test_json_for_scripts(data_dir):
+def test_the_formatter_json_prints_all_fields(data_dir):
     result = run(str(data_dir), "--formatter", "json")
     report = json.loads(result.stdout)
     assert (result.returncode, report["result"], report["findings"]) == (0, "fine", [])
@@ -80,15 +85,15 @@ def test_json_for_scripts(data_dir):
     )
 
 
-def test_damage_is_said_and_ends_with_65(data_dir):
+def test_damage_is_reported_with_exit_code_65(data_dir):
     segment = vhost_of(data_dir) / SEGMENT
     data = segment.read_bytes()
     segment.write_bytes(data[:20] + b"?" + data[21:] + data)
     result = run(str(data_dir))
     assert (result.returncode, result.stderr) == (EX_DATAERR, "")
     assert (
-        f"error: vhosts/{vhost_of(data_dir).name}/{SEGMENT}, byte 0: {len(data)} damaged bytes; behind it 1 whole frames with 2 messages"
-        in result.stdout
+        f"error: vhosts/{vhost_of(data_dir).name}/{SEGMENT}, byte 0: "
+        f"{len(data)} damaged bytes; behind it 1 whole frames with 2 messages" in result.stdout
     )
     assert "\n  next start: all that is whole is kept, and the file written anew" in result.stdout
     assert result.stdout.endswith("\nNot fine: 1 error.\n")
@@ -98,15 +103,15 @@ def test_damage_is_said_and_ends_with_65(data_dir):
     assert (finding["severity"], finding["offset"]) == ("error", 0)
 
 
-def test_a_note_is_fine(data_dir):
-    """C-11"""
+def test_notes_alone_are_fine(data_dir):
+    """C-11: a torn last frame is a note."""
     with open(vhost_of(data_dir) / SEGMENT, "ab") as file:
         file.write(b"\x57\1torn")
     result = run(str(data_dir))
     assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "Fine: 1 note.")
 
 
-def test_what_cannot_be_checked_says_why_on_standard_error(data_dir, tmp_path):
+def test_the_reason_for_no_check_goes_to_standard_error(data_dir, tmp_path):
     result = run(str(tmp_path / "gone"))
     assert (result.returncode, result.stdout) == (EX_NOINPUT, "")
     assert f"there is no directory '{tmp_path / 'gone'}'" in result.stderr
@@ -117,8 +122,11 @@ def test_what_cannot_be_checked_says_why_on_standard_error(data_dir, tmp_path):
     assert "is in use by warren@other" in result.stderr
 
 
-def test_a_bar_on_a_terminal_when_there_is_much(data_dir):
-    script = f"from warren.cli import store, main; store.PROGRESS_FROM = 1; import sys; sys.argv[1:] = ['store', 'verify', {str(data_dir)!r}]; main()"
+def test_a_long_check_shows_a_bar_on_a_terminal(data_dir):
+    script = (
+        f"import sys; sys.argv[1:] = ['store', 'verify', {str(data_dir)!r}]\n"
+        "from warren.cli import store, main; store.PROGRESS_FROM = 1; main()"
+    )
     terminal, screen = pty.openpty()
     result = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=screen, timeout=30, cwd="/")
     assert result.returncode == 0 and b"Fine" in result.stdout
@@ -127,13 +135,13 @@ def test_a_bar_on_a_terminal_when_there_is_much(data_dir):
     os.close(screen)
 
 
-def test_no_bar_in_a_pipe(data_dir, monkeypatch):
+def test_a_pipe_gets_no_bar(data_dir, monkeypatch):
     monkeypatch.setattr(command, "PROGRESS_FROM", 1)
     result = CliRunner().invoke(command.store, ["verify", str(data_dir)])
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_long_tables_are_cut_for_people(data_dir, monkeypatch):
+def test_long_tables_show_only_the_first_rows(data_dir, monkeypatch):
     monkeypatch.setattr(command, "SHOWN_MOST", 1)
     metadata = MetadataStore(str(data_dir / "metadata"))
     row = {"queue_id": "00000000000002" + "f" * 18, "auto_delete": False, "type": "classic", "arguments": bytes(4)}
@@ -141,4 +149,4 @@ def test_long_tables_are_cut_for_people(data_dir, monkeypatch):
     metadata.close()
     (vhost_of(data_dir) / "queues/200").mkdir()
     result = CliRunner().invoke(command.store, ["verify", str(data_dir)])
-    assert "orders" in result.stdout and "and 1 more, smaller ones" in result.stdout and "empty" not in result.stdout
+    assert "orders" in result.stdout and "and 1 smaller ones" in result.stdout and "empty" not in result.stdout

@@ -1,4 +1,4 @@
-"""`warren store verify` on what a real broker left: stopped, killed, and damaged; and what the broker then does is what was said."""
+"""`warren store verify` on data directories of real brokers, and whether the next start does what verify announced."""
 
 import json
 import signal
@@ -13,12 +13,12 @@ from .test_start import started
 
 WARREN = Path(sys.executable).with_name("warren")
 QUEUES = {"orders": {}, "lazy": {"x-queue-mode": "lazy"}, "urgent": {"x-max-priority": 3}}
+#: Bytes of a body that goes into the queue's index, and of one that goes into the message store.
 SIZES = (10, 20_000)
-"""Of bodies: in the queue's index, and in the message store."""
 
 
 def fill(port):
-    """Twelve messages in each queue, confirmed; two acknowledged."""
+    """Publish twelve messages to each queue with confirms, and acknowledge two of them."""
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
     channel = connection.channel()
     channel.confirm_delivery()
@@ -66,7 +66,7 @@ def verified(path):
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def left(request, tmp_path):
-    """A data directory and how its broker ended."""
+    """A data directory, and whether its broker stopped cleanly."""
     path = tmp_path / "data"
     with started("--data-dir", str(path)) as (process, port):
         fill(port)
@@ -75,20 +75,20 @@ def left(request, tmp_path):
     return path, request.param is signal.SIGTERM
 
 
-def test_it_is_fine_and_counts_what_is_there(left):
+def test_verify_finds_no_damage_and_counts_the_messages(left):
     path, is_clean = left
     returncode, report, messages = verified(path)
     assert returncode == 0, report["findings"]
     assert report["vhosts"][0]["stopped"] == ("clean" if is_clean else "unclean")
     assert [finding for finding in report["findings"] if finding["severity"] != "note"] == []
-    # C-8: what was acknowledged just before a kill may come back.
+    # C-8: messages that were acknowledged just before a kill may come back.
     assert all(count == 10 or not is_clean and 10 < count <= 12 for count in messages.values())
     with started("--data-dir", str(path)) as (_, port):
         assert {queue: len(bodies) for queue, bodies in found(port).items()} == messages
 
 
-def test_a_queue_that_never_had_anything_to_keep_is_listed(tmp_path):
-    """It has no file, only its row in the metadata."""
+def test_a_queue_without_files_is_listed(tmp_path):
+    """A queue that never had a persistent message has only its row in the metadata."""
     with started("--data-dir", str(tmp_path / "data")) as (process, port):
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
             connection.channel().queue_declare("unused", durable=True)
@@ -99,12 +99,12 @@ def test_a_queue_that_never_had_anything_to_keep_is_listed(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".wal", ".idx", ".rdq"])
-def test_damage_in_the_middle_costs_what_was_there(left, suffix):
-    """A byte in the middle of the largest file of a kind: verify says it, and the broker starts, has the rest, and says it too."""
+def test_damage_in_a_file_loses_only_the_messages_there(left, suffix):
+    """Verify reports a changed byte in the middle of a file. The broker starts, logs it and has all other messages."""
     path, _ = left
     files = sorted(path.rglob(f"*{suffix}"), key=lambda file: file.stat().st_size)
     if not files:
-        pytest.skip("everything is in the journal as yet")
+        pytest.skip("all messages are still in the journal")
     data = bytearray(files[-1].read_bytes())
     data[len(data) // 2] ^= 0x10
     files[-1].write_bytes(data)

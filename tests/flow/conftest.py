@@ -1,4 +1,4 @@
-"""A broker with short hold times, and clients that speak octets, for what flow control looks like over real sockets."""
+"""A broker with short hold times of the state `flow`, and clients on raw sockets, for tests of flow control."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from warren import Broker
 from warren.tests.system.clients import connect
 from warren.tests.system_crash.anatomy import Anatomy
 
-HOLD = 0.4  # s that a block of a connection stays visible here
+#: Seconds for which a connection is still listed as `flow` after it was last blocked.
+HOLD = 0.4
 
-__all__ = ["connect"]  # a fixture of this folder, too
+# Importing the fixture makes it available in this folder.
+__all__ = ["connect"]
 
 _numbers = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""Flow control over real sockets: a stage is frozen inside the broker, and clients show what it means for them (FC section 15)."""
+"""Flow control over real sockets: clients observe a broker in which one stage is stopped (flow-control section 15)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from warren.tests.system.wire import publish_frames
 
 from .conftest import HOLD
 
+#: The initial credit of a link, and the number of messages after which more is granted.
 I, M = 400, 200
 STORE = "a store that does not take anything"
 
 
 @contextmanager
 def frozen_store(anatomy, name):
-    """The queue has used up its credit with a store: it goes on working, and gives none to its publishers."""
+    """A queue that has used up its credit with a store: it goes on working, but grants its publishers no credit."""
     queue = anatomy.call(anatomy.queue, name)
     anatomy.call(queue.credit.spend, STORE, I)
     yield queue
@@ -45,7 +46,7 @@ def frozen_store(anatomy, name):
 
 
 class Publisher(threading.Thread):
-    """Sends so many numbered messages as fast as the broker takes them."""
+    """Sends `count` numbered messages as fast as the broker reads them."""
 
     def __init__(self, wire, queue, count, size=1000):
         super().__init__(daemon=True)
@@ -67,8 +68,10 @@ def declared(wire, queue):
     return wire
 
 
-def test_a_publisher_faster_than_the_store_is_stopped_and_goes_on(broker, anatomy, connect, name):
-    """FC-8, FC-22, FC-27, FC-59, cascade, no_blocked_frame: bounded inside, silent outside, complete and in order after."""
+def test_a_publisher_faster_than_the_store_is_blocked_and_continues(broker, anatomy, connect, name):
+    """FC-8, FC-22, FC-27, FC-59, cascade, no_blocked_frame: no mailbox grows, the client receives no frame, no message
+    is lost.
+    """
     wire, count = declared(connect(), name), 20_000
     with frozen_store(anatomy, name) as queue:
         publisher = Publisher(wire, name, count)
@@ -79,12 +82,12 @@ def test_a_publisher_faster_than_the_store_is_stopped_and_goes_on(broker, anatom
         held = anatomy.call(
             lambda: [sum(map(len, (each._host.queue, each.backlog))) for each in anatomy.processes(Channel)]
         )
-        assert max(held) == 0, "a blocked channel takes what it gets; the rest is in the socket"
+        assert max(held) == 0, "a blocked channel must leave the rest in the socket"
     publisher.join(10)
     assert not publisher.is_alive()
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     wire.publish(1, b"last", name)
-    wire.method(1, BasicAck)  # the next method on this channel, so no connection.blocked came on channel 0 either
+    wire.method(1, BasicAck)  # reading up to this ack shows that no connection.blocked came on channel 0
     assert all(frame.kind != FRAME_METHOD for frame in wire.waiting)
     assert len(queue.backing) == count + 1
     seen = [int(broker.get(name).body[:8]) for _ in range(500)]
@@ -92,8 +95,10 @@ def test_a_publisher_faster_than_the_store_is_stopped_and_goes_on(broker, anatom
     wire.call(1, QueueDelete(queue=name), QueueDeleteOk)
 
 
-def test_consumers_and_other_publishers_are_not_held_up(broker, anatomy, connect, name):
-    """FC-13, FC-28, FC-31, acks_pass: deliveries, acks and gets of the blocked queue, publishes to another one."""
+def test_consumers_and_other_publishers_are_not_delayed(broker, anatomy, connect, name):
+    """FC-13, FC-28, FC-31, acks_pass: the blocked queue still delivers, and another connection publishes to another
+    queue.
+    """
     busy, other = name, name + "-other"
     blocked, consumer = declared(connect(), busy), declared(connect(), other)
     with frozen_store(anatomy, busy):
@@ -121,7 +126,7 @@ def test_consumers_and_other_publishers_are_not_held_up(broker, anatomy, connect
 
 @pytest.mark.parametrize("end", ["delete", "crash"])
 def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, connect, name, end):
-    """FC-53, peer_death: at once, and every publish is answered: acked if the queue was deleted, nacked if it crashed (AB-111)."""
+    """FC-53, peer_death: publishes are acked if the queue is deleted, and acked or nacked if it crashes (AB-111)."""
     wire, count = declared(connect(), name), 3000
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     queue = anatomy.call(anatomy.queue, name)
@@ -145,7 +150,7 @@ def test_the_end_of_the_exhausted_queue_frees_the_publisher(broker, anatomy, con
 
 
 def test_flow_is_listed_for_its_hold_time_and_never_with_an_alarm(broker, anatomy, connect, name):
-    """FC-41 to FC-44, flow_hold."""
+    """FC-41 to FC-44, flow_hold: an alarm is listed as `blocked` instead."""
     wire = declared(connect(), name)
 
     def states():
@@ -169,8 +174,10 @@ def test_flow_is_listed_for_its_hold_time_and_never_with_an_alarm(broker, anatom
     broker.delete_queue(name)
 
 
-def test_a_consumer_that_stops_reading_holds_up_nobody(broker, anatomy, connect, name):
-    """FC-32, FC-33, FC-35, slow_reader: a publisher that never pauses, one consumer that reads and one that does not."""
+def test_a_consumer_that_stops_reading_does_not_delay_others(broker, anatomy, connect, name):
+    """FC-32, FC-33, FC-35, slow_reader: the publisher and the other consumer continue, and the output buffer is
+    bounded.
+    """
     publisher_wire, slow, fast = declared(connect(), name), connect(receive_buffer=4096), connect()
     for wire in (slow, fast):
         wire.call(1, BasicConsume(queue=name, consumer_tag="c", no_ack=True), BasicConsumeOk)
