@@ -1,4 +1,6 @@
-"""backing_queue_SUITE (queue-and-store section 12.1): what of it takes a whole broker; its other cases are in tests/store. And paging under alarms (section 12.7)."""
+"""backing_queue_SUITE (queue-and-store section 12.1): the cases that need a whole broker, the others are in
+tests/store. Also paging under alarms (queue-and-store section 12.7).
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,10 @@ def disk_client(disk_broker):
 
 
 def eventually(condition):
-    """What other threads do wakes nobody here."""
+    """Wait for `condition`. The broker has threads of its own, so it is checked again and again."""
     deadline = time.monotonic() + 10
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.005)
 
 
@@ -58,13 +60,13 @@ def fill(client, count, size, delivery_mode=2):
 
 
 def open_files(directory):
-    """Of this process in a directory, those that were deleted as well."""
+    """Message store files in `directory` that this process has open, deleted ones included."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             path = os.readlink(descriptor)
         except FileNotFoundError:
-            continue  # the one of the listing itself
+            continue  # the descriptor of this listing
         if path.startswith(str(directory)) and ".rdq" in path:
             found.append(path)
     return found
@@ -72,7 +74,7 @@ def open_files(directory):
 
 @pytest.mark.parametrize("verb", ["purge", "delete"])
 def test_bq_variable_queue_delete_msg_store_files_callback(disk_broker, disk_client, data_dir, verb):
-    """30 messages of 1 MB, nothing in memory, one get, then all of them go: so do the files, though they have just been read, and nobody keeps one open."""
+    """When 30 messages of 1 MB go, their files go too, although one was just read, and none of them stays open."""
     channel = fill(disk_client, 30, MB)
     disk_broker.set_queue_mode(QUEUE, "lazy")
     (store,) = data_dir.glob("vhosts/*/msg_store_persistent")
@@ -87,7 +89,7 @@ def test_bq_variable_queue_delete_msg_store_files_callback(disk_broker, disk_cli
 
 
 def test_bq_queue_recover(data_dir):
-    """Confirmed messages survive the queue's crash and the whole broker's end; the head is redelivered, and the count is exact."""
+    """Confirmed messages survive a crash of the queue and a restart of the broker. The count is exact."""
     count = 2 * 1024
     with Broker(data_dir=str(data_dir), stop_timeout=100) as broker:
         client = Client(broker.url)
@@ -109,7 +111,9 @@ def test_bq_queue_recover(data_dir):
 @pytest.mark.skipif(IS_PORTABLE, reason="the memory in use cannot be measured here without /proc")
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_client, monkeypatch, delivery_mode):
-    """S000, S001, section 8.3: while the disk is low nothing is put on it to make room in memory, however low that is."""
+    """queue-and-store section 8.3: while the disk is low, queues write nothing to it to free memory, however scarce
+    that is.
+    """
     monkeypatch.setattr("warren.actors.queue.durability.REPORT_SECONDS", 0.01)
     reports = []
     report = RamDurations.report
@@ -130,7 +134,7 @@ def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_cli
     assert in_memory() == 100
     disk_broker.set_alarm("disk", False)
     eventually(lambda: in_memory() == 0)
-    # And in the middle of it: a queue that pages is told at once that it need not.
+    # A queue that is paging gets a new target at once.
     disk_broker.set_alarm("disk", True)
     eventually(lambda: inside.call(lambda: queue.backing.paging.target) == INFINITE)
     disk_broker.set_memory_high_watermark(1.0)

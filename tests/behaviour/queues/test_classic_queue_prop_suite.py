@@ -1,8 +1,10 @@
-"""classic_queue_prop_SUITE (sections 12.6 and 12.8): commands at random on a durable queue, through channels of one connection, the queue's crashes and the broker's restarts.
+"""classic_queue_prop_SUITE (queue-and-store sections 12.6 and 12.8): random commands on a durable queue.
 
-After each command the queue has handled it, so the model is exact: what is ready, in which order, and what is unacknowledged on which channel. Only a message with an
-expiration may be gone at any time. A queue that crashes, like a broker that stops, keeps what is persistent, confirmed or not: the journal and the stores
-live on and have what the queue told them. `WARREN_PROP_EXAMPLES` sets the number of sequences; the suite's is 500.
+The commands come through channels of one connection; the queue crashes, and the broker restarts. Each command waits
+until the queue has handled it, so the model knows exactly which messages are ready, in which order, and which channel
+has which unacknowledged. Only a message with an expiration may leave at any time. After a crash of the queue, as after
+a stop of the broker, all persistent messages are there, confirmed or not: the journal and the stores keep running and
+have everything that the queue sent them. `WARREN_PROP_EXAMPLES` sets the number of sequences; the suite runs 500.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Sent:
     size: int
     persistent: bool
     expires: bool
-    channel: int | None = None  # which holds it unacknowledged
+    #: The channel that has it unacknowledged.
+    channel: int | None = None
     tag: int = 0
     delivered: bool = False
 
@@ -97,14 +100,14 @@ class ClassicQueue(RuleBasedStateMachine):
         return sum(not sent.expires for sent in self.ready())
 
     def came(self, event) -> Sent:
-        """A message that was delivered: the head, but for what may have expired before it (QS-45)."""
+        """Find the delivered message. Only messages that may have expired can stand before it (QS-45)."""
         for sent in self.ready():
             if sent.body.encode() == event.body:
                 assert event.method.redelivered or not sent.delivered, (
-                    f"{sent} does not say that it was delivered before"
+                    f"{sent} was delivered before, and is not marked as redelivered"
                 )
                 return sent
-            assert sent.expires, f"{event.body[:40]!r} came, and {sent} is before it"
+            assert sent.expires, f"{event.body[:40]!r} was delivered, but {sent} is before it"
             self.messages.remove(sent)
         raise AssertionError(f"{event.body[:40]!r} is not in the queue")
 
@@ -113,23 +116,23 @@ class ClassicQueue(RuleBasedStateMachine):
         sent.channel, sent.tag, sent.delivered = channel, event.tag, True
 
     def release(self, channel: int | None = None) -> None:
-        """Unacknowledged messages are ready again: of one channel, or of all."""
+        """Make the unacknowledged messages of one channel, or of all, ready again."""
         for sent in self.messages:
             if channel is None or sent.channel == channel:
                 sent.channel = None
 
     def sync(self) -> None:
-        """The queue has handled all: the answer to a declare may overtake what was published before."""
+        """Wait until the queue has handled everything: an answer to a declare may overtake publishes."""
         self.broker.wait_idle()
 
     def check_all(self) -> None:
-        """All that is ready comes, in order, and nothing else (QS-46, QS-48)."""
+        """Check that exactly the ready messages are delivered, in order (QS-46, QS-48)."""
         while (event := self.channels[0].get(QUEUE, no_ack=True)) is not None:
             self.messages.remove(self.came(event))
         assert not self.certain(), f"missing: {[sent for sent in self.ready() if not sent.expires]}"
 
     def picked(self, pick: int, first: int = 0) -> int:
-        """A channel. What Hypothesis draws must not depend on what has expired by now."""
+        """The number of a channel. Hypothesis draws `pick` alone, so that no draw depends on what has expired."""
         numbers = sorted(self.channels)[first:]
         return numbers[pick % len(numbers)]
 
@@ -241,7 +244,7 @@ class ClassicQueue(RuleBasedStateMachine):
         multiple=st.booleans(),
     )
     def settle(self, pick, outcome, count, multiple) -> None:
-        """One, several out of order, or all up to one."""
+        """Settle one message, several out of order, or all up to one."""
         number = self.picked(pick)
         held = [sent for sent in self.messages if sent.channel == number]
         if not held:
@@ -281,7 +284,7 @@ def run(**options) -> None:
 @pytest.mark.timeout(60 + 10 * EXAMPLES)
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 def test_classic_queue_v1_and_lazy_queue_v1(mode):
-    """Random command sequences hold the model of section 12.8."""
+    """Random command sequences agree with the model of queue-and-store section 12.8."""
     run(mode=mode)
 
 
@@ -293,7 +296,9 @@ def test_classic_queue_v2_and_lazy_queue_v2(mode):
 
 
 def test_reg_v1_full_recover_only_journal(tmp_path):
-    """A lazy queue that crashed gets 117 persistent messages; a clean restart directly after recovers them although only a journal exists."""
+    """After a crash a lazy queue gets 117 persistent messages. A clean restart recovers them, though only the journal
+    has them.
+    """
     with Broker(data_dir=str(tmp_path / "data"), stop_timeout=200) as broker:
         client = Client(broker.url)
         channel = client.channel()

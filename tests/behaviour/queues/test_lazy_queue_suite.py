@@ -1,4 +1,4 @@
-"""lazy_queue_SUITE: a test for each of its cases that needs no policy (queue-and-store section 12.3), on a broker with a data directory."""
+"""lazy_queue_SUITE: a test for each case without policies (queue-and-store section 12.3), with a data directory."""
 
 import pytest
 
@@ -28,16 +28,14 @@ def disk_channel(disk_broker):
     [({"x-queue-mode": "lazy"}, "lazy"), ({"x-queue-mode": "default"}, "default"), ({}, "default")],
 )
 def test_declare_args(disk_broker, disk_channel, name, arguments, mode):
-    """The mode is reported as declared; default when absent."""
+    """A listing gives the mode as declared, `default` without one."""
     disk_channel.queue(name, arguments, durable=True)
     assert disk_broker.queue(name).queue_mode == mode
 
 
 @pytest.mark.parametrize("argument", [None, "default", "lazy"])
 def test_queue_mode_policy(disk_broker, disk_channel, name, argument):
-    """What a policy will do when it changes (QS-49); and, before there are policies, the half of D-1's twin that is the operation's: it wins over the argument, until the
-    queue's next life, which is again as it was declared.
-    """
+    """QS-49: the mode is changed as a policy will change it. It overrides the argument until a restart (D-1)."""
     disk_channel.queue(name, {} if argument is None else {"x-queue-mode": argument}, durable=True)
     disk_channel.fill(name, *map(str, range(100)))
     for mode in ("lazy", "default", "lazy", "lazy", "default"):
@@ -51,7 +49,8 @@ def test_queue_mode_policy(disk_broker, disk_channel, name, argument):
     assert disk_broker.queue(name).queue_mode == (argument or "default") != other
 
 
-def test_queue_mode_of_no_queue_and_no_mode(disk_broker, disk_channel, name):
+def test_queue_mode_of_an_absent_queue_or_an_unknown_mode(disk_broker, disk_channel, name):
+    """Both are refused with an error that names the reason."""
     with pytest.raises(BrokerError, match="404"):
         disk_broker.set_queue_mode(name, "lazy")
     disk_channel.queue(name)
@@ -95,8 +94,8 @@ def test_publish_consume(disk_broker, disk_channel, name, size):
     assert disk_channel.get(name) is None
 
 
-def test_a_switch_while_it_is_consumed(disk_broker, disk_channel, name):
-    """Neither order nor a message is lost when the mode changes between deliveries of one consumer."""
+def test_a_queue_changes_its_mode_while_it_is_consumed(disk_broker, disk_channel, name):
+    """No message is lost or reordered when the mode changes between deliveries of one consumer."""
     disk_channel.queue(name, durable=True)
     disk_channel.fill(name, *(f"{number}" for number in range(WAVE)))
     disk_channel.qos(100)
@@ -109,7 +108,7 @@ def test_a_switch_while_it_is_consumed(disk_broker, disk_channel, name):
 
 
 def test_a_listing_of_a_queue_whose_unacknowledged_bodies_are_on_disk(disk_broker, disk_channel, name):
-    """It says what it knows without them."""
+    """The listing does not wait for the bodies."""
     disk_channel.queue(name, {"x-queue-mode": "lazy"}, durable=True)
     disk_channel.confirm()
     disk_channel.publish("x" * 5000, name, delivery_mode=2, timestamp=1000)

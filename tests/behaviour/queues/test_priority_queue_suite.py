@@ -1,4 +1,4 @@
-"""priority_queue_SUITE: a test for each of its cases (AB-104, queue-and-store section 12.4), on a broker that keeps all in memory and on one with a disk."""
+"""priority_queue_SUITE: a test for each case (AB-104, queue-and-store section 12.4), in memory and on a disk."""
 
 import os
 
@@ -12,10 +12,10 @@ from ..wire import table
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
 def broker(request, tmp_path_factory):
-    """In place of the session's. None if another broker is tested."""
+    """A broker of this module, in place of the session's. None if the tests run against another broker."""
     if "WARREN_TEST_URL" in os.environ:
         if request.param == "disk":
-            pytest.skip("the broker that is tested has its own disk")
+            pytest.skip("the tested broker chooses its disk itself")
         yield None
         return
     data_dir = str(tmp_path_factory.mktemp("priorities") / "data") if request.param == "disk" else False
@@ -30,7 +30,7 @@ def url(broker):
 
 @pytest.fixture
 def connect(url, connect):
-    """To this module's broker."""
+    """Connects to this module's broker."""
     return lambda: connect(to=url)
 
 
@@ -52,7 +52,7 @@ def priorities(bodies):
 
 @pytest.mark.parametrize("no_ack", [True, False])
 def test_simple_order(channel, queue, no_ack):
-    """Gets come by priority, first in first out within (AB-104)."""
+    """basic.get takes messages by priority, and those of one priority first in, first out (AB-104)."""
     for wanted in ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 2, 3, 1, 2, 3, 1, 2, 3)):
         publish(channel, queue, *wanted)
         channel.expect_ready(queue, len(wanted))
@@ -65,7 +65,7 @@ def test_simple_order(channel, queue, no_ack):
 
 
 def test_matching(channel, name):
-    """A priority above the maximum is the maximum, an absent one 0 (AB-104); it is delivered as it was."""
+    """A priority above the maximum counts as the maximum, an absent one as 0; the property stays as it was (AB-104)."""
     queue = channel.queue(name, {"x-max-priority": 5})
     for body, priority in (("a", 5), ("b", 10), ("c", None), ("d", 0), ("e", 255)):
         channel.publish(body, queue, priority=priority)
@@ -76,7 +76,10 @@ def test_matching(channel, name):
 
 
 def test_resume(channel, queue):
-    """10,000 confirmed publishes pass, a quarter of them with bodies for the message store, and purge works (AB-104): credit comes back to a queue of many levels."""
+    """10,000 publishes are confirmed, so credit returns to a queue with many levels; purge removes them all (AB-104).
+
+    A quarter has bodies that go to the message store.
+    """
     channel.confirm()
     for start in range(0, 10_000, 1000):
         with channel.client.in_one_piece():
@@ -209,7 +212,7 @@ def test_gen_server2_stats(inside, channel, queue):
     ids=["negative_max_priorities", "max_priorities_above_hard_limit"],
 )
 def test_max_priority_out_of_range(channel, name, value, reason):
-    """AB-89."""
+    """AB-89: C406 names the bound."""
     text = f"invalid arg 'x-max-priority' for queue '{name}' in vhost '/': {reason}"
     channel.refuses(406, text, m.QueueDeclare(queue=name, arguments=table({"x-max-priority": value})))
 

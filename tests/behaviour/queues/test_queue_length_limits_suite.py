@@ -1,4 +1,4 @@
-"""queue_length_limits_SUITE: a test for each of its cases (AB-99 to AB-102), and the rest of section 9.3."""
+"""queue_length_limits_SUITE: a test for each case (AB-99 to AB-102), and the rest of amqp-broker section 9.3."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_max_length(channel, name, overflow):
 
 @pytest.mark.parametrize("overflow", DROP_HEAD, ids=["max_length_bytes_default", "max_length_bytes_drop_head"])
 def test_max_length_bytes(channel, name, overflow):
-    """100 octets, bodies of 80: the newest survives (AB-99, AB-100)."""
+    """100 bytes, bodies of 80: the newest survives (AB-99, AB-100)."""
     channel.queue(name, {"x-max-length-bytes": 100, **overflow})
     channel.confirm()
     for letter in "abc":
@@ -71,11 +71,11 @@ def test_max_length_drop_publish_requeue(channel, name):
     assert channel.get_all(name) == [b"msg1", b"msg2"]
 
 
-# --- the rest of section 9.3 ------------------------------------------------------------------------------------------
+# --- the rest of amqp-broker section 9.3 ------------------------------------------------------------
 
 
 def test_length_counts_ready_messages_only(channel, name):
-    """AB-99: unacknowledged ones are no part of it."""
+    """AB-99: unacknowledged messages do not count."""
     channel.queue(name, {"x-max-length": 2})
     channel.publish("1", name)
     channel.publish("2", name)
@@ -85,7 +85,7 @@ def test_length_counts_ready_messages_only(channel, name):
 
 
 def test_bytes_count_bodies_only(channel, name):
-    """AB-99."""
+    """AB-99: headers do not count."""
     channel.queue(name, {"x-max-length-bytes": 10})
     channel.publish("12345", name, headers={"long": "x" * 100})
     channel.publish("67890", name, headers={"long": "x" * 100})
@@ -93,7 +93,7 @@ def test_bytes_count_bodies_only(channel, name):
 
 
 def test_either_limit_overflows(channel, name):
-    """AB-99."""
+    """AB-99: with both limits, each one alone drops messages."""
     channel.queue(name, {"x-max-length": 2, "x-max-length-bytes": 10})
     for body in ("a" * 3, "b" * 3, "c" * 3):
         channel.publish(body, name)
@@ -114,7 +114,7 @@ def test_new_message_itself_may_be_dropped(channel, name, limit):
 
 
 def test_limit_0_hands_over_to_a_ready_consumer(channel, name):
-    """AB-100, AB-123: what goes straight to a consumer is never in the queue."""
+    """AB-100, AB-123: a message that goes straight to a consumer is never in the queue."""
     channel.queue(name, {"x-max-length": 0})
     channel.consume(name, no_ack=True)
     channel.publish("1", name)
@@ -122,7 +122,7 @@ def test_limit_0_hands_over_to_a_ready_consumer(channel, name):
 
 
 def test_reject_publish_refuses_though_a_consumer_is_ready(channel, name):
-    """AB-101."""
+    """AB-101: the limit is checked before the message is handed over."""
     channel.queue(name, {"x-max-length": 0, "x-overflow": "reject-publish"})
     channel.consume(name, no_ack=True)
     channel.confirm()
@@ -132,7 +132,7 @@ def test_reject_publish_refuses_though_a_consumer_is_ready(channel, name):
 
 
 def test_requeue_may_drop_heads(channel, name):
-    """AB-102: under drop-head."""
+    """AB-102: under drop-head a requeue may exceed the limit too."""
     channel.queue(name, {"x-max-length": 1})
     channel.publish("1", name)
     held = channel.get(name)
@@ -143,7 +143,7 @@ def test_requeue_may_drop_heads(channel, name):
 
 
 def test_end_of_a_channel_may_drop_heads(client, name):
-    """AB-102: so does what it gives back."""
+    """AB-102: the messages that it requeues may exceed the limit."""
     channel, other = client.channel(), client.channel()
     channel.queue(name, {"x-max-length": 2})
     channel.publish("1", name)
@@ -154,7 +154,7 @@ def test_end_of_a_channel_may_drop_heads(client, name):
 
 
 def test_refusal_by_one_queue_nacks_the_message(channel, name):
-    """AB-111: the others keep it."""
+    """AB-111: although another queue has taken it."""
     channel.exchange(name, "fanout")
     channel.queue(f"{name}-full", {"x-max-length": 0, "x-overflow": "reject-publish"})
     channel.queue(f"{name}-open")
@@ -167,7 +167,7 @@ def test_refusal_by_one_queue_nacks_the_message(channel, name):
 
 
 def test_a_run_of_publishes_fills_up_to_the_limit(channel, name):
-    """AB-101: however many come at once, the first are kept and the rest refused."""
+    """AB-101: of publishes that arrive together the first are kept, and the rest are refused."""
     channel.queue(name, {"x-max-length": 7, "x-overflow": "reject-publish"})
     channel.confirm()
     with channel.client.in_one_piece():
@@ -178,7 +178,7 @@ def test_a_run_of_publishes_fills_up_to_the_limit(channel, name):
 
 
 def test_a_run_of_publishes_drops_all_but_the_last(channel, name):
-    """AB-100."""
+    """AB-100: of publishes that arrive together the last are kept."""
     channel.queue(name, {"x-max-length-bytes": 6})
     with channel.client.in_one_piece():
         for number in range(20):

@@ -1,4 +1,4 @@
-"""How queues end: auto-delete, x-expires, deletion; and what their consumers hear (AB-84 to AB-86, AB-93, AB-126)."""
+"""How queues end: auto-delete, x-expires, deletion; and how consumers are notified (AB-84 to AB-86, AB-93, AB-126)."""
 
 from time import monotonic
 
@@ -17,7 +17,7 @@ def gone(channel, name):
 
 
 def test_auto_delete_queue_goes_with_its_last_consumer(channel, name):
-    """AB-85: not before it had one, and not with the first of two; basic.get is no consumer."""
+    """AB-85: not before it had a consumer, and not with the first of two. basic.get makes no consumer."""
     channel.queue(name, auto_delete=True)
     channel.publish("1", name)
     channel.get(name, no_ack=True)
@@ -30,7 +30,7 @@ def test_auto_delete_queue_goes_with_its_last_consumer(channel, name):
 
 
 def gone_soon(channel, name):
-    """Confirms of mandatory messages tell when nothing is routed to the queue any more."""
+    """Publish mandatory messages until one is returned: then the queue is gone from the routing table."""
     channel.confirm()
     number = 0
     while not any(isinstance(event.method, m.BasicReturn) for event in channel.pending):
@@ -41,7 +41,7 @@ def gone_soon(channel, name):
 
 @pytest.mark.parametrize("end", ["channel", "connection", "death"])
 def test_auto_delete_queue_goes_with_its_consumers_channel(connect, name, end):
-    """AB-85."""
+    """AB-85: whether the channel or the connection closes, or the client dies."""
     client = connect()
     channel = client.channel()
     channel.queue(name, auto_delete=True)
@@ -55,8 +55,8 @@ def test_auto_delete_queue_goes_with_its_consumers_channel(connect, name, end):
     gone_soon(connect().channel(), name)
 
 
-def test_auto_delete_queue_stays_while_nobody_consumed(connect, name):
-    """AB-85."""
+def test_auto_delete_queue_stays_until_it_had_a_consumer(connect, name):
+    """AB-85: it outlives the connection that declared it."""
     client = connect()
     client.channel().queue(name, auto_delete=True)
     client.close()
@@ -69,7 +69,7 @@ def test_auto_delete_queue_stays_while_nobody_consumed(connect, name):
 
 
 def test_unused_queue_expires(channel, connect, name):
-    """AB-93: its messages vanish, publishing is no use of it."""
+    """AB-93: its messages are not dead-lettered, and a publish is no use of it."""
     channel.queue(f"{name}-dead")
     begun = monotonic()
     channel.queue(name, {"x-expires": 60, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"})
@@ -99,7 +99,7 @@ def test_consumed_queue_does_not_expire(channel, name):
 
 @pytest.mark.parametrize("use", ["declare", "passive", "get"])
 def test_use_prolongs_the_life_of_a_queue(channel, name, use):
-    """AB-93: declaring, actively or passively, and basic.get."""
+    """AB-93: an active or passive declare, and basic.get."""
     arguments = {"x-expires": 150}
     begun = monotonic()
     channel.queue(name, arguments)
@@ -112,7 +112,7 @@ def test_use_prolongs_the_life_of_a_queue(channel, name, use):
 
 
 def test_redeclared_queue_is_another_one(channel, name):
-    """AB-86: bindings and messages of the old one do not come back."""
+    """AB-86: it does not have the bindings and messages of the old one."""
     channel.queue(name)
     channel.bind(name, "amq.direct", name)
     channel.publish("old", name)
@@ -144,8 +144,8 @@ def test_consumers_of_a_deleted_queue_are_cancelled(client, connect, name):
     assert watcher.delivery().body == b"2"
 
 
-def test_expiry_cancels_nobody_but_auto_delete_of_the_other_consumer_does_not_either(client, name):
-    """AB-85, AB-126: a consumer that is left keeps the queue, and hears nothing."""
+def test_a_consumer_that_is_left_keeps_an_auto_delete_queue(client, name):
+    """AB-85, AB-126: it gets no basic.cancel."""
     watcher = client.channel()
     watcher.queue(name, auto_delete=True)
     watcher.consume(name, "a")
@@ -156,8 +156,8 @@ def test_expiry_cancels_nobody_but_auto_delete_of_the_other_consumer_does_not_ei
     assert not watcher.pending
 
 
-def test_exclusive_queue_of_another_connection_cancels_nobody_else(client, connect, name):
-    """AB-84, AB-126: the owner's consumers alone can be on it."""
+def test_the_owner_of_a_deleted_exclusive_queue_is_notified(client, connect, name):
+    """AB-84, AB-126: only the owner can have consumers on it."""
     owner = client.channel()
     owner.queue(name, exclusive=True)
     owner.consume(name, "mine")
@@ -166,7 +166,7 @@ def test_exclusive_queue_of_another_connection_cancels_nobody_else(client, conne
 
 
 def test_without_the_capability_there_is_no_notification(connect, name):
-    """AB-126: silence, and the tag is free again."""
+    """AB-126: the client gets no basic.cancel, and the consumer tag is free again."""
     mute = connect(capabilities={**CAPABILITIES, "consumer_cancel_notify": False}).channel()
     mute.queue(name)
     mute.consume(name, "a")
@@ -177,7 +177,7 @@ def test_without_the_capability_there_is_no_notification(connect, name):
 
 
 def test_deleting_a_queue_confirms_and_discards(channel, name):
-    """AB-86: messages are not dead-lettered."""
+    """AB-86: its messages are not dead-lettered."""
     channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"})
     channel.confirm()

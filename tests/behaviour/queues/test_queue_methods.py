@@ -1,4 +1,6 @@
-"""queue.declare, bind, unbind, purge, delete: checks in order, codes and texts (AB section 7, AB-59, AB-62, AB-82 to AB-90)."""
+"""queue.declare, bind, unbind, purge, delete: checks in order, codes and texts (amqp-broker section 7, AB-59, AB-62,
+AB-82 to AB-90).
+"""
 
 import re
 
@@ -10,13 +12,13 @@ from warren.amqp.fields import Table
 from ..wire import table
 
 LOCKED = (
-    "cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could be originally declared on another connection or the "
-    "exclusive property value does not match that of the original declaration."
+    "cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could be originally declared on another "
+    "connection or the exclusive property value does not match that of the original declaration."
 )
 
 
 def test_declare_answers_with_name_ready_messages_and_consumers(channel, name):
-    """AB-83: ready messages, not unacknowledged ones, and all consumers."""
+    """AB-83: unacknowledged messages do not count."""
     assert channel.declare(name) == m.QueueDeclareOk(name, 0, 0)
     for body in ("a", "b", "c"):
         channel.publish(body, name)
@@ -30,7 +32,7 @@ def test_declare_answers_with_name_ready_messages_and_consumers(channel, name):
 
 
 def test_empty_name_is_generated(channel):
-    """AB-82: `amq.gen-` and 22 URL-safe base64 characters, another one each time."""
+    """AB-82: `amq.gen-` and 22 characters of URL-safe base64, different each time."""
     names = {channel.queue(exclusive=True) for _ in range(3)}
     assert len(names) == 3
     for generated in names:
@@ -38,7 +40,7 @@ def test_empty_name_is_generated(channel):
 
 
 def test_reserved_names_cannot_be_declared(client):
-    """AB-65: also if the queue exists; passively it is looked up."""
+    """AB-65: even if the queue exists. A passive declare may look for one."""
     generated = client.channel().queue(exclusive=True)
     for reserved in ("amq.mine", generated):
         client.channel().refuses(
@@ -50,7 +52,7 @@ def test_reserved_names_cannot_be_declared(client):
 
 
 def test_line_ends_are_taken_out_of_names(channel, name):
-    """AB-59: CR and LF go in declare, bind, unbind and delete; purge, get and consume take names as they are."""
+    """AB-59: declare, bind, unbind and delete remove CR and LF; purge, get and consume do not."""
     assert channel.queue(f"{name}\r\n-a\n") == f"{name}-a"
     channel.exchange(f"{name}\n-x\r", "fanout")
     channel.bind(f"{name}-\ra", f"{name}-x\n")
@@ -65,7 +67,7 @@ def test_line_ends_are_taken_out_of_names(channel, name):
 
 @pytest.mark.parametrize("method", [m.QueuePurge, m.BasicGet, m.BasicConsume])
 def test_line_ends_stay_in_names_elsewhere(channel, name, method):
-    """AB-59."""
+    """AB-59: purge, get and consume find no queue under such a name."""
     channel.queue(name)
     channel.refuses(404, f"no queue '{name}\n' in vhost '/'", method(queue=f"{name}\n"))
 
@@ -82,12 +84,14 @@ def test_line_ends_stay_in_names_elsewhere(channel, name, method):
     ],
 )
 def test_empty_name_without_declared_queue(channel, method):
-    """AB-62."""
+    """AB-62: C404, since the channel has declared no queue."""
     channel.refuses(404, "no previously declared queue", method)
 
 
 def test_empty_name_means_the_last_declared_queue(channel, name):
-    """AB-62: in bind an empty key becomes the queue's name too, but only where the queue name was empty; deleting the queue does not clear it."""
+    """AB-62: in bind an empty key becomes the queue's name too, but only if the queue's name was empty. The name stays
+    when the queue is deleted.
+    """
     channel.queue(f"{name}-other")
     channel.queue(name)
     channel.exchange(name, "direct")
@@ -112,7 +116,7 @@ def test_empty_name_means_the_last_declared_queue(channel, name):
 
 
 def test_passive_declare_sets_the_last_declared_queue(channel, name):
-    """Section 7: so does one that finds the queue; flags and arguments are not looked at."""
+    """amqp-broker section 7: as an active one does. Flags and arguments are not compared."""
     channel.queue(f"{name}-a")
     channel.queue(f"{name}-b")
     channel.publish("1", f"{name}-a")
@@ -125,7 +129,7 @@ def test_passive_declare_sets_the_last_declared_queue(channel, name):
 
 
 def test_passive_declare_of_an_absent_queue(client, name):
-    """Section 7: the empty name is taken as it is."""
+    """amqp-broker section 7: C404. An empty name is not replaced."""
     client.channel().refuses(404, f"no queue '{name}' in vhost '/'", m.QueueDeclare(queue=name, passive=True))
     channel = client.channel()
     channel.queue(name)
@@ -133,7 +137,7 @@ def test_passive_declare_of_an_absent_queue(client, name):
 
 
 def test_nowait_omits_the_reply(channel, name):
-    """AB-60: also for purge, bind and delete; queue.unbind has no nowait."""
+    """AB-60: in declare, purge, bind and delete; queue.unbind has no nowait."""
     channel.send(m.QueueDeclare(queue=name, nowait=True))
     channel.send(m.QueueBind(queue=name, exchange="amq.fanout", nowait=True))
     channel.send(m.QueuePurge(queue=name, nowait=True))
@@ -197,7 +201,7 @@ def _re_declare(client, name, first, second):
     ],
 )
 def test_inequivalent_declarations(client, name, first, second, text):
-    """AB-87, AB-88."""
+    """AB-87, AB-88: C406 names the first argument or flag that differs."""
     declare = _re_declare(client, name, first, second)
     client.channel().refuses(406, "inequivalent arg " + text.format(f"queue '{name}' in vhost '/'"), declare)
 
@@ -213,7 +217,7 @@ def test_inequivalent_declarations(client, name, first, second, text):
     ],
 )
 def test_equivalent_declarations(channel, name, first, second):
-    """AB-87: integers of any width are compared by value, unknown arguments not at all, `classic` is the absent type."""
+    """AB-87: integers compare by value, unknown arguments are not compared, and no type means `classic`."""
     channel.queue(name, Table(first))
     assert channel.queue(name, Table(second)) == name
 
@@ -255,18 +259,18 @@ def test_equivalent_declarations(channel, name, first, second):
             {"x-queue-leader-locator": "client-local"},
             "'x-queue-leader-locator' for {} of queue type rabbit_classic_queue",
         ),
-        # Of two faults the one of the argument that is looked at first is reported.
+        # Of two faults the one of the argument that is checked first is reported.
         ({"x-max-priority": -1, "x-expires": 0}, "'x-expires' for {}: {{value_zero,0}}"),
     ],
 )
 def test_refused_arguments(channel, name, arguments, text):
-    """AB-89, AB-90."""
+    """AB-89, AB-90: C406 names the argument and the reason."""
     phrase = f"queue '{name}' in vhost '/'"
     channel.refuses(406, "invalid arg " + text.format(phrase), m.QueueDeclare(queue=name, arguments=table(arguments)))
 
 
 def test_refused_dead_letter_exchange(channel, name):
-    """AB-89: the type of x-dead-letter-exchange has a text of its own and is looked at first."""
+    """AB-89: it is checked before other arguments, and a wrong type has a text of its own."""
     arguments = table({"x-expires": 0, "x-dead-letter-exchange": 5})
     channel.refuses(
         406,
@@ -291,7 +295,7 @@ def test_refused_dead_letter_exchange(channel, name):
     ],
 )
 def test_accepted_arguments(channel, name, arguments):
-    """AB-89, AB-90: unknown ones are kept and ignored."""
+    """AB-89, AB-90: unknown arguments are kept and have no effect."""
     assert channel.queue(name, arguments) == name
     channel.delete(name)
 
@@ -314,7 +318,7 @@ def test_accepted_arguments(channel, name, arguments):
     ],
 )
 def test_exclusive_queue_is_locked_to_others(channel, connect, name, method):
-    """AB-84."""
+    """AB-84: methods of another connection that name it get C405."""
     channel.queue(name, exclusive=True)
     channel.bind(name, "amq.direct", "k")
     method.queue = name
@@ -322,7 +326,7 @@ def test_exclusive_queue_is_locked_to_others(channel, connect, name, method):
 
 
 def test_exclusive_flag_must_match(client, name):
-    """AB-84: strictly, also on the owner's own connection."""
+    """AB-84: also in a declare on the owner's own connection."""
     client.channel().queue(name, exclusive=True)
     assert client.channel().queue(name, exclusive=True) == name
     client.channel().refuses(405, LOCKED.format(name), m.QueueDeclare(queue=name))
@@ -333,13 +337,13 @@ def test_exclusive_flag_must_match(client, name):
 
 
 def test_durable_is_ignored_where_exclusive_is_set(channel, name):
-    """AB-83: an exclusive queue is the same, durable or not."""
+    """AB-83: durable or not, an exclusive queue is declared again."""
     channel.queue(name, exclusive=True, durable=True)
     assert channel.queue(name, exclusive=True) == name
 
 
 def test_publishing_into_an_exclusive_queue_is_open_to_all(channel, connect, name):
-    """AB-84."""
+    """AB-84: the lock concerns methods that name the queue."""
     channel.queue(name, exclusive=True)
     channel.consume(name, no_ack=True)
     connect().channel().publish("hello", name)
@@ -347,14 +351,14 @@ def test_publishing_into_an_exclusive_queue_is_open_to_all(channel, connect, nam
 
 
 def test_exclusive_queue_is_gone_before_close_ok(client, connect, name):
-    """AB-84: on a clean close."""
+    """AB-84: when its connection closes in order, the name is free at once."""
     client.channel().queue(name, exclusive=True)
     client.close()
     connect().channel().refuses(404, f"no queue '{name}' in vhost '/'", m.QueueDeclare(queue=name, passive=True))
 
 
 def test_exclusive_queue_goes_when_its_client_dies(client, connect, name):
-    """AB-84: its bindings go with it, so that a mandatory message comes back."""
+    """AB-84: its bindings go with it, so that a mandatory message is returned."""
     client.channel().queue(name, exclusive=True)
     client.abort()
     other = connect().channel()
@@ -370,7 +374,7 @@ def test_exclusive_queue_goes_when_its_client_dies(client, connect, name):
 
 
 def test_bind_checks_in_order(client, name):
-    """Section 7: the default exchange first, then the exchange, then the queue, then the binding."""
+    """amqp-broker section 7: the default exchange, the exchange, the queue, then the binding."""
     client.channel().refuses(
         403, "operation not permitted on the default exchange", m.QueueBind(queue=name, exchange="")
     )
@@ -378,8 +382,10 @@ def test_bind_checks_in_order(client, name):
     client.channel().refuses(404, f"no queue '{name}' in vhost '/'", m.QueueBind(queue=name, exchange="amq.direct"))
 
 
-def test_unbind_of_what_is_not_there_succeeds(client, name):
-    """Section 7: a missing binding, queue or exchange; not so the default exchange."""
+def test_unbind_of_an_absent_binding_succeeds(client, name):
+    """amqp-broker section 7: also if the queue or the exchange is absent. Unbinding from the default exchange is
+    refused.
+    """
     channel = client.channel()
     channel.call(m.QueueUnbind(queue=name, exchange=f"{name}-x"))
     channel.call(m.QueueUnbind(queue=name, exchange="amq.direct"))
@@ -393,12 +399,12 @@ def test_unbind_of_what_is_not_there_succeeds(client, name):
 
 
 def test_purge_of_an_absent_queue(channel, name):
-    """Section 7."""
+    """amqp-broker section 7: C404."""
     channel.refuses(404, f"no queue '{name}' in vhost '/'", m.QueuePurge(queue=name))
 
 
 def test_purge_drops_ready_messages_only(channel, name):
-    """Section 7: unacknowledged ones stay and may be requeued; nothing is dead-lettered."""
+    """amqp-broker section 7: unacknowledged ones stay and may be requeued, and no message is dead-lettered."""
     channel.queue(f"{name}-dead")
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"})
     for body in ("a", "b", "c"):
@@ -411,12 +417,12 @@ def test_purge_drops_ready_messages_only(channel, name):
 
 
 def test_delete_of_an_absent_queue_succeeds_with_0(channel, name):
-    """Section 7."""
+    """amqp-broker section 7: delete is idempotent."""
     assert channel.delete(name) == 0
 
 
 def test_delete_counts_ready_messages(channel, name):
-    """Section 7, AB-86: not the unacknowledged ones; acks for those are still accepted."""
+    """amqp-broker section 7, AB-86: not unacknowledged ones, which may still be acknowledged."""
     channel.queue(name)
     for body in ("a", "b", "c"):
         channel.publish(body, name)
@@ -427,7 +433,7 @@ def test_delete_counts_ready_messages(channel, name):
 
 
 def test_conditional_delete(client, name):
-    """Section 7: if-empty is looked at before if-unused; unacknowledged messages do not count."""
+    """amqp-broker section 7: if-empty is checked before if-unused. Unacknowledged messages do not count as messages."""
     phrase = f"queue '{name}' in vhost '/'"
     holder = client.channel()
     holder.queue(name)

@@ -1,4 +1,4 @@
-"""queue_parallel_SUITE: a test for each of its cases on classic queues. `counts` are ready and unacknowledged messages and consumers (AB-176)."""
+"""queue_parallel_SUITE: a test for each of its cases on classic queues."""
 
 import pytest
 
@@ -12,7 +12,9 @@ def queue(channel, name):
 
 @pytest.fixture
 def expect(broker, channel, queue):
-    """`expect(ready, unacked)`: what the listing tells, of another broker what a declare tells."""
+    """`expect(ready, unacked)` waits for these counts in the listing (AB-176), or for `ready` from another broker's
+    declare.
+    """
 
     def expect(ready, unacked):
         if broker is None:
@@ -56,7 +58,7 @@ def test_consume_first_empty(channel, queue, expect):
 
 
 def test_consume_from_empty_queue(channel, queue):
-    """get-empty (AB-138)."""
+    """A get on an empty queue is answered with get-empty (AB-138)."""
     assert channel.get(queue) is None
 
 
@@ -109,7 +111,7 @@ def test_consume_and_ack(channel, queue, expect):
 
 
 def test_consume_and_multiple_ack(channel, queue, expect):
-    """A multiple ack after gets does (AB-132)."""
+    """A multiple ack after several gets empties the queue (AB-132)."""
     publish(channel, queue, "msg1", "msg2", "msg3")
     tags = [channel.get(queue).tag for _ in range(3)]
     expect(0, 3)
@@ -133,7 +135,7 @@ def test_subscribe_and_ack(channel, queue, expect, multiple):
 
 @pytest.mark.parametrize("multiple", [False, True])
 def test_subscribe_and_requeue_nack(channel, queue, expect, multiple):
-    """subscribe_and_requeue_nack and …_multiple_nack: they come again with redelivered true (AB-134)."""
+    """subscribe_and_requeue_nack and …_multiple_nack: messages are delivered again with redelivered true (AB-134)."""
     publish(channel, queue, "msg1", "msg2", "msg3")
     channel.consume(queue)
     events = channel.deliveries(3)
@@ -150,7 +152,7 @@ def test_subscribe_and_requeue_nack(channel, queue, expect, multiple):
 @pytest.mark.parametrize("multiple", [False, True])
 @pytest.mark.parametrize("by", ["subscribe", "consume"])
 def test_nack(channel, queue, expect, by, multiple):
-    """subscribe_and_nack, consume_and_nack and their multiple forms: without requeue they are removed (AB-136)."""
+    """subscribe_and_nack, consume_and_nack and their multiple forms: without requeue messages are removed (AB-136)."""
     publish(channel, queue, "msg1", "msg2", "msg3")
     if by == "subscribe":
         channel.consume(queue)
@@ -167,7 +169,7 @@ def test_nack(channel, queue, expect, by, multiple):
 
 @pytest.mark.parametrize("multiple", [False, True])
 def test_consume_and_requeue_nack(channel, queue, expect, multiple):
-    """consume_and_requeue_nack and …_multiple_nack: gets requeued become ready (AB-134)."""
+    """consume_and_requeue_nack and …_multiple_nack: messages from gets become ready again (AB-134)."""
     publish(channel, queue, "msg1", "msg2", "msg3")
     tags = [channel.get(queue).tag for _ in range(3)]
     for tag in tags[-1:] if multiple else tags:
@@ -177,7 +179,9 @@ def test_consume_and_requeue_nack(channel, queue, expect, multiple):
 
 
 def test_basic_cancel(channel, queue, expect):
-    """No consumer is listed, unacked stays, later publishes stay ready, ack still works (AB-120)."""
+    """After a cancel no consumer is listed, deliveries may still be acknowledged, and later publishes stay ready
+    (AB-120).
+    """
     publish(channel, queue, "msg1")
     channel.consume(queue, "ctag")
     tag = channel.delivery().tag
@@ -192,7 +196,7 @@ def test_basic_cancel(channel, queue, expect):
 
 
 def test_purge(channel, queue, expect):
-    """Counts and removes ready ones only."""
+    """Purge counts and removes ready messages only."""
     publish(channel, queue, "msg1", "msg2")
     channel.get(queue)
     expect(1, 1)
@@ -201,14 +205,14 @@ def test_purge(channel, queue, expect):
 
 
 def test_purge_no_consumer(channel, queue, expect):
-    """Purge returns 2 and empties."""
+    """Purge returns 2 and leaves the queue empty."""
     publish(channel, queue, "msg1", "msg2")
     assert channel.purge(queue) == 2
     expect(0, 0)
 
 
 def test_basic_recover(channel, queue, expect):
-    """Recover requeues a get (AB-137)."""
+    """basic.recover requeues the message of a get (AB-137)."""
     publish(channel, queue, "msg1")
     channel.get(queue)
     expect(0, 1)
@@ -224,7 +228,7 @@ def test_delete_immediately(channel, queue, inside):
 
 
 def test_trigger_message_store_compaction(channel, queue):
-    """12,000 messages of 5 kB, most of the middle acked: the rest is there, in order."""
+    """12,000 messages of 5 kB, most of the middle acknowledged: the rest is delivered in order."""
     channel.consume(queue, "ctag")
     kept = []
     for start in range(0, 12_000, 500):
@@ -245,7 +249,9 @@ def test_trigger_message_store_compaction(channel, queue):
 
 @pytest.mark.parametrize("targets", [1, 2])
 def test_extra_bcc_option(channel, queue, inside, targets):
-    """extra_bcc_option and extra_bcc_option_multiple_2: one copy in the extra queue, however many targets name it (AB-79)."""
+    """extra_bcc_option and extra_bcc_option_multiple_2: the extra queue gets one copy, however many targets name it
+    (AB-79).
+    """
     extra = channel.queue(f"{queue}-extra")
     names = [queue, channel.queue(f"{queue}-2", durable=True)][:targets]
     for target in names:
@@ -256,7 +262,7 @@ def test_extra_bcc_option(channel, queue, inside, targets):
 
 
 def test_extra_bcc_option_multiple_1(channel, queue, inside):
-    """Two targets, one of them with an extra queue: one copy there (AB-79)."""
+    """Of two targets one has an extra queue: it gets one copy (AB-79)."""
     extra, second = channel.queue(f"{queue}-extra"), channel.queue(f"{queue}-2")
     for target in (queue, second):
         channel.bind(target, "amq.direct", queue)

@@ -1,4 +1,6 @@
-"""What durable queues hold and do after a restart of the broker: priority_queue_recovery_SUITE (section 12.4), and what the torture test has found."""
+"""Durable queues after a restart of the broker: priority_queue_recovery_SUITE (queue-and-store section 12.4), and
+faults that the torture test has found.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 
 
 class Restarts:
-    """A broker on a data directory, stopped and started again; `channel` is one on a new connection."""
+    """A broker on a data directory. `again` restarts it; `channel` is then on a new connection."""
 
     def __init__(self, data_dir):
         self.data_dir = data_dir
@@ -49,7 +51,7 @@ def restarts(tmp_path):
 
 @pytest.mark.parametrize("size", [10, 5000], ids=["embedded", "stored"])
 def test_recovery(restarts, size):
-    """After a broker restart nine messages come back 3,3,3,2,2,2,1,1,1, first in first out within."""
+    """After a broker restart nine messages come in the order 3,3,3,2,2,2,1,1,1, each priority first in, first out."""
     restarts.channel.queue("q", {"x-max-priority": 3}, durable=True)
     for number, priority in enumerate((1, 2, 3) * 3):
         restarts.fill("q", [f"{priority}{number}".ljust(size)], priority=priority)
@@ -72,7 +74,7 @@ def test_recovery(restarts, size):
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-mode": "lazy"}], ids=["plain", "lazy"])
 def test_a_queue_that_crashes_empty_keeps_its_numbers(restarts, arguments):
-    """What the journal and the store know of the old numbers must not be taken for something said of new messages."""
+    """Else records of old messages in the journal and the store would count for new messages with the same numbers."""
     restarts.channel.queue("q", arguments, durable=True)
     restarts.fill("q", ["gone"] * 5)
     restarts.channel.take("q", 5)
@@ -82,8 +84,10 @@ def test_a_queue_that_crashes_empty_keeps_its_numbers(restarts, arguments):
     assert 6 <= restarts.broker.queue("q").next_number <= 6 + AHEAD
 
 
-def test_what_expired_while_it_was_down_is_dead_lettered(restarts):
-    """Section 10.1: heads expire when exchanges and queues are there, so a dead letter finds its way, whichever queue is recovered first."""
+def test_messages_that_expire_while_the_broker_is_down_are_dead_lettered(restarts):
+    """queue-and-store section 10.1: queues expire their heads after all exchanges and queues are recovered, so every
+    dead letter reaches its queue.
+    """
     restarts.channel.queue("dead", durable=True)
     for number in range(5):
         restarts.channel.queue(f"short {number}", {"x-message-ttl": 300, **DEAD}, durable=True)
@@ -96,8 +100,8 @@ def test_what_expired_while_it_was_down_is_dead_lettered(restarts):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-mode": "lazy"}], ids=["plain", "lazy"])
-def test_what_dies_while_it_stops_is_not_lost(restarts, arguments):
-    """An orderly stop holds all queues before it ends any. The messages expire while the broker stops, whenever that is."""
+def test_dead_letters_of_a_stopping_broker_are_not_lost(restarts, arguments):
+    """A clean stop holds all queues before it ends one. The messages expire at some time while the broker stops."""
     restarts.channel.queue("dead", durable=True)
     for number in range(20):
         restarts.channel.queue(f"q{number}", {"x-message-ttl": 50 + number, **arguments, **DEAD}, durable=True)
@@ -109,7 +113,7 @@ def test_what_dies_while_it_stops_is_not_lost(restarts, arguments):
 
 
 def test_x_death_survives(restarts):
-    """A dead letter has its history after a restart, and goes on with it when it dies again."""
+    """A dead letter keeps its x-death header over a restart, and the header grows when it dies again."""
     restarts.channel.queue("dead", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}, durable=True)
     restarts.channel.queue("q", DEAD, durable=True)
     restarts.fill("q", ["1"])

@@ -1,4 +1,6 @@
-"""Expiry of messages: queue TTL and expiration (AB-94 to AB-98). Dead letters tell when a message expired, so nothing here sleeps."""
+"""Expiry of messages: queue TTL and expiration (AB-94 to AB-98). A dead letter shows when a message expired: no test
+sleeps.
+"""
 
 from time import monotonic
 
@@ -7,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def mortal(channel, name):
-    """Makes a queue whose dead letters are delivered to this channel under tag `dead`."""
+    """Declares a queue whose dead letters are delivered to this channel under the consumer tag `dead`."""
 
     def make(**arguments):
         channel.queue(f"{name}-dead")
@@ -26,7 +28,7 @@ def expired(channel, count):
 
 
 def test_queue_ttl(channel, mortal):
-    """AB-94, AB-95: never early."""
+    """AB-94, AB-95: messages expire in order and never early."""
     queue = mortal(**{"x-message-ttl": 40})
     begun = monotonic()
     channel.publish("a", queue)
@@ -38,7 +40,7 @@ def test_queue_ttl(channel, mortal):
 
 @pytest.mark.parametrize(("ttl", "expiration"), [(60_000, "30"), (30, "60000"), (None, "30")])
 def test_the_smaller_of_queue_ttl_and_expiration_counts(channel, mortal, ttl, expiration):
-    """AB-94."""
+    """AB-94: whichever of the two is given."""
     queue = mortal(**({} if ttl is None else {"x-message-ttl": ttl}))
     begun = monotonic()
     channel.publish("m", queue, expiration=expiration)
@@ -58,7 +60,7 @@ def test_only_the_head_expires(channel, mortal):
 
 
 def test_expired_message_behind_the_head_still_counts(channel, mortal, name):
-    """AB-95."""
+    """AB-95: it is ready until it becomes the head."""
     queue = mortal()
     channel.queue(
         f"{name}-clock",
@@ -71,8 +73,8 @@ def test_expired_message_behind_the_head_still_counts(channel, mortal, name):
     assert channel.ready(queue) == 2
 
 
-def test_expiry_goes_on_behind_what_expired(channel, mortal):
-    """AB-95: each message has its own time."""
+def test_each_message_expires_at_its_own_time(channel, mortal):
+    """AB-95: the timer is set again for each new head."""
     queue = mortal()
     begun = monotonic()
     for number in (20, 40, 60):
@@ -83,7 +85,7 @@ def test_expiry_goes_on_behind_what_expired(channel, mortal):
 
 
 def test_many_messages_expire_in_order(channel, mortal):
-    """AB-95: more than the queue expires at a time."""
+    """AB-95: more than the queue expires in one step."""
     queue = mortal(**{"x-message-ttl": 20})
     with channel.client.in_one_piece():
         for number in range(1500):
@@ -92,7 +94,7 @@ def test_many_messages_expire_in_order(channel, mortal):
 
 
 def test_unacknowledged_messages_do_not_expire(channel, mortal, name):
-    """AB-97: requeued after their time they expire at the head instead of being delivered."""
+    """AB-97: a message requeued after its time expires at the head and is not delivered."""
     queue = mortal(**{"x-message-ttl": 50})
     channel.queue(
         f"{name}-clock",
@@ -108,7 +110,7 @@ def test_unacknowledged_messages_do_not_expire(channel, mortal, name):
 
 
 def test_requeued_message_keeps_its_expiry(channel, mortal):
-    """AB-94, AB-134."""
+    """AB-94, AB-134: a requeue does not begin its time anew."""
     queue = mortal(**{"x-message-ttl": 60})
     begun = monotonic()
     channel.publish("m", queue)
@@ -118,7 +120,7 @@ def test_requeued_message_keeps_its_expiry(channel, mortal):
 
 
 def test_ttl_0_without_dead_letter_exchange(channel, name):
-    """AB-96: discarded and confirmed."""
+    """AB-96: the message is dropped and confirmed."""
     channel.queue(name, {"x-message-ttl": 0})
     channel.confirm()
     channel.publish("1", name, mandatory=True)
@@ -128,7 +130,7 @@ def test_ttl_0_without_dead_letter_exchange(channel, name):
 
 
 def test_ttl_0_with_dead_letter_exchange(channel, mortal):
-    """AB-96."""
+    """AB-96: the message is dead-lettered."""
     queue = mortal(**{"x-message-ttl": 0})
     channel.publish("1", queue)
     assert expired(channel, 1) == [b"1"]
@@ -137,7 +139,7 @@ def test_ttl_0_with_dead_letter_exchange(channel, mortal):
 @pytest.mark.parametrize("no_ack", [True, False])
 @pytest.mark.parametrize("by", ["queue", "message"])
 def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
-    """AB-96."""
+    """AB-96: the message does not enter the queue, so it does not expire."""
     channel.queue(name, {"x-message-ttl": 0} if by == "queue" else {})
     channel.consume(name, no_ack=no_ack)
     for body in ("1", "2", "3"):
@@ -146,18 +148,18 @@ def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
 
 
 def test_ttl_0_is_not_kept_for_a_consumer_that_is_full(channel, mortal):
-    """AB-96."""
+    """AB-96: it expires at once, as without a consumer."""
     queue = mortal(**{"x-message-ttl": 0})
     channel.qos(1)
     channel.consume(queue, "full")
     channel.publish("taken", queue)
     assert channel.delivery().body == b"taken"
-    channel.publish("late", queue)
-    assert expired(channel, 1) == [b"late"]
+    channel.publish("expired", queue)
+    assert expired(channel, 1) == [b"expired"]
 
 
 def test_expiration_is_delivered_unchanged(channel, name):
-    """AB-98: also with a plus sign and leading zeros, as the number 60000."""
+    """AB-98: also with a plus sign or leading zeros."""
     channel.queue(name)
     for text in ("60000", "0060000", "+60000"):
         channel.publish("m", name, expiration=text)
@@ -165,7 +167,7 @@ def test_expiration_is_delivered_unchanged(channel, name):
 
 
 def test_expired_messages_free_length(channel, mortal):
-    """AB-95, AB-101: room for new messages comes back."""
+    """AB-95, AB-101: they make room for new messages."""
     queue = mortal(**{"x-max-length": 1, "x-overflow": "reject-publish", "x-message-ttl": 30})
     channel.confirm()
     channel.publish("1", queue)
