@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...runtime.contract import Contract, message
+from ...runtime.contract import message
+from ..resources.contract import ToMemoryUser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     InfoItems = dict[str, Any]
 
 
-class ToQueue(Contract):
+class ToQueue(ToMemoryUser):
     """What `Queue` (`actors/queue/process.py`) receives."""
 
     # -- from the queue supervisor and Metadata -----------------------------------------------------
@@ -178,7 +179,7 @@ class ToQueue(Contract):
     def consumers_info(self) -> list[InfoItems]:
         """From the node, for listings: the info items of each consumer and of each consumer that reads by number."""
 
-    # -- from the journal, the message stores and the memory monitor --------------------------------
+    # -- from the journal and the message stores -----------------------------------------------------
 
     @message
     def bump(self, peer: str, amount: int) -> None:
@@ -205,12 +206,6 @@ class ToQueue(Contract):
     @message
     def stored(self, kind: str, ids: list[bytes]) -> None:
         """From a message store: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
-
-    @message
-    def ram_duration_target(self, seconds: float) -> None:
-        """From the memory monitor: keep at most `seconds` of the queue's traffic in memory (queue-and-store section
-        8.3).
-        """
 
     # -- from the queue to itself -------------------------------------------------------------------
 

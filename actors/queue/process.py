@@ -45,6 +45,7 @@ from ..disk.errors import BatchLost
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from .consumers import ChannelRecord, Consumer, Consumers
+from .contract import ToQueue
 from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
 from .durability import Durability, Recovery, VhostStorage
@@ -91,6 +92,7 @@ class Queue(Process):
         "settings",
     )
 
+    contract = ToQueue
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:
