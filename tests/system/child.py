@@ -1,4 +1,4 @@
-"""A broker in a process of its own, whose memory and processor time can be measured."""
+"""A broker in its own operating-system process, so that its memory and processor time can be measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ChildBroker:
-    """`address` accepts connections while the `with` block runs. `descriptors` limits how many files and sockets it may open."""
+    """`address` accepts connections while the `with` block runs. `descriptors` limits its open files and sockets."""
 
     def __init__(self, descriptors: int | None = None, **settings: Any) -> None:
         self._process = subprocess.Popen(
@@ -40,11 +40,11 @@ class ChildBroker:
         self._files = Path(f"/proc/{self._process.pid}")
 
     def memory(self) -> int:
-        """Resident octets."""
+        """Resident memory in bytes."""
         return int((self._files / "statm").read_text().split()[1]) * _PAGE
 
     def processor_time(self) -> float:
-        """Seconds of processor time used so far."""
+        """The processor time used so far, in seconds."""
         after_name = (self._files / "stat").read_text().rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -56,4 +56,4 @@ class ChildBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()  # the end of its input is what it waits for
+        self._process.communicate()  # the child ends when its input does

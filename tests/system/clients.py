@@ -9,7 +9,7 @@ from warren.tests.system.wire import Wire
 
 @pytest.fixture
 def connect(broker):
-    """`connect()` is a running connection whose channel 1 is open."""
+    """`connect()` returns a running connection whose channel 1 is open."""
     wires = []
 
     def connect(**options):

@@ -1,7 +1,8 @@
-"""The broker that the tests of whole nodes talk to over real sockets.
+"""The broker that the tests of whole nodes connect to over real sockets.
 
-Each module gets an embedded broker of its own. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the tests that need no control over
-the broker run against that one instead, and the rest are skipped: run them against a RabbitMQ to see that they assert the truth.
+Each module gets its own embedded broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the tests that need no
+control over the broker run against that one, and the others are skipped: a RabbitMQ there shows that the tests assert
+its behaviour.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class Target:
-    """A broker to connect to; `embedded` is None when it is not ours."""
+    """A broker to connect to; `embedded` is None if it is that of WARREN_TEST_URL."""
 
     def __init__(self, url: str, embedded: Broker | None) -> None:
         parts = urlsplit(url)
@@ -53,7 +54,7 @@ def own(broker: Target) -> Broker:
 
 @pytest.fixture
 def start_broker() -> Iterator[Callable[..., Target]]:
-    """Starts a broker with settings of the test's own."""
+    """Starts a broker with the settings of the test."""
     if ORACLE:
         pytest.skip("needs a broker with settings of its own")
     with ExitStack() as stack:
@@ -86,7 +87,7 @@ def channel(wire: Wire) -> Wire:
 
 @pytest.fixture(scope="module")
 def witness(broker: Target) -> Iterator[Witness]:
-    """A client that was there before the trouble and must not notice it."""
+    """A client that connected before the trouble and must not notice it."""
     with Witness(broker.address) as watching:
         yield watching
 

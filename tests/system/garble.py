@@ -1,4 +1,4 @@
-"""Conversations that no client should have: every method with arguments from a hat, and octets changed on their way."""
+"""Conversations that no client should have: methods with random arguments, and bytes changed at random."""
 
 from __future__ import annotations
 
@@ -82,10 +82,11 @@ _CLIENTS = (
     + [BasicConsume, BasicGet, QueueDeclare, QueueBind] * 2
 )
 
-# Values that end the connection, and with it the conversation, and so are rare.
+# Values that end the connection, and so the conversation, are rare.
 DEADLY = {"immediate": True, "requeue": False, "active": False, "prefetch_size": 1}
 
-CHANNELS = 6  # an exception on one of them leaves the others to go on with
+#: Several, so that an error on one channel does not end the conversation.
+CHANNELS = 6
 
 
 def arguments(rng: Random) -> Table:
@@ -113,7 +114,7 @@ def likely(rng: Random, values: tuple) -> object:
 
 
 def method(rng: Random) -> Method:
-    """A client's method, rarely one that only brokers send, with likely and unlikely arguments."""
+    """A method of clients, rarely one that only brokers send, with likely and unlikely arguments."""
     kind = rng.choice(_CLIENTS if rng.random() < 0.99 else _ALL)
     values: dict[str, object] = {}
     for field, letter in zip(fields(kind), kind.SIGNATURE, strict=True):
@@ -161,7 +162,7 @@ def conversation(rng: Random, length: int) -> list[bytes]:
 
 
 def mangle(rng: Random, octets: bytes) -> bytes:
-    """`octets` with a few bits, octets or slices changed, inserted, repeated or taken out."""
+    """`octets` with a few bits, bytes or slices changed, inserted, repeated or removed."""
     data = bytearray(octets)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         if not data:

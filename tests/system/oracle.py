@@ -1,4 +1,4 @@
-"""Which broker the tests talk to, and where warren departs from RabbitMQ on purpose."""
+"""Which broker the tests connect to, and where warren differs from RabbitMQ on purpose."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-#: The URL of a RabbitMQ to compare with; None: an embedded broker of ours is tested.
+#: The URL of a RabbitMQ to compare with; None if the tests run against an embedded broker.
 ORACLE = os.environ.get("WARREN_TEST_URL")
 
 
 def deviates(how: str) -> pytest.MarkDecorator:
-    """This test asserts what the specification wants; RabbitMQ 3.10.8 does something else, namely `how`."""
+    """Marks a test that asserts what the specification requires; RabbitMQ 3.10.8 does `how` instead."""
     return pytest.mark.skipif(ORACLE is not None, reason=f"RabbitMQ 3.10.8 differs: {how}")

@@ -1,4 +1,4 @@
-"""A client that shows everything: frames as they are on the socket, in their order, each awaited until a deadline.
+"""A client that shows every frame as it is on the socket, in order, and waits for each until a deadline.
 
     wire = Wire.open(broker.address)                       # the whole handshake
     wire.open_channel(1)
@@ -6,7 +6,7 @@
     wire.publish(1, b"body", routing_key=ok.queue)
     wire.method(1, ChannelClose)                           # the next method on channel 1 must be this
 
-Nothing here is particular to warren: the codec is, but the tests that use it also run against RabbitMQ.
+The codec is warren's; everything else is independent of it, and the tests also run against RabbitMQ.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from warren.amqp.methods import (
     ConnectionTuneOk,
 )
 
-#: Seconds any single frame may take; generous, for a busy machine. Tests never wait for it unless they fail.
+#: Seconds until a frame counts as missing. It is long enough for a busy machine; only failing tests wait for it.
 PATIENCE = 10.0
 
-#: A fault that leaves the input out of step, and a refused login, are followed by this much silence (AB-18, AB-38).
+#: Seconds of silence after a refused login, or a fault that leaves the input out of step (AB-18, AB-38).
 SLOW_DROP = 3.0
 
 PLAIN = b"\0guest\0guest"
@@ -70,7 +70,7 @@ class HungUp(Exception):
 
 
 class Wire:
-    """One TCP connection to a broker. `seen` counts octets received."""
+    """One TCP connection to a broker. `seen` counts received bytes."""
 
     def __init__(self, address: Address) -> None:
         self.sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
@@ -103,7 +103,7 @@ class Wire:
     def opening(
         cls, address: Address, heartbeat: int = 0, frame_max: int = 0, channel_max: int = 0, **start_ok: Any
     ) -> Wire:
-        """The broker has got tune-ok: its own values where 0 is given, and no heartbeats."""
+        """The client has sent tune-ok, with the broker's values where 0 is given, and no heartbeats."""
         wire, tune = cls.tuning(address, **start_ok)
         wire.frame_max = frame_max or tune.frame_max
         wire.send_method(0, ConnectionTuneOk(channel_max or tune.channel_max, wire.frame_max, heartbeat))
@@ -154,7 +154,10 @@ class Wire:
         self.send(publish_frames(channel, body, routing_key, exchange, props, self.frame_max, **fields))
 
     def send_until_refused(self, octets: bytes, limit: int, patience: float = 0.5) -> int:
-        """Sends `octets` over and over until nothing has been taken for `patience` seconds, or `limit` octets are sent; returns how many were."""
+        """Sends `octets` again and again, until none are taken for `patience` seconds or `limit` bytes are sent.
+
+        Returns the number of bytes sent.
+        """
         total = 0
         self.sock.settimeout(patience)
         try:
@@ -169,7 +172,8 @@ class Wire:
     # -- receiving ---------------------------------------------------------------------------------------------------
 
     def frame(self, patience: float = PATIENCE) -> Frame:
-        """The next frame of any channel, heartbeats too. Raises HungUp at the end of the stream, TimeoutError when there is none in time."""
+        """The next frame of any channel, heartbeats included. HungUp at the end of the stream, TimeoutError if none
+        comes."""
         deadline = time.monotonic() + patience
         while not self.waiting:
             self._receive(deadline)
@@ -192,7 +196,7 @@ class Wire:
         self.waiting += (Frame(*item) for item in found)
 
     def raw(self, count: int) -> bytes:
-        """Exactly `count` octets, before any frame was read."""
+        """Exactly `count` bytes, before any frame is read."""
         octets = b""
         while len(octets) < count:
             data = self.sock.recv(count - len(octets))
@@ -202,7 +206,7 @@ class Wire:
         return octets
 
     def on(self, channel: int, patience: float = PATIENCE) -> Frame:
-        """The next frame on that channel; frames of other channels stay, heartbeats are dropped."""
+        """The next frame on that channel; frames of other channels are kept, heartbeats dropped."""
         deadline = time.monotonic() + patience
         passed: deque[Frame] = deque()
         try:
@@ -247,7 +251,7 @@ class Wire:
     # -- ends --------------------------------------------------------------------------------------------------------
 
     def expect_hang_up(self, patience: float = PATIENCE) -> None:
-        """The broker closes the socket and says nothing more."""
+        """The broker closes the socket and sends nothing more."""
         deadline = time.monotonic() + patience
         try:
             while True:
@@ -257,7 +261,7 @@ class Wire:
             assert "unread" not in str(end) or str(end).endswith("b''"), end
 
     def expect_close(self, code: int, text: str, ids: tuple[int, int] = (0, 0), answer: bool = True) -> ConnectionClose:
-        """The broker closes the connection with this code, reply text and method; with `answer` the handshake is completed.
+        """The broker closes the connection with this code, text and method; with `answer` the client sends close-ok.
 
         A `text` that ends in `...` is the beginning of the reply text.
         """
@@ -269,7 +273,7 @@ class Wire:
         return close
 
     def close(self) -> None:
-        """A proper end, for tests that are about something else."""
+        """Closes the connection in order, for tests of something else."""
         self.send_method(0, ConnectionClose(200, "", 0, 0))
         while True:
             found = self.frame()
@@ -292,7 +296,7 @@ class Wire:
 
 
 def assert_reply(close: Any, code: int, text: str, ids: tuple[int, int]) -> None:
-    """`close` (of a connection or a channel) says this; a `text` that ends in `...` is only the beginning."""
+    """Checks the fields of a close; a `text` that ends in `...` is only the beginning."""
     said = (close.reply_code, close.reply_text, (close.class_id, close.method_id))
     if text.endswith("..."):
         assert close.reply_text.startswith(text[:-3]), said

@@ -10,7 +10,7 @@ from .wire import Address, Wire
 
 
 class Witness:
-    """An open connection with a queue. `check` proves that it is still served, and that newcomers are."""
+    """An open connection with a queue. `check` proves that it and new clients are served."""
 
     def __init__(self, address: Address) -> None:
         self.address = address

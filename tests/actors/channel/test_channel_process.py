@@ -1,4 +1,4 @@
-"""A channel between a stub connection and queues: confirms, errors that meet pipelined methods, queues that crash, prefetch."""
+"""A channel between a stub connection and queues: confirms, errors and pipelining, crashes of queues, prefetch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Writer(Stub):
 
 
 class Slow(Stub):
-    """A Metadata that takes its time: `release` answers what was asked."""
+    """A Metadata that answers declares only at `release`."""
 
     def __init__(self):
         super().__init__()
@@ -69,11 +69,11 @@ def kinds(frames):
     return [type(frame) for frame in frames if not isinstance(frame, bytes)]
 
 
-# --- publishing -------------------------------------------------------------------------------------------------------
+# --- publishing ---
 
 
 def test_confirms_come_when_every_queue_has_confirmed(stage):
-    """AB-110, AB-111: numbers from 1, one credit and one entry a queue."""
+    """AB-110, AB-111: publishes are numbered from 1, and each queue gets one entry a run."""
     one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
     channel = stage.channel()
     channel.say(ConfirmSelect())
@@ -102,7 +102,7 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
     ],
 )
 def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
-    """AB-111: a crash of any kind refuses, any other end confirms."""
+    """AB-111: a queue that ends by a fault refuses what it owed; any other end confirms it."""
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.say(ConfirmSelect())
     channel.publish([b"a", b"b"])
@@ -115,7 +115,7 @@ def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
 
 
 def test_a_transaction_ends_when_the_queue_crashes(stage):
-    """AB-116: commit waits for the confirm; a crash is a refusal, and partial completion is an error."""
+    """AB-116: tx.commit waits for the confirms; the crash of a queue counts as a refusal, which fails the commit."""
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.say(TxSelect())
     channel.publish([b"a"])
@@ -123,7 +123,7 @@ def test_a_transaction_ends_when_the_queue_crashes(stage):
     stage.settle()
     assert TxCommitOk not in kinds(channel.frames())
     stage.crash(queue.address)
-    # A stub knows every message.
+    # The message of `crash` does not end a stub, which takes every message.
     stage.base.end(stage.base.cells[queue.address.actorAddressString], CRASHED)
     stage.settle()
     (close,) = channel.frames()
@@ -134,12 +134,12 @@ def test_a_transaction_ends_when_the_queue_crashes(stage):
     )
 
 
-# --- errors and pipelining --------------------------------------------------------------------------------------------
+# --- errors and pipelining ---
 
 
 @pytest.fixture
 def slow(stage):
-    """A stage whose Metadata answers when it is told to, and a channel with a consumer that waits for it."""
+    """A channel with a consumer, whose queue.declare waits until Metadata gets `release`."""
     stage.metadata = stage.create(Slow)
     stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
     channel = stage.channel()
@@ -150,7 +150,8 @@ def slow(stage):
 
 
 def test_publishes_behind_a_method_that_fails_give_their_credit_back(stage, slow):
-    """FC-5, AB-54: they are dropped, but were taken; else a blocked connection would never read the client's close-ok."""
+    """FC-5, AB-54: the channel drops them and returns their credit; otherwise a blocked connection would never read the
+    client's close-ok."""
     slow.publish([b"x"] * 400)
     stage.settle()
     connection = stage.actor(slow.connection)
@@ -162,7 +163,7 @@ def test_publishes_behind_a_method_that_fails_give_their_credit_back(stage, slow
 
 
 def test_a_close_behind_a_method_that_fails_is_answered(stage, slow):
-    """AB-54: the client hears of the error and gets its close-ok."""
+    """AB-54: the client gets the channel.close of the error, and close-ok for its own close."""
     slow.say(QueueDeclare(queue="y"), ChannelClose(200, "", 0, 0))
     stage.settle()
     stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
@@ -172,7 +173,7 @@ def test_a_close_behind_a_method_that_fails_is_answered(stage, slow):
 
 
 def test_a_channel_that_is_killed_while_it_waits_does_nothing_more(stage, slow):
-    """What the client pipelined behind the waiting method dies with the channel."""
+    """Events that wait behind a method are dropped when the channel is killed."""
     queue = stage.queue(process=Stub)
     slow.publish([b"x"])
     stage.settle()
@@ -182,7 +183,7 @@ def test_a_channel_that_is_killed_while_it_waits_does_nothing_more(stage, slow):
 
 
 def test_methods_that_wait_pause_the_reader(stage, slow):
-    """FC-34: beyond the limit the connection stops reading, and goes on when half of them are done."""
+    """FC-34: the connection stops reading when too many methods wait, and goes on when half of them are done."""
     connection = stage.actor(slow.connection)
     slow.say(*[BasicQos(0, 1, False)] * 1001)
     stage.settle()
@@ -193,7 +194,7 @@ def test_methods_that_wait_pause_the_reader(stage, slow):
 
 
 class Finding(Stub):
-    """A Metadata that has found these rows, one after the other, and knows of no restart."""
+    """A Metadata that answers declares with `rows`, one after the other, and restarts no queue."""
 
     def __init__(self):
         super().__init__()
@@ -207,7 +208,7 @@ class Finding(Stub):
 
 
 def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
-    """A declare of what is not there makes it; only where the queue is down it is refused (AB-63)."""
+    """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, C404 (AB-63)."""
     stage.metadata = stage.create(Finding)
     stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
     deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
@@ -227,7 +228,7 @@ def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
     assert (type(close), close.reply_code) == (ChannelClose, 404)
 
 
-# --- queues that crash and come back ----------------------------------------------------------------------------------
+# --- queues that crash and come back ---
 
 
 def test_a_crashed_queue_cancels_its_consumers(stage):
@@ -244,7 +245,8 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
 
 
 def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
-    """AB-86: a restarted queue keeps its id and numbers anew; tags that the dead one gave mean nothing to it."""
+    """AB-86: a restarted queue keeps its id and numbers its messages anew, so tags of the dead process must not reach
+    it."""
     channel = stage.channel(Writer)
 
     def live():
@@ -268,7 +270,8 @@ def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
 
 
 def test_a_queue_that_comes_back_starts_with_full_credit(stage):
-    """FC-53, FC-55: the exhausted one's death unblocks; late grants change nothing."""
+    """FC-53, FC-55: the death of a queue without credit unblocks the channel; a grant that arrives later has no
+    effect."""
     queue, channel = stage.queue(process=Stub), stage.channel()
     channel.publish([b"x"] * 450)
     stage.settle()
@@ -284,11 +287,11 @@ def test_a_queue_that_comes_back_starts_with_full_credit(stage):
     assert again.id == queue.id and credit.credit_from(again.id) == 399
 
 
-# --- the channel-wide limit (AB-127 to AB-129) ------------------------------------------------------------------------
+# --- the channel-wide limit (AB-127 to AB-129) ---
 
 
 def test_both_limits_together_neither_stall_nor_overrun(stage):
-    """AB-128: one unacknowledged message by either limit; each ack lets the next one out."""
+    """AB-128: both limits are one message; each ack lets the next message out."""
     stage.queue()
     channel = stage.channel(Writer)
     channel.say(BasicQos(0, 1, False), BasicQos(0, 1, True), BasicConsume(queue="q", consumer_tag="t"))
@@ -299,8 +302,8 @@ def test_both_limits_together_neither_stall_nor_overrun(stage):
         channel.ack(number + 1)
 
 
-def test_a_queue_does_not_keep_slots_that_it_cannot_use(stage):
-    """AB-128: a consumer at its own prefetch leaves the rest of the channel-wide limit to the others."""
+def test_a_queue_returns_grants_that_it_cannot_use(stage):
+    """AB-128: a consumer at its own prefetch leaves the rest of the channel-wide limit to other consumers."""
     stage.queue("narrow"), stage.queue("wide")
     channel = stage.channel(Writer)
     channel.publish([b"n"] * 50, "narrow")
@@ -329,8 +332,8 @@ moves = st.one_of(
 
 @given(st.integers(1, 6), st.lists(moves, max_size=40))
 @settings(max_examples=120, deadline=None)
-def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
-    """AB-127 to AB-129: never more unacknowledged than the limit lets out, no slot lost, and in the end everything arrives."""
+def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
+    """AB-127 to AB-129: unacknowledged deliveries stay within the limit, no grant is lost, and all messages arrive."""
     with Stage() as stage:
         queues = {name: stage.queue(name) for name in "ab"}
         channel = stage.channel(Writer)
@@ -363,7 +366,7 @@ def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
             if name in ("ack", "requeue"):
                 stage.settle()
         for number, name in enumerate("ab"):
-            consumers.prefetch = number  # one queue's last consumer has a prefetch of its own
+            consumers.prefetch = number  # only the last consumer of `b` has a prefetch
             channel.say(BasicConsume(queue=name, consumer_tag=f"last {name}"))
         stage.settle()
         check_grants(stage, channel, queues, limit)
@@ -377,7 +380,7 @@ def test_slots_are_conserved_and_the_limit_holds(first_limit, plan):
 
 
 def check_grants(stage, channel, queues, limit):
-    """At a quiet moment the channel's reservations are what it granted to the queues, and deliveries respect the limit."""
+    """When nothing is in flight, limiter and queues agree on what is granted, and deliveries respect the limit."""
     held = {}
     for queue in queues.values():
         record = queue.actor.channels.get(channel.id)
@@ -387,7 +390,7 @@ def check_grants(stage, channel, queues, limit):
                 held[queue.id] = record.granted
     assert channel.actor.limiter.granted == held
     if limit:
-        # What was outstanding when the limit was set, or was got, may be beyond it; new deliveries may not.
+        # Deliveries from before the limit and those of basic.get may exceed it; new deliveries may not.
         assert sum(held.values()) <= max(0, limit - len(channel.actor.deliveries.unacked))
 
 

@@ -12,7 +12,7 @@ from warren.actors.channel.confirms import Confirms, Range, RangeSet
 small_ranges = st.tuples(st.integers(1, 40), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
-# --- RangeSet ---------------------------------------------------------------------------------------------------------
+# --- RangeSet ---
 
 
 def numbers(ranges: Iterable[Range]) -> list[int]:
@@ -22,7 +22,7 @@ def numbers(ranges: Iterable[Range]) -> list[int]:
 @given(st.lists(st.tuples(st.sampled_from(["add", "discard"]), small_ranges), max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_a_range_set_is_a_set_of_integers(operations):
-    """Ranges stay sorted, disjoint and merged; discard returns exactly what was there."""
+    """Ranges stay sorted, disjoint and merged; `discard` returns exactly the integers that were in the set."""
     ranges, model = RangeSet(), set()
     for operation, (first, last) in operations:
         span = set(range(first, last + 1))
@@ -38,7 +38,7 @@ def test_a_range_set_is_a_set_of_integers(operations):
         assert (len(ranges), bool(ranges), ranges.smallest) == (len(model), bool(model), min(model, default=None))
 
 
-# --- Confirms ---------------------------------------------------------------------------------------------------------
+# --- Confirms ---
 
 
 class Model:
@@ -84,7 +84,7 @@ class Model:
         return self.group(acked, nacked), self.group(nacked, acked)
 
     def group(self, mine: list[int], others: list[int]) -> list[tuple[int, bool]]:
-        """AB-113, in its own words."""
+        """The grouping rule of AB-113 as the specification states it."""
         if len(mine) == 1:
             return [(mine[0], False)]
         cut = min([*self.waiting, *others], default=self.next_number)
@@ -93,7 +93,7 @@ class Model:
 
 
 class Client:
-    """A publisher that believes what it is told, and nothing twice."""
+    """A publisher that expects exactly one outcome for each number."""
 
     def __init__(self) -> None:
         self.outstanding: set[int] = set()
@@ -118,7 +118,7 @@ operations = st.one_of(
 
 @given(st.lists(operations, max_size=40))
 @settings(max_examples=400, deadline=None)
-def test_every_number_is_told_once_with_the_outcome_of_all_its_queues(steps):
+def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(steps):
     """AB-110, AB-111, AB-113: fan-out, refusals, crashes and deletions in any order, flushed at any time."""
     confirms, model, client = Confirms(), Model(), Client()
     outcomes: dict[int, str] = {}
@@ -155,18 +155,18 @@ def test_every_number_is_told_once_with_the_outcome_of_all_its_queues(steps):
         model.settle(queue_id, list(model.owed.get(queue_id, ())), refused=False)
     flush()
     assert client.heard == outcomes and not client.outstanding
-    assert not confirms._fan_out and not confirms._by_queue, "something is kept of numbers that were told"
+    assert not confirms._fan_out and not confirms._by_queue, "numbers that were sent are still kept"
 
 
 def test_one_ack_alone_is_not_multiple():
-    """AB-113: also when everything before it was told."""
+    """AB-113: also when all numbers before it have been sent."""
     confirms = Confirms()
     confirms.publish(1, [])
     assert confirms.flush() == ([(1, False)], [])
 
 
 def test_a_multiple_stops_before_the_other_outcome():
-    """AB-113: acks below the first nack together, those after it one by one."""
+    """AB-113: acks below the first nack are one multiple; acks after it are sent one by one."""
     confirms = Confirms()
     confirms.publish(6, ["a"])
     confirms.refuse("a", [(3, 3)])
@@ -175,7 +175,7 @@ def test_a_multiple_stops_before_the_other_outcome():
 
 
 def test_one_refusal_decides_whatever_the_others_say():
-    """AB-111: the nack goes out at once, and later confirms of the other queues say nothing."""
+    """AB-111: the nack is sent at once, and later confirms of other queues send nothing."""
     confirms = Confirms()
     confirms.publish(2, ["a", "b"])
     confirms.refuse("a", [(1, 2)])
@@ -185,7 +185,7 @@ def test_one_refusal_decides_whatever_the_others_say():
 
 
 def test_a_crashed_queue_refuses_and_a_deleted_one_confirms():
-    """AB-111, last rows."""
+    """AB-111, the last rows of its table."""
     confirms = Confirms()
     confirms.publish(1, ["a"])
     confirms.publish(1, ["b"])

@@ -15,7 +15,7 @@ others = st.sampled_from([("put_back",), ("commit",), ("take_all",), ("skip",)])
 
 
 def spread(runs):
-    """`runs` as (delivery tag, queue, consumer tag, ack tag, delivered at), one each."""
+    """The deliveries of `runs` one by one: (delivery tag, queue, consumer tag, ack tag, delivered at)."""
     return [
         (run.first + offset, run.queue_id, run.consumer_tag, tag, run.delivered_at)
         for run in runs
@@ -26,7 +26,7 @@ def spread(runs):
 @given(st.lists(st.one_of(deliveries, settlements, others), max_size=60))
 @settings(max_examples=400, deadline=None)
 def test_unacked_is_a_dict_of_delivery_tags(steps):
-    """Any order of single, multiple and unknown tags, with a transaction that rolls back in between."""
+    """Single, multiple and unknown tags in any order, with rollbacks of a transaction in between."""
     unacked, model, taken = Unacked(), {}, []
     next_tag = 1
     for name, *fields in steps:

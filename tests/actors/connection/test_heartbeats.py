@@ -1,4 +1,4 @@
-"""When heartbeats are sent and when a peer is dead, against a clock (AB-23, AB-24, AB-26)."""
+"""When heartbeats are sent and when a client counts as dead, on a simulated clock (AB-23, AB-24, AB-26)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warren.actors.connection.heartbeats import HeartbeatMonitor, HeartbeatSende
 
 @given(st.lists(st.integers(0, 3), min_size=1))
 def test_the_sender_speaks_first_and_then_into_silence(traffic):
-    """AB-23: at the first step always; later only if no octet was written since the step before."""
+    """AB-23: the first step always sends a heartbeat, later steps only if nothing was written since the step before."""
     sender, written = HeartbeatSender(), 0
     for step, octets in enumerate(traffic):
         written += octets
@@ -29,7 +29,7 @@ def test_two_silent_steps_in_a_row_are_death(traffic):
 
 @given(st.integers(1, 100_000), st.integers(10, 6000))
 def test_death_is_noticed_between_two_and_three_intervals_after_the_last_octet(last_octet, interval):
-    """AB-24, for a peer that sends all the time and stops at any moment; the steps are at multiples of the interval."""
+    """AB-24, for a client that sends all the time and stops at any moment; steps come at multiples of the interval."""
     monitor, now = HeartbeatMonitor(), interval
     while not monitor.step(min(now, last_octet)):
         now += interval
@@ -37,7 +37,7 @@ def test_death_is_noticed_between_two_and_three_intervals_after_the_last_octet(l
 
 
 def test_a_restart_begins_from_zero():
-    """AB-26: after a block the silence before it does not count."""
+    """AB-26: after a block, silence before the block does not count."""
     monitor = HeartbeatMonitor()
     assert [monitor.step(7), monitor.step(7)] == [False, False]
     monitor.restart()

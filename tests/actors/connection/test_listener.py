@@ -1,4 +1,4 @@
-"""The listening socket: connections, refusals, trouble with accepting, closing."""
+"""The listener: connections, addresses it cannot use, faults of accept, closing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAIT = 5.0
 
 
 class StubConnection(Process):
-    """Greets its client, and ends when it is told to close or the client has gone."""
+    """Greets its client; ends at `force_close`, or when the client hangs up."""
 
     def on_start(self, sender, context, fd, peer, local, is_refused, tls_context):
         self.socket = socket.socket(fileno=fd)
@@ -49,7 +49,7 @@ class StubConnection(Process):
 
 
 class Flaky:
-    """A listening socket whose `accept` fails as told before it works."""
+    """A listening socket whose `accept` raises the given errors before it works."""
 
     def __init__(self, real, *codes):
         self.real, self.codes, self.calls = real, list(codes), 0
@@ -132,7 +132,7 @@ def test_other_addresses_that_cannot_be_used(client, listener, context, host, te
 
 
 def test_out_of_descriptors_pauses_and_goes_on(client, listener, context, monkeypatch):
-    """No spin meanwhile: one attempt a pause."""
+    """The listener pauses between attempts instead of spinning."""
     sockets = []
 
     def flaky(*arguments):
@@ -144,7 +144,7 @@ def test_out_of_descriptors_pauses_and_goes_on(client, listener, context, monkey
     monkeypatch.setattr(listener_module, "PAUSE", 0.02)
     address = client.ask(listener, ("start", context, "127.0.0.1", 0), WAIT)
     connect(address).close()
-    # two failures, the client, and the look that finds nobody else
+    # two failures, the client, and the call that finds no other client
     assert sockets[0].calls == 4
 
 

@@ -1,4 +1,4 @@
-"""A socket's outgoing half: octets in order, notices exactly when their octets were written (FC-32)."""
+"""The output of a connection: bytes in order, notices exactly when their bytes are written (FC-32)."""
 
 from __future__ import annotations
 
@@ -50,12 +50,15 @@ steps = st.one_of(puts, st.tuples(st.just("write")), st.tuples(st.just("read"), 
 
 @given(st.lists(steps, min_size=1, max_size=25))
 @settings(max_examples=150, deadline=None)
-def test_octets_go_out_in_order_and_notices_when_written(plan):
-    """A queue hears of its deliveries when their last octet is with the kernel, not before, in sums of 50 or more."""
+def test_bytes_go_out_in_order_and_notices_when_written(plan):
+    """A queue is notified when the kernel has the last byte of its deliveries, not before, and of 50 or more at a
+    time."""
     with tiny_pair() as (ours, theirs):
         output = SocketOutput(ours)
         sent, got = b"", b""
-        marks: list[tuple[int, tuple[str, str], int]] = []  # position after which so many deliveries are written
+        marks: list[
+            tuple[int, tuple[str, str], int]
+        ] = []  # (position, pair, deliveries that count as written from that position on)
         heard: dict[tuple[str, str], int] = {}
 
         def check() -> None:
@@ -112,7 +115,7 @@ def test_a_lost_connection_is_an_error(pair):
 
 
 def test_a_restarted_queue_is_not_told_of_its_earlier_life(pair):
-    """Same queue id, another address: what the dead one delivered does not count."""
+    """A restarted queue has the same id and another address: deliveries of the dead process do not count for it."""
     output = SocketOutput(pair[0])
     output.put(b"x", [("old", "q", "c", 49)])
     output.write()
@@ -125,7 +128,7 @@ def test_a_restarted_queue_is_not_told_of_its_earlier_life(pair):
 
 
 def test_what_is_remembered_of_queues_and_channels_is_bounded(pair):
-    """Queues come and go on one channel, and channels close with deliveries unwritten: the oldest sums are reported early."""
+    """Beyond UNREPORTED_MAX pairs of queue and channel, the oldest counts are reported early."""
     ours, theirs = pair
     output = SocketOutput(ours)
     for number in range(5 * UNREPORTED_MAX):

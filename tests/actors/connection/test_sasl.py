@@ -29,7 +29,7 @@ def test_plain(user, password):
 
 @given(octets)
 def test_plain_that_is_anything_else_is_malformed(response):
-    """AB-11: an authorisation identity is refused as well; any octets give credentials or the same error."""
+    """AB-11: an authorisation identity is refused as well; any bytes give credentials or the same error."""
     parts = response.split(b"\0")
     if len(parts) == 3 and not parts[0]:
         assert isinstance(begin("PLAIN", response), Credentials)
@@ -48,7 +48,7 @@ def test_amqplain(user, password):
     try:
         response = amqplain(LOGIN=user, PASSWORD=password)
     except ValueError:
-        return  # a text that no table can carry
+        return  # too long for a table
     assert begin("AMQPLAIN", response) == Credentials(user, password)
 
 
@@ -90,7 +90,7 @@ def test_mechanisms_that_are_not_on_offer(mechanism, word):
 
 @given(octets)
 def test_external_is_what_the_certificate_says(response):
-    """AB-13: whatever the response is."""
+    """AB-13: the response is ignored."""
     assert sasl.begin("EXTERNAL", response, ("EXTERNAL",), lambda: Certified("guest")) == Certified("guest")
 
 
@@ -129,10 +129,10 @@ def test_who_may_log_in_from_where(user, password, host, reason):
 
 
 def test_an_empty_password_never_passes():
-    """AB-17: not even where it is the configured one."""
+    """AB-17: an empty password is refused even if the configured one is empty."""
     assert sasl.verify(Credentials("guest", ""), Settings(default_pass=""), "127.0.0.1") is not None
 
 
 def test_users_that_are_not_bound_to_this_machine_come_from_anywhere():
-    """AB-16: only those in `loopback_users` are."""
+    """AB-16: users that are not in `loopback_users` may connect from anywhere."""
     assert sasl.verify(Credentials("guest", "guest"), Settings(loopback_users=()), "192.0.2.7") is None

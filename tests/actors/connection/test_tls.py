@@ -21,7 +21,7 @@ SERVER = AUTHORITY.issue_cert("localhost")
 
 @pytest.fixture
 def files(tmp_path):
-    """Paths of files with what their names say."""
+    """Paths of files, by what they hold."""
     paths = {
         name: str(tmp_path / f"{name}.pem")
         for name in ("cert", "key", "both", "ca", "other_key", "locked_key", "text", "missing")
@@ -41,7 +41,7 @@ def files(tmp_path):
     return paths
 
 
-# -- files ---------------------------------------------------------------------------------------------------------------
+# -- files ---
 
 
 @pytest.mark.parametrize(("cert", "key"), [("cert", "key"), ("both", None), ("both", "both")])
@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_used_is_named_with_reason_and_way_out(files, cert
     assert str(caught.value).startswith(f"setting '{setting}' is {path!r}: it {text}")
 
 
-# -- names ---------------------------------------------------------------------------------------------------------------
+# -- names ---
 
 CERTIFICATE = {
     "subject": (
@@ -118,15 +118,18 @@ def test_the_user_of_a_certificate(certificate, login_from, name):
     [("#a", "\\#a"), (" a ", "\\ a\\ "), (" ", "\\ "), ('a"+;<>\\', 'a\\"\\+\\;\\<\\>\\\\'), ("a\0", "a\\00")],
 )
 def test_a_distinguished_name_is_escaped(value, written):
-    """RFC 4514 section 2.4: no value can pass for two attributes."""
+    """RFC 4514 section 2.4: special characters are escaped, so that no value can pass for two attributes."""
     assert distinguished_name({"subject": ((("commonName", value),),)}) == f"CN={written}"
 
 
-# -- the transport ---------------------------------------------------------------------------------------------------------
+# -- the transport ---
 
 
 class Pair:
-    """A transport and its client over sockets that hold as little as the kernel allows; the client's TLS runs in memory too, and is moved on by `turn`."""
+    """A transport and its client over sockets with the smallest buffers the kernel allows.
+
+    The client's TLS runs in memory as well; `turn` moves it on.
+    """
 
     def __init__(self):
         self.ours, self.theirs = socket.socketpair()
@@ -142,7 +145,10 @@ class Pair:
         self.unsent = b""
 
     def turn(self, action=None):
-        """The client reads what has come, acts, and sends what is taken of it; the result of `action`, None if TLS wants more octets first."""
+        """The client reads its socket, runs `action` and writes what the socket takes.
+
+        Returns the result of `action`; None if TLS needs more input first.
+        """
         try:
             self.inward.write(self.theirs.recv(5_000))
         except BlockingIOError:
@@ -181,7 +187,7 @@ class Pair:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_octets_pass_both_ways_in_order_and_written_means_written(seed):
-    """With sockets that take little at a time: pieces of all sizes, also more than TLS takes at once, and reads between writes."""
+    """Sockets that take little at a time, pieces of all sizes, some larger than a CHUNK, and reads between writes."""
     draw = random.Random(seed)
     with Pair() as pair:
         pair.shake_hands()
@@ -211,7 +217,7 @@ def test_octets_pass_both_ways_in_order_and_written_means_written(seed):
 
 
 def test_data_and_close_notify_in_one_read():
-    """The data first, then the end, which no descriptor would tell of."""
+    """The data is read first, then the end, though the socket shows none."""
     with Pair() as pair:
         pair.shake_hands()
         pair.turn(lambda: pair.client.write(b"last words"))
@@ -237,7 +243,8 @@ def test_a_forged_record_is_an_error():
 
 
 def test_answers_of_tls_that_are_not_read_are_bounded():
-    """A client may ask for key updates for ever; ours cannot, so the answers are put where TLS puts them."""
+    """A client may request key updates for ever. Python's ssl cannot, so the test writes the answers to TLS's own
+    output."""
     with Pair() as pair:
         pair.shake_hands()
         pair.transport._outgoing.write(bytes(UNASKED_MAX))

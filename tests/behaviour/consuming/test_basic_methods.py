@@ -1,4 +1,7 @@
-"""basic.*, confirm.*, tx.*, channel.*: checks in order, codes and texts (AB section 7, AB-52 to AB-61, AB-105 to AB-107, AB-118, AB-119)."""
+"""Checks of basic.*, confirm.*, tx.* and channel.*: their order, codes and texts (amqp-broker section 7).
+
+Also AB-52 to AB-61, AB-105 to AB-107, AB-118 and AB-119.
+"""
 
 import pytest
 
@@ -14,17 +17,17 @@ def properties(**known):
     return encode_properties(Properties(headers=None if headers is None else table(headers), **known))
 
 
-# --- consume, cancel, get, qos ----------------------------------------------------------------------------------------
+# --- consume, cancel, get, qos ---
 
 
 @pytest.mark.parametrize("method", [m.BasicConsume, m.BasicGet, m.QueuePurge])
 def test_absent_queue(channel, name, method):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel.refuses(404, f"no queue '{name}' in vhost '/'", method(queue=name))
 
 
 def test_consumer_tag_may_be_used_once(client, name):
-    """Section 7: the tag is looked at before the queue; on another channel it is free (AB-119)."""
+    """amqp-broker section 7: the tag is checked before the queue; another channel may use it (AB-119)."""
     channel = client.channel()
     channel.queue(name)
     channel.consume(name, "t")
@@ -64,7 +67,7 @@ def test_refused_consumer_arguments(channel, name, arguments, text):
 
 
 def test_accepted_consumer_arguments(channel, name):
-    """AB-118: unknown ones and no-local are ignored."""
+    """AB-118: unknown arguments and no-local are ignored."""
     channel.queue(name)
     channel.consume(
         name, arguments={"x-priority": -3, "x-cancel-on-ha-failover": True, "x-else": "?"}, no_local=True, no_ack=True
@@ -85,12 +88,12 @@ def test_nowait_consume_and_cancel(channel, name):
 
 
 def test_cancel_of_an_unknown_tag(channel):
-    """Section 7: gets cancel-ok."""
+    """amqp-broker section 7: the answer is cancel-ok."""
     assert channel.call(m.BasicCancel("unknown")) == m.BasicCancelOk("unknown")
 
 
 def test_get_ok_counts_the_messages_left(channel, name):
-    """Section 7, AB-138: ready ones."""
+    """amqp-broker section 7, AB-138: get-ok counts the ready messages."""
     channel.queue(name)
     for body in ("a", "b", "c"):
         channel.publish(body, name)
@@ -100,18 +103,18 @@ def test_get_ok_counts_the_messages_left(channel, name):
 
 
 def test_prefetch_size_is_not_implemented(channel):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel.refuses(540, "prefetch_size!=0 (7)", m.BasicQos(7, 0))
 
 
 @pytest.mark.parametrize("method", [m.BasicRecover(requeue=False), m.BasicRecoverAsync(requeue=False)])
 def test_recover_without_requeue_is_not_implemented(channel, method):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel.refuses(540, "requeue=false", method)
 
 
 def test_recover_async_has_no_answer(channel, name):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel.queue(name)
     channel.publish("1", name)
     channel.get(name)
@@ -124,7 +127,7 @@ def test_recover_async_has_no_answer(channel, name):
     "method", [m.BasicAck(1), m.BasicAck(0), m.BasicNack(3, True), m.BasicReject(9, True), m.BasicAck(1, True)]
 )
 def test_unknown_delivery_tag(channel, method):
-    """Section 7, AB-132."""
+    """amqp-broker section 7, AB-132."""
     channel.refuses(406, f"unknown delivery tag {method.delivery_tag}", method)
 
 
@@ -135,7 +138,7 @@ def test_multiple_0_with_nothing_outstanding(channel, method):
     channel.qos(0)
 
 
-# --- publish ----------------------------------------------------------------------------------------------------------
+# --- publish ---
 
 
 def publish_refused(channel, code, text, exchange="", **known):
@@ -143,17 +146,17 @@ def publish_refused(channel, code, text, exchange="", **known):
 
 
 def test_immediate_is_not_implemented(channel, name):
-    """AB-105: found before the exchange."""
+    """AB-105: this is checked before the exchange."""
     channel.refuses(540, "immediate=true", m.BasicPublish(exchange=name, immediate=True), b"body")
 
 
 def test_publish_to_an_absent_exchange(channel, name):
-    """AB-105: found before the user-id."""
+    """AB-105: this is checked before the user-id."""
     publish_refused(channel, 404, f"no exchange '{name}' in vhost '/'", name, user_id="nobody")
 
 
 def test_publish_to_an_internal_exchange(channel, name):
-    """AB-67: found before the user-id; what is bound to it may route into it."""
+    """AB-67: this is checked before the user-id; exchanges may route into an internal one."""
     channel.exchange(name, "fanout", internal=True)
     publish_refused(channel, 403, f"cannot publish to internal exchange '{name}' in vhost '/'", name, user_id="nobody")
 
@@ -166,7 +169,7 @@ def test_reply_to_is_found_before_user_id(channel):
 
 
 def test_user_id_must_be_the_users_own(channel, name):
-    """AB-106: found before the expiration."""
+    """AB-106: this is checked before the expiration."""
     channel.queue(name)
     channel.publish("mine", name, user_id="guest")
     assert channel.get(name).properties.user_id == "guest"
@@ -191,7 +194,7 @@ def test_user_id_must_be_the_users_own(channel, name):
     ],
 )
 def test_expiration_must_be_a_number(channel, text, reason):
-    """AB-98: found before CC."""
+    """AB-98: this is checked before CC."""
     publish_refused(channel, 406, f"invalid expiration '{text}': {reason}", expiration=text, headers={"CC": "x"})
 
 
@@ -204,7 +207,7 @@ def test_delivery_mode_is_1_or_2(channel):
     ("header", "value", "type"), [("CC", "x", "longstr"), ("BCC", 5, "signedint"), ("CC", None, "void")]
 )
 def test_cc_and_bcc_must_be_arrays(channel, header, value, type):
-    """AB-75: found before the delivery mode."""
+    """AB-75: this is checked before the delivery mode."""
     publish_refused(
         channel,
         406,
@@ -215,7 +218,7 @@ def test_cc_and_bcc_must_be_arrays(channel, header, value, type):
 
 
 def test_publish_failing_takes_no_confirm_number(client, name):
-    """AB-110: nothing is confirmed for it, and the publishes before it are."""
+    """AB-110: the publish that fails is not confirmed; those before it are."""
     channel = client.channel()
     channel.queue(name)
     channel.confirm()
@@ -228,11 +231,11 @@ def test_publish_failing_takes_no_confirm_number(client, name):
     other.expect_ready(name, 1)
 
 
-# --- confirm and tx ---------------------------------------------------------------------------------------------------
+# --- confirm and tx ---
 
 
 def test_confirm_and_tx_exclude_one_another(client):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel = client.channel()
     channel.confirm()
     channel.confirm()
@@ -245,11 +248,11 @@ def test_confirm_and_tx_exclude_one_another(client):
 
 @pytest.mark.parametrize("method", [m.TxCommit(), m.TxRollback()])
 def test_not_transactional(channel, method):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel.refuses(406, "channel is not transactional", method)
 
 
-# --- channel and access -----------------------------------------------------------------------------------------------
+# --- channel and access ---
 
 
 def test_access_request(channel):
@@ -284,7 +287,7 @@ def test_methods_that_make_no_sense_from_a_client(channel, method):
 
 
 def test_replies_come_in_the_order_of_the_methods(client, name):
-    """AB-56: however many are sent at once."""
+    """AB-56: replies come in the order of the methods, however many are sent at once."""
     channel = client.channel()
     with client.in_one_piece():
         channel.send(m.QueueDeclare(queue=name))
@@ -309,7 +312,7 @@ def test_replies_come_in_the_order_of_the_methods(client, name):
 
 
 def test_messages_are_back_when_close_ok_comes(client, name):
-    """AB-53: and the number may be used again."""
+    """AB-53: the number may be used again."""
     channel = client.channel(5)
     channel.queue(name)
     for body in ("a", "b", "c"):
@@ -322,7 +325,7 @@ def test_messages_are_back_when_close_ok_comes(client, name):
 
 
 def test_number_is_free_after_a_channel_error(client, name):
-    """AB-54: what else was sent on that channel is discarded."""
+    """AB-54: everything else that was sent on that channel is discarded."""
     channel = client.channel(6)
     channel.queue(name)
     with client.in_one_piece():
@@ -335,7 +338,8 @@ def test_number_is_free_after_a_channel_error(client, name):
 
 
 def test_crossing_close_is_answered(client, name):
-    """AB-54: close-ok comes for our close too, and the number is free when ours has gone out."""
+    """AB-54: the broker answers the client's close with close-ok, and the number is free when the client has
+    answered."""
     channel = client.channel(4)
     with client.in_one_piece():
         channel.send(m.BasicAck(77))
@@ -347,7 +351,7 @@ def test_crossing_close_is_answered(client, name):
 
 
 def test_unknown_table_letters_do_not_reach_the_queue(channel, name):
-    """AB-47: the letters of header values are kept as they came."""
+    """AB-47: the type letters of header values are kept."""
     channel.queue(name)
     headers = Table(
         [

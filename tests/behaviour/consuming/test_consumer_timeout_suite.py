@@ -20,7 +20,7 @@ def impatient(own_broker):
 
 
 def times_out(channel, name):
-    """The channel is closed, naming no method; the message is back and the connection lives."""
+    """The channel is closed with no method ids, the message is back in the queue, and the connection lives."""
     channel.refuses(406, TEXT.format(channel.number))
     again = channel.client.channel()
     event = again.get(name)
@@ -29,7 +29,7 @@ def times_out(channel, name):
 
 
 def test_consumer_timeout(connect, impatient, name):
-    """An unacked delivery closes the channel after the timeout, not the connection."""
+    """An unacknowledged delivery closes the channel after the timeout, not the connection."""
     channel = connect(to=impatient).channel()
     channel.queue(name)
     channel.consume(name)
@@ -58,7 +58,7 @@ def test_consumer_timeout_no_basic_cancel_capability(connect, impatient, name):
 
 
 def test_acknowledging_in_time_keeps_the_channel(connect, own_broker, impatient, name):
-    """AB-139: the oldest delivery counts; a no-ack one does not. A queue that expires is the clock."""
+    """AB-139: the oldest delivery counts, no-ack deliveries do not. The expiry of a queue serves as the clock."""
     client = connect(to=impatient)
     channel, clock = client.channel(), client.channel()
     channel.queue(name)
@@ -79,7 +79,7 @@ def test_acknowledging_in_time_keeps_the_channel(connect, own_broker, impatient,
 
 
 def test_timeout_can_be_off(connect, own_broker, name):
-    """AB section 1."""
+    """amqp-broker section 1."""
     channel = connect(to=own_broker(consumer_timeout=None, channel_tick_interval=10).url).channel()
     channel.queue(f"{name}-dead")
     channel.queue(

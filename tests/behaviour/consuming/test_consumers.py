@@ -11,7 +11,7 @@ def tags(events):
 
 @pytest.fixture
 def turns(channel, name):
-    """`turns(count)` publishes so many messages and tells which consumers get them, in order."""
+    """`turns(count)` publishes `count` messages and returns the consumers that get them, in order."""
     channel.queue(name)
 
     def turns(count):
@@ -25,7 +25,7 @@ def turns(channel, name):
 
 
 def test_consume_ok_precedes_the_first_delivery(channel, name):
-    """AB-119: though messages are waiting."""
+    """AB-119: consume-ok comes first although messages are ready."""
     channel.queue(name)
     for number in range(50):
         channel.publish(str(number), name)
@@ -44,7 +44,7 @@ def test_round_robin(channel, name, turns):
 
 
 def test_round_robin_of_a_backlog(channel, name):
-    """AB-122: each message in its turn also when many are there at once."""
+    """AB-122: round robin holds also when many messages are ready at once."""
     channel.queue(name)
     for number in range(90):
         channel.publish(str(number), name)
@@ -61,7 +61,7 @@ def test_round_robin_of_a_backlog(channel, name):
 
 
 def test_round_robin_over_runs_of_unlike_messages(client, name):
-    """AB-122: three channels take a backlog at once; the second run of messages begins where one of them has had its last full round."""
+    """AB-122: three channels take a backlog at once; the second run begins in the middle of a round."""
     channels = [client.channel() for _ in range(3)]
     channels[0].queue(name)
     for channel in channels:
@@ -82,7 +82,8 @@ def test_round_robin_over_runs_of_unlike_messages(client, name):
 
 
 def test_higher_priority_first(channel, name, turns):
-    """AB-122: lower ones get something only while all higher ones are full; negative ones are below the default."""
+    """AB-122: lower priorities get messages only while all higher ones are full; negative ones are below the
+    default."""
     channel.qos(1)
     channel.consume(name, "low", {"x-priority": -1})
     channel.consume(name, "mid")
@@ -107,7 +108,7 @@ def test_round_robin_within_a_priority(channel, name, turns):
 
 
 def test_exclusive_consumer(client, name):
-    """AB-121: alone from first to last; basic.get is possible beside it."""
+    """AB-121: an exclusive consumer must be the first and stays the only one; basic.get is possible beside it."""
     text = f"queue '{name}' in vhost '/' in exclusive use"
     channel = client.channel()
     channel.queue(name)
@@ -122,7 +123,8 @@ def test_exclusive_consumer(client, name):
 
 
 def test_no_delivery_after_cancel_ok(channel, name):
-    """AB-120: what was sent comes before it; what was not stays in the queue; unacknowledged deliveries stay with the channel."""
+    """AB-120: sent deliveries come before cancel-ok, all other messages stay in the queue, and unacknowledged
+    deliveries stay with the channel."""
     channel.queue(name)
     channel.consume(name, "t")
     for number in range(500):
@@ -159,7 +161,7 @@ def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
 
 
 def test_deliveries_carry_exchange_and_key_of_the_publish(channel, name):
-    """AB-131: the first key only."""
+    """AB-131: a delivery shows the first routing key only."""
     channel.queue(name)
     channel.bind(name, "amq.topic", f"{name}.#")
     channel.consume(name, "t")
@@ -169,7 +171,7 @@ def test_deliveries_carry_exchange_and_key_of_the_publish(channel, name):
 
 @pytest.mark.parametrize("frame_max", [4096, 131_072])
 def test_bodies_are_cut_to_the_consumers_frame_max(connect, name, frame_max):
-    """AB-44: whatever the publisher's was."""
+    """AB-44: the consumer's frame_max counts, not the publisher's."""
     publisher = connect(frame_max=131_072).channel()
     publisher.queue(name)
     consumer = connect(frame_max=frame_max).channel(3)
@@ -182,7 +184,7 @@ def test_bodies_are_cut_to_the_consumers_frame_max(connect, name, frame_max):
 
 
 def test_consumers_on_one_channel_of_two_queues(channel, name):
-    """AB-119, AB-130: delivery tags are the channel's."""
+    """AB-119, AB-130: delivery tags count over all consumers of the channel."""
     for suffix in "ab":
         channel.queue(f"{name}-{suffix}")
         channel.consume(f"{name}-{suffix}", suffix)
@@ -194,7 +196,8 @@ def test_consumers_on_one_channel_of_two_queues(channel, name):
 
 
 def test_a_client_that_does_not_read_leaves_messages_to_others(connect, name):
-    """AB-122: with 200 deliveries pending for its channel it is set aside, whatever its priority; nothing is lost."""
+    """AB-122: a consumer whose channel has 200 unsent deliveries is set aside, whatever its priority; no message is
+    lost."""
     publisher, deaf, other = (connect().channel() for _ in range(3))
     publisher.queue(name)
     deaf.consume(name, "deaf", {"x-priority": 10}, no_ack=True)

@@ -25,7 +25,7 @@ def asked(channel, server, name):
 
 
 def test_request_and_reply_across_connections(channel, server, asked):
-    """AB-141, AB-142: the delivery tag shown is the next one, which it does not use up."""
+    """AB-141, AB-142: a reply shows the next delivery tag and does not use it up."""
     assert asked.startswith(REPLY_TO + ".") and len(asked) < 200
     server.publish("one", asked)
     server.publish(b"x" * 200_000, asked, correlation_id="c")
@@ -36,7 +36,7 @@ def test_request_and_reply_across_connections(channel, server, asked):
 
 
 def test_reply_name_stays_the_same(channel, server, asked, name):
-    """AB-141: for the life of the consumer; another channel gets another."""
+    """AB-141: the name stays the same for the life of the consumer; another channel gets another name."""
     channel.publish("again", name, reply_to=REPLY_TO)
     assert server.delivery().properties.reply_to == asked
     other = channel.client.channel()
@@ -46,21 +46,21 @@ def test_reply_name_stays_the_same(channel, server, asked, name):
 
 
 def test_other_reply_to_values_are_left_alone(channel, server, name):
-    """AB-141: only that name exactly is replaced."""
+    """AB-141: only exactly this reply-to is replaced."""
     for text in ("amq.rabbitmq.reply-to.mine", "amq.rabbitmq.reply-t", "queue"):
         channel.publish("request", name, reply_to=text)
         assert server.delivery().properties.reply_to == text
 
 
 def test_a_reply_is_not_routed(channel, server, asked):
-    """AB-142: a mandatory one is delivered and returned."""
+    """AB-142: a mandatory reply is delivered and returned as well."""
     server.publish("reply", asked, mandatory=True)
     assert channel.delivery().body == b"reply"
     assert server.wait().method == m.BasicReturn(312, "NO_ROUTE", "", asked)
 
 
 def test_a_reply_is_confirmed(channel, server, asked):
-    """AB-111: as unroutable."""
+    """AB-111: replies are confirmed like unroutable messages."""
     server.confirm()
     server.publish("reply", asked)
     assert server.confirms(1, 1) == ([1], [])
@@ -68,7 +68,7 @@ def test_a_reply_is_confirmed(channel, server, asked):
 
 
 def test_reply_by_carbon_copy(channel, server, asked, name):
-    """AB-75, AB-142: keys in CC reach reply consumers too, and queues beside them."""
+    """AB-75, AB-142: keys in CC reach reply consumers as well as queues."""
     server.publish("both", name, headers={"CC": [asked]})
     assert channel.delivery().body == b"both"
     assert server.delivery().body == b"both"
@@ -82,7 +82,8 @@ def test_only_the_default_exchange_replies(channel, server, asked):
 
 
 def test_wrong_keys_vanish(channel, server, asked, broker):
-    """AB-142: with another last letter; with warren also what is no key at all, which ends the publishing channel of RabbitMQ 3.10."""
+    """AB-142: a key with another last letter reaches nobody. In warren neither does a name without a key, which closes
+    the publishing channel in RabbitMQ 3.10."""
     wrong = [asked[:-1] + ("A" if asked[-1] != "A" else "B")]
     if broker:
         wrong += [asked[:-4], REPLY_TO + ".", REPLY_TO + ".x", REPLY_TO + ".x.y", asked.replace(".", "")]
@@ -102,7 +103,7 @@ def test_replies_vanish_with_their_channel(channel, server, asked, connect):
 
 
 def test_cancelling_ends_it(channel, server, asked, name):
-    """AB-143: and it may be begun again, under the same name or not."""
+    """AB-143: the channel may consume replies again, with the same consumer tag or another."""
     channel.cancel("replies")
     server.publish("lost", asked)
     server.ready(name)
@@ -125,7 +126,7 @@ def test_one_consumer_per_channel(channel):
 
 
 def test_its_tag_is_taken(channel, name):
-    """Section 7: like any other consumer's."""
+    """amqp-broker section 7: its tag counts like that of any other consumer."""
     channel.queue(name)
     channel.consume(name, "t")
     channel.refuses(
@@ -151,7 +152,7 @@ def test_declaring_the_name(channel, server, asked):
 
 
 def test_ack_of_a_reply_is_unknown(channel, server, asked):
-    """AB-140, AB-142: there is nothing to acknowledge."""
+    """AB-140, AB-142: replies cannot be acknowledged."""
     server.publish("reply", asked)
     tag = channel.delivery().tag
     channel.refuses(406, f"unknown delivery tag {tag}", m.BasicAck(tag))

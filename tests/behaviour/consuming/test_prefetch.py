@@ -16,7 +16,7 @@ def full(channel, name):
 
 
 def got(channel, *queues):
-    """How many deliveries have come, by consumer, once the queues have done what they can."""
+    """The deliveries that have come, counted by consumer, when the queues have no more to do."""
     for queue in queues:
         channel.quiet(queue)
     counts = {}
@@ -27,7 +27,7 @@ def got(channel, *queues):
 
 
 def settle_down(channel, count, *queues):
-    """Wait until `count` deliveries are there and the queues have no more for us; the counts by consumer."""
+    """Waits for exactly `count` deliveries, and returns how many each consumer got."""
     events = channel.deliveries(count)
     counts = got(channel, *queues)
     assert not counts, f"{counts} more than {count}"
@@ -37,7 +37,7 @@ def settle_down(channel, count, *queues):
 
 
 def test_limit_of_each_consumer(channel, full):
-    """AB-127, AB-129: it is for consumers made afterwards, for each separately; settling frees slots at once."""
+    """AB-127, AB-129: a prefetch counts for each later consumer separately; settling makes room at once."""
     channel.qos(3)
     channel.consume(full, "a")
     channel.consume(full, "b")
@@ -50,7 +50,7 @@ def test_limit_of_each_consumer(channel, full):
     assert settle_down(channel, 3, full) == {"a": 3}
 
 
-def test_requeue_frees_a_slot(channel, name):
+def test_requeue_makes_room(channel, name):
     """AB-129: the message may come back to the same consumer."""
     channel.queue(name)
     channel.publish("m", name)
@@ -87,7 +87,8 @@ def test_get_ignores_both_limits(channel, full):
 
 
 def test_limit_of_the_channel_is_shared(channel, full, name):
-    """AB-127: by all its consumers, also on several queues; each ack lets one message through."""
+    """AB-127: all consumers of the channel share the limit, also on several queues; each ack lets one message
+    through."""
     other = channel.queue(f"{name}-other")
     for number in range(10):
         channel.publish(str(number), other)
@@ -104,7 +105,7 @@ def test_limit_of_the_channel_is_shared(channel, full, name):
 
 
 def test_queues_share_the_limit_of_the_channel_without_starving(channel, full, name):
-    """AB-127: all messages of both queues come, never more than the limit at a time."""
+    """AB-127: all messages of both queues arrive, and never more than the limit at a time."""
     other = channel.queue(f"{name}-other")
     for number in range(30):
         channel.publish(f"o{number}", other)
@@ -125,7 +126,7 @@ def test_queues_share_the_limit_of_the_channel_without_starving(channel, full, n
 
 
 def test_earlier_gets_count_towards_the_limit_of_the_channel(channel, full):
-    """AB-127: the volume starts with all unacknowledged deliveries, those of basic.get too."""
+    """AB-127: a new limit counts all unacknowledged deliveries, those of basic.get included."""
     for _ in range(3):
         channel.get(full)
     channel.qos(4, global_=True)
@@ -134,7 +135,7 @@ def test_earlier_gets_count_towards_the_limit_of_the_channel(channel, full):
 
 
 def test_later_gets_do_not_count_towards_the_limit_of_the_channel(channel, full):
-    """AB-128: neither when they are made nor when they are acknowledged."""
+    """AB-128: basic.get under a limit counts neither when it is made nor when it is acknowledged."""
     channel.qos(3, global_=True)
     tags = [channel.get(full).tag for _ in range(5)]
     channel.consume(full, "a")
@@ -146,8 +147,8 @@ def test_later_gets_do_not_count_towards_the_limit_of_the_channel(channel, full)
     assert settle_down(channel, 1, full) == {"a": 1}
 
 
-def test_settlements_of_a_transaction_free_slots_at_its_commit(channel, full):
-    """AB-129: of either limit."""
+def test_settlements_of_a_transaction_make_room_at_its_commit(channel, full):
+    """AB-129: for the limit of the channel and for that of a consumer."""
     channel.call(m.TxSelect())
     channel.qos(2)
     channel.consume(full, "own")
@@ -175,7 +176,7 @@ def test_limit_of_the_channel_is_raised(channel, full):
 
 
 def test_limit_of_the_channel_is_lowered(channel, full):
-    """AB-129: nothing is taken back; nothing more comes until the volume is below it."""
+    """AB-129: deliveries are not taken back, and no more come until fewer than the limit are unacknowledged."""
     channel.qos(5, global_=True)
     channel.consume(full, "a")
     tags = [event.tag for event in channel.deliveries(5)]
@@ -189,7 +190,7 @@ def test_limit_of_the_channel_is_lowered(channel, full):
 
 @pytest.mark.parametrize("removal", [(0, True), (7, False)])
 def test_limit_of_the_channel_is_removed(channel, full, removal):
-    """AB-127: by 0, or by any call without global; existing consumers are unlimited then, for they were made without a limit of their own."""
+    """AB-127: a limit of 0 or any call without global removes it. Consumers without a prefetch are unlimited then."""
     channel.qos(2, global_=True)
     channel.consume(full, "a")
     assert settle_down(channel, 2, full) == {"a": 2}
@@ -252,7 +253,8 @@ def test_cancelled_consumers_deliveries_still_count(channel, full):
 
 
 def test_limit_of_the_channel_is_renewed_while_nobody_consumes(channel, full):
-    """AB-127: a consumer that waited for the old limit is gone; one that comes under the new one gets its messages."""
+    """AB-127: the consumer that waited under the old limit is cancelled; a consumer under the new one gets the
+    messages."""
     channel.qos(1, global_=True)
     channel.consume(full, "a")
     assert settle_down(channel, 1, full) == {"a": 1}
@@ -264,7 +266,7 @@ def test_limit_of_the_channel_is_renewed_while_nobody_consumes(channel, full):
 
 
 def test_commit_lets_the_channel_go_on(channel, full):
-    """AB-129: when the limit of the channel alone held messages back."""
+    """AB-129: only the limit of the channel held messages back."""
     channel.call(m.TxSelect())
     channel.qos(2, global_=True)
     channel.consume(full, "a")
@@ -286,7 +288,7 @@ def test_recover_frees_the_channel(channel, full):
 
 
 def test_slots_of_a_deleted_queue_come_back(channel, full, name):
-    """AB-86, AB-127: its deliveries stay outstanding until they are settled."""
+    """AB-86, AB-127: deliveries of a deleted queue count until they are settled."""
     other = channel.queue(f"{name}-other")
     channel.publish("o", other)
     channel.qos(1, global_=True)

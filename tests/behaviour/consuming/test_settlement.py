@@ -7,7 +7,7 @@ from warren.amqp import methods as m
 
 @pytest.fixture
 def held(channel, name):
-    """Five messages, delivered and unacknowledged, as tags 1 to 5."""
+    """Five delivered, unacknowledged messages with the tags 1 to 5."""
     channel.queue(name)
     channel.consume(name, "t")
     for letter in "abcde":
@@ -22,7 +22,7 @@ def bodies(*letters):
 
 
 def test_delivery_tags_count_deliveries_and_gets(channel, name):
-    """AB-130: no-ack ones too; they are the channel's own."""
+    """AB-130: no-ack deliveries use up tags as well; each channel counts its own."""
     channel.queue(name)
     for number in range(6):
         channel.publish(str(number), name)
@@ -36,7 +36,7 @@ def test_delivery_tags_count_deliveries_and_gets(channel, name):
 
 @pytest.mark.parametrize("settle", ["ack", "nack"])
 def test_multiple_settles_all_up_to_its_tag(channel, held, settle):
-    """AB-132: including the tag itself."""
+    """AB-132: the tag itself is included."""
     if settle == "ack":
         channel.ack(3, multiple=True)
     else:
@@ -54,7 +54,7 @@ def test_tag_0_with_multiple_settles_everything(channel, held):
 
 @pytest.mark.parametrize("tag", [0, 6, 2, 1 << 63])
 def test_only_outstanding_tags_can_be_settled(channel, held, tag):
-    """AB-132: not 0, not one to come, not one that was settled."""
+    """AB-132: unknown tags are 0, a tag not used yet, and a tag that is settled."""
     channel.ack(2)
     channel.refuses(406, f"unknown delivery tag {tag}", m.BasicAck(tag))
     channel.client.channel().expect_ready(held, 4)
@@ -90,7 +90,8 @@ def test_single_tags_in_any_order(channel, held):
 
 
 def test_requeued_messages_return_to_their_places(channel, held):
-    """AB-134: in front of what came later, in the order of publishing, whatever the order of the nacks."""
+    """AB-134: requeued messages return in front of later ones and in the order of publishing, whatever the order of
+    nacks."""
     channel.publish("f", held)
     for tag in (4, 2, 5):
         channel.nack(tag, requeue=True)
@@ -114,13 +115,13 @@ def test_requeued_message_keeps_headers_and_properties(channel, name):
 
 
 def test_redelivered_is_of_the_queue_not_of_the_consumer(client, channel, held):
-    """AB-131: whoever gets it."""
+    """AB-131: the flag is set for whichever consumer gets the message."""
     channel.nack(1, requeue=True)
     assert client.channel().get(held).method.redelivered
 
 
 def test_recover_requeues_everything(channel, held):
-    """AB-137: gets too; tags go on (AB-130), and the old ones are gone."""
+    """AB-137: messages of basic.get are requeued too; tags continue to count (AB-130), and the old tags are unknown."""
     channel.publish("f", held)
     channel.get(held)
     channel.call(m.BasicRecover(True))
@@ -144,7 +145,7 @@ def test_recover_delivers_to_the_same_consumer_again(channel, name):
 
 @pytest.mark.parametrize("end", ["close", "error", "connection", "death"])
 def test_end_of_a_channel_requeues(connect, name, end):
-    """AB-135: however it ends."""
+    """AB-135: however the channel ends."""
     client = connect()
     channel = client.channel()
     channel.queue(name)
@@ -169,7 +170,7 @@ def test_end_of_a_channel_requeues(connect, name, end):
 
 
 def test_nothing_is_redelivered_to_a_channel_that_is_closing(client, name):
-    """AB-53, AB-54: no delivery comes after close-ok or on the number's next life."""
+    """AB-53, AB-54: no delivery comes after close-ok, nor to the next channel with the same number."""
     channel = client.channel(9)
     channel.queue(name)
     channel.consume(name)
@@ -183,7 +184,7 @@ def test_nothing_is_redelivered_to_a_channel_that_is_closing(client, name):
 
 
 def test_settling_a_lot_at_once(channel, name):
-    """AB-132, AB-134: more than fits one batch, with holes."""
+    """AB-132, AB-134: more deliveries than one batch, with gaps."""
     channel.queue(name)
     channel.consume(name, "t")
     with channel.client.in_one_piece():

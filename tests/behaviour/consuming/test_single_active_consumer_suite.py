@@ -13,7 +13,7 @@ def queue(channel, name):
 
 
 def receivers(channel, count):
-    """Who got the next `count` messages."""
+    """The consumers that got the next `count` messages."""
     return [event.method.consumer_tag for event in channel.deliveries(count)]
 
 
@@ -23,7 +23,7 @@ def publish(channel, queue, count):
 
 
 def test_all_messages_go_to_one_consumer(channel, queue):
-    """To the first one that came."""
+    """The first consumer gets all messages."""
     for tag in TAGS:
         channel.consume(queue, tag, no_ack=True)
     publish(channel, queue, 5)
@@ -32,7 +32,7 @@ def test_all_messages_go_to_one_consumer(channel, queue):
 
 
 def test_fallback_to_another_consumer_when_first_one_is_cancelled(channel, queue):
-    """After each cancel exactly one other takes over, the oldest."""
+    """After each cancel exactly one consumer takes over: the oldest."""
     for tag in TAGS:
         channel.consume(queue, tag, no_ack=True)
     for tag in TAGS:
@@ -46,7 +46,7 @@ def test_fallback_to_another_consumer_when_first_one_is_cancelled(channel, queue
 
 
 def test_fallback_to_another_consumer_when_first_one_is_cancelled_manual_acks(channel, queue):
-    """The unacknowledged messages of the cancelled one stay and can be acked; there is one consumer fewer."""
+    """Unacknowledged messages of the cancelled consumer can still be acked; the queue counts one consumer fewer."""
     for tag in TAGS:
         channel.consume(queue, tag)
     publish(channel, queue, 3)
@@ -63,7 +63,7 @@ def test_fallback_to_another_consumer_when_first_one_is_cancelled_manual_acks(ch
 
 
 def test_fallback_to_another_consumer_when_exclusive_consumer_channel_is_cancelled(client, channel, queue):
-    """Closing the active consumer's channel hands over, its messages included."""
+    """When the channel of the active consumer closes, another consumer takes over and gets its messages."""
     first = client.channel()
     first.consume(queue, "1")
     channel.consume(queue, "2")
@@ -78,15 +78,15 @@ def test_fallback_to_another_consumer_when_exclusive_consumer_channel_is_cancell
 
 
 def test_amqp_exclusive_consume_fails_on_exclusive_consumer_queue(channel, queue):
-    """C403, though nobody consumes."""
+    """C403 even if the queue has no consumers."""
     channel.refuses(403, f"queue '{queue}' in vhost '/' in exclusive use", m.BasicConsume(queue=queue, exclusive=True))
 
 
-# --- the rest of AB-124 and AB-125 ------------------------------------------------------------------------------------
+# --- the rest of AB-124 and AB-125 ---
 
 
 def test_priority_does_not_displace_the_active_consumer(channel, queue):
-    """AB-124: but it decides who is next, then age."""
+    """AB-124: a higher priority does not take over; it decides who is next, and age after it."""
     for tag, priority in (("1", 0), ("2", 1), ("3", 5), ("4", 5)):
         channel.consume(queue, tag, {"x-priority": priority}, no_ack=True)
     for tag in ("1", "3", "4", "2"):

@@ -33,7 +33,7 @@ def test_get_consumer():
 
 
 def test_get():
-    """Looked up by channel and tag only."""
+    """Consumers are found by channel and tag only."""
     consumers, members = a_set()
     assert consumers.find("c2", "b") is None
     assert consumers.find("c3", "a") is None
@@ -43,7 +43,7 @@ def test_get():
 
 
 def test_list_consumers():
-    """All of them in order of arrival; with single active consumer the first is active until it leaves."""
+    """All consumers in order of arrival; with single active consumer the first is active until it leaves."""
     consumers, members = a_set(single_active=True)
     assert list(consumers) == members
     assert consumers.active is members[0]

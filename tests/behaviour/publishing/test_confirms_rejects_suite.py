@@ -13,7 +13,8 @@ COUNT = 30_000
 
 @pytest.mark.parametrize("arguments", LIMITS, ids=["reject_publish", "reject_publish_dlx"])
 def test_confirms_rejects_conflict(client, name, arguments):
-    """Publishes mixed with gets: no ack or nack for a number at or below an earlier multiple, and each number is settled once."""
+    """Publishes mixed with gets: no outcome comes for a number that an earlier multiple covered, and each number gets
+    one."""
     publisher, getter = client.channel(), client.channel()
     publisher.queue(name, arguments)
     publisher.confirm()
@@ -41,7 +42,7 @@ def test_dead_queue_rejects(channel, inside, name):
 
 
 def test_mixed_dead_alive_queues_reject(channel, inside, name):
-    """Routed to one dead and one live queue: nacked (AB-111)."""
+    """A message routed to a dead and a live queue is nacked (AB-111)."""
     dead, alive = channel.queue(f"{name}-dead", durable=True), channel.queue(f"{name}-alive", durable=True)
     for queue in (dead, alive):
         channel.bind(queue, "amq.direct", name)
@@ -54,7 +55,7 @@ def test_mixed_dead_alive_queues_reject(channel, inside, name):
     assert channel.ready(alive) == 2
 
 
-# --- queues that cannot be used (AB-63) -------------------------------------------------------------------------------
+# --- queues that cannot be used (AB-63) ---
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_dead_queue_is_reported(channel, inside, name, method):
 
 
 def test_dead_queue_can_be_deleted(channel, inside, name):
-    """AB-63: and declared anew."""
+    """AB-63: it can be declared anew."""
     channel.queue(name)
     inside.crash_for_good(name)
     assert channel.delete(name) == 0
@@ -79,7 +80,7 @@ def test_dead_queue_can_be_deleted(channel, inside, name):
 
 
 def test_queue_that_crashed_once_is_used_again(channel, client, inside, name):
-    """AB-126: a consumer that wants to know is cancelled; the queue is started again."""
+    """AB-126: a consumer with x-cancel-on-ha-failover is cancelled; the queue is restarted."""
     channel.queue(name)
     channel.consume(name, "t", {"x-cancel-on-ha-failover": True})
     channel.confirm()
@@ -91,7 +92,7 @@ def test_queue_that_crashed_once_is_used_again(channel, client, inside, name):
 
 
 def test_acks_for_a_crashed_queue_are_accepted(channel, inside, name):
-    """AB-86: deliveries of the process that is gone."""
+    """AB-86: settling deliveries of the dead process has no effect."""
     channel.queue(name)
     channel.publish("1", name)
     event = channel.get(name)

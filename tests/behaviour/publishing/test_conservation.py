@@ -1,7 +1,8 @@
-"""Several channels at work on two queues at once: nothing lost, nothing twice, order, prefetch, confirms (AB-109, AB-110, AB-122, AB-127 to AB-137).
+"""Several channels work on two queues at once; no message is lost or doubled, and order, prefetch and confirms hold.
 
-Hypothesis draws bursts of operations. Each burst goes out at once over three connections, so that publishes, deliveries, settlements and cancels cross one
-another; then the broker is left to come to rest, and what came is compared with `model`.
+Hypothesis draws bursts of operations. Each burst is sent at once over three connections, so that publishes, deliveries,
+settlements and cancels cross one another; then the test waits until the broker has no more to do, and compares what
+came with `model` (AB-109, AB-110, AB-122, AB-127 to AB-137).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ one_operation = st.one_of(
 
 
 class Machine(RuleBasedStateMachine):
-    """`number` in an operation picks one of what there is."""
+    """`number` in an operation picks one of the existing channels, queues or tags."""
 
     broker = None
 
@@ -81,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         channel = self.channels[worker]
         if not any(
             consumer.no_ack for consumer in worker.consumers.values()
-        ):  # what such a one is given now may go down with the channel
+        ):  # its next deliveries may be lost together with the channel
             self.model.uncertain["a"].update(range(self.model.published["a"], self.model.published["a"] + publishes))
             self.do_publish("a", publishes)
         channel.send(m.BasicAck(1 << 40) if by_error else m.ChannelClose(200, "bye"))
@@ -99,7 +100,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.workers) > 1)
     @rule(number=st.integers(0, 1))
     def die(self, number) -> None:
-        """A client other than the publisher's dies; another one comes."""
+        """A client other than the publisher dies, and another connects."""
         self.model.begin_step()
         client = self.clients.pop(1 + number)
         client.abort()
@@ -154,7 +155,7 @@ class Machine(RuleBasedStateMachine):
 
     def do_recover(self, number: int) -> None:
         worker = self.worker(number)
-        # Deliveries that cross a recover are requeued with the rest, so it is sent when nothing is on its way.
+        # A recover also requeues deliveries that cross it, so it is sent when nothing is in flight.
         self.rest()
         self.model.begin_step()
         self.channels[worker].send(m.BasicRecover(True))
@@ -163,7 +164,7 @@ class Machine(RuleBasedStateMachine):
     # -- looking
 
     def rest(self) -> None:
-        """Wait until the broker has done all it can, and compare."""
+        """Waits until the broker has no more to do, and compares."""
         self.broker.wait_idle()
         self.take_in()
         for worker in self.model.workers:
@@ -179,7 +180,7 @@ class Machine(RuleBasedStateMachine):
                 pass
 
     def handle(self, worker: Worker):
-        """Tell the model what came for a channel, in order; its last method."""
+        """Gives the model what came for a channel, in order; returns the last method."""
         channel = self.channels[worker]
         last = None
         tags = []
@@ -222,7 +223,8 @@ class Machine(RuleBasedStateMachine):
         assert not self.publisher.pending, "confirmed twice"
 
     def teardown(self) -> None:
-        """All that was neither acknowledged nor handed out without ack is in the queues, in order of publishing."""
+        """Messages that were neither acknowledged nor delivered without ack are in the queues, in the order of
+        publishing."""
         try:
             self.model.begin_step()
             for worker in self.model.workers:
@@ -251,7 +253,7 @@ def test_model(broker):
         pass
 
     On.broker = broker
-    # Without shrinking: each attempt of it is as long as a test.
+    # Without shrinking, because each attempt takes as long as a test.
     run_state_machine_as_test(
         On,
         settings=settings(

@@ -31,7 +31,7 @@ def test_max_message_size(channel, name):
 
 
 def test_messages_before_the_large_one_arrive(channel, name):
-    """AB-109: also in one piece with it."""
+    """AB-109: publishes before the oversized one are queued, also if they arrive in one piece with it."""
     channel.queue(name)
     channel.confirm()
     with channel.client.in_one_piece():
@@ -45,7 +45,7 @@ def test_messages_before_the_large_one_arrive(channel, name):
 
 
 def test_a_huge_message_is_refused_before_it_is_read(channel, name):
-    """AB-105: what the header announces is enough."""
+    """AB-105: the size in the content header decides; the body need not arrive."""
     content = m.BasicPublish(routing_key=name)
     channel.refuses(
         406, f"message size 50000000 is larger than configured max size {LIMIT}", content, b"x" * 50_000_000

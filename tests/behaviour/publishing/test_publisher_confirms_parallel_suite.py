@@ -1,4 +1,4 @@
-"""publisher_confirms_parallel_SUITE: a test for each of its single-node cases (AB-110 to AB-112), and the grouping rules of AB-113."""
+"""publisher_confirms_parallel_SUITE: a test for each of its single-node cases (AB-110 to AB-112), and AB-113."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_confirm_after_mandatory_bug(channel, name):
 
 
 def test_confirm_mandatory_unroutable(channel, name):
-    """The return first, then the ack (AB-112)."""
+    """The return comes first, then the ack (AB-112)."""
     channel.confirm()
     channel.publish("msg1", name, mandatory=True)
     assert isinstance(channel.wait().method, m.BasicReturn)
@@ -80,7 +80,7 @@ def test_confirm_unroutable_message(channel, name):
 
 
 def test_confirm_nack(confirming, inside, name):
-    """One of two target queues crashes at the publish: exactly one nack, no ack (AB-111)."""
+    """One of two target queues crashes at the publish: the client gets one nack and no ack (AB-111)."""
     other = confirming.queue(f"{name}-other", durable=True)
     for queue in (name, other):
         confirming.bind(queue, "amq.direct", name)
@@ -92,11 +92,11 @@ def test_confirm_nack(confirming, inside, name):
     assert not confirming.pending
 
 
-# --- grouping (AB-113): every method below has been handled by the time of the next reply ------------------------------
+# --- grouping (AB-113): every method below has been handled when the next reply comes ---
 
 
 def test_numbers_begin_at_confirm_select(channel, name):
-    """AB-110: what was published before has no number; a second select does not begin anew."""
+    """AB-110: earlier publishes have no number; a second confirm.select does not restart the count."""
     channel.publish("uncounted", name)
     channel.confirm()
     channel.publish("1", name)
@@ -107,7 +107,7 @@ def test_numbers_begin_at_confirm_select(channel, name):
 
 
 def test_multiple_never_covers_what_is_unconfirmed(confirming, client, inside, name):
-    """AB-113: while publish 2 waits for its queue, 1 and later ones are confirmed without it."""
+    """AB-113: while publish 2 waits for its queue, publish 1 and later ones are confirmed."""
     slow = client.channel().queue(f"{name}-slow")
     with inside.paused(slow):
         for target in (name, slow, name, name):
@@ -123,7 +123,7 @@ def test_multiple_never_covers_what_is_unconfirmed(confirming, client, inside, n
 
 
 def test_multiple_never_covers_the_opposite_outcome(confirming, client, name):
-    """AB-113: acks and nacks mixed in one piece."""
+    """AB-113: acks and nacks in one piece of output."""
     full = client.channel().queue(f"{name}-full", {"x-max-length": 1, "x-overflow": "reject-publish"})
     targets = [name, name, full, name, full, full, name, name, full, name]
     with client.in_one_piece():
@@ -159,7 +159,7 @@ def test_each_queue_of_several_must_confirm(confirming, client, inside, name):
 @pytest.mark.parametrize("properties", [{}, {"delivery_mode": 2}, {"expiration": "0"}])
 @pytest.mark.parametrize("consumer", [None, True, False])
 def test_confirmed_whatever_becomes_of_the_message(confirming, client, name, properties, consumer):
-    """AB-111: kept, handed to a consumer with or without ack, expired at once."""
+    """AB-111: whether the message is kept, delivered with or without ack, or expires at once."""
     if consumer is not None:
         client.channel().consume(name, no_ack=consumer)
     confirming.publish("m", name, **properties)
@@ -167,7 +167,7 @@ def test_confirmed_whatever_becomes_of_the_message(confirming, client, name, pro
 
 
 def test_confirms_of_a_closing_channel_are_not_sent_on_its_number_again(confirming, client, name):
-    """AB-54: the number's next life counts from 1."""
+    """AB-54: the next channel with the same number counts from 1."""
     with client.in_one_piece():
         for _ in range(100):
             confirming.publish("m", name)

@@ -14,7 +14,7 @@ def tx(channel, name):
 
 
 def test_publishes_arrive_at_commit(tx, client, name):
-    """AB-115, AB-116: in order, all of them by the time of commit-ok."""
+    """AB-115, AB-116: all messages are in the queue when commit-ok comes, in order."""
     other = client.channel()
     tx.publish("1", name)
     tx.publish("2", name)
@@ -34,14 +34,14 @@ def test_rollback_discards_publishes(tx, name):
 
 
 def test_publishes_are_checked_at_once(tx, name):
-    """AB-115: an exception does not wait for the commit; what was published before it is rolled back."""
+    """AB-115: an error does not wait for the commit; earlier publishes are rolled back."""
     tx.publish("1", name)
     tx.refuses(404, f"no exchange '{name}' in vhost '/'", m.BasicPublish(exchange=name), b"")
     assert tx.client.channel().ready(name) == 0
 
 
 def test_publishes_are_routed_at_once(tx, client, name):
-    """AB-115: a binding that is gone by the commit still counts, one that comes later does not."""
+    """AB-115: a binding deleted before the commit still counts; a binding made after the publish does not."""
     other = client.channel()
     other.bind(name, "amq.direct", f"{name}-a")
     tx.publish("routed", f"{name}-a", "amq.direct")
@@ -54,7 +54,7 @@ def test_publishes_are_routed_at_once(tx, client, name):
 
 
 def test_returns_come_at_commit(tx, name):
-    """AB-116: before commit-ok."""
+    """AB-116: returns come before commit-ok."""
     tx.publish("back", f"{name}-absent", mandatory=True)
     tx.qos(0)
     assert not tx.pending
@@ -65,7 +65,7 @@ def test_returns_come_at_commit(tx, name):
 
 
 def test_settlements_take_effect_at_commit(tx, client, name):
-    """AB-115, AB-116: in order."""
+    """AB-115, AB-116: settlements take effect at the commit, in order."""
     other = client.channel()
     other.fill(name, *"abcd")
     tags = [tx.get(name).tag for _ in range(4)]
@@ -96,7 +96,7 @@ def test_rollback_puts_settlements_back(tx, client, name):
 
 
 def test_tags_are_checked_at_once(tx, client, name):
-    """AB-115: a tag settled in this transaction is unknown."""
+    """AB-115: a tag that was settled in this transaction is unknown."""
     client.channel().publish("m", name)
     while tx.get(name) is None:
         pass
@@ -130,7 +130,7 @@ def test_empty_commit(tx):
 
 
 def test_refused_message_fails_the_commit(tx, client, name):
-    """AB-116: C406; other queues keep what they got."""
+    """AB-116: C406; other queues keep the messages they got."""
     full = client.channel().queue(f"{name}-full", {"x-max-length": 1, "x-overflow": "reject-publish"})
     for target in (full, full, name):
         tx.publish("m", target)
@@ -155,7 +155,7 @@ def test_next_transaction_after_a_failed_one_is_on_a_new_channel(tx, client, nam
 
 
 def test_publish_is_an_error_while_committing(channel, inside, name):
-    """AB-56: until commit-ok any method but close is X504; here the commit waits for a queue that does not answer."""
+    """AB-56: until commit-ok any method but close is X504. The commit waits for a queue that does not answer."""
     channel.queue(name)
     channel.call(m.TxSelect())
     channel.publish("m", name)

@@ -23,7 +23,8 @@ from warren.amqp.methods import (
 
 from ..wire import Wire
 
-SILENCE = 0.05  # seconds without a frame that show that none comes
+#: Seconds without a frame after which none is expected.
+SILENCE = 0.05
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_publisher_is_told_what_the_broker_runs_low_on(channel, alarms, source
 
 
 def test_only_publishing_blocks(own, channel, alarms):
-    """AB-33, AB-36: until then the connection is served, and reported as blocking."""
+    """AB-33, AB-36: until it publishes, the connection is served, and listed as blocking."""
     alarms("memory", True)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     assert state_of(own, channel) == "blocking"
@@ -71,7 +72,7 @@ def test_only_publishing_blocks(own, channel, alarms):
     channel.method(0, ConnectionBlocked)
     assert state_of(own, channel) == "blocked"
     channel.send_method(1, QueueDeclare(exclusive=True))
-    assert is_silent(channel)  # a blocked socket is not read at all
+    assert is_silent(channel)  # a blocked socket is not read
     alarms("memory", False)
     channel.method(0, ConnectionUnblocked)
     channel.method(1, QueueDeclareOk)
@@ -79,7 +80,7 @@ def test_only_publishing_blocks(own, channel, alarms):
 
 
 def test_the_header_blocks_not_the_method(channel, alarms):
-    """AB-33: the arrival of a content frame."""
+    """AB-33: a content frame blocks the connection."""
     alarms("disk", True)
     channel.send(method_frame(1, BasicPublish(routing_key="nowhere")))
     assert is_silent(channel)
@@ -131,7 +132,7 @@ def test_a_connection_opened_during_an_alarm_is_served_until_it_publishes(addres
 
 
 def test_consumers_drain_queues_during_an_alarm(channel, address, alarms):
-    """AB-33: only those who publish wait."""
+    """AB-33: only connections that publish are blocked."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     for number in range(10):
         channel.publish(1, b"%d" % number, routing_key=queue)
@@ -144,7 +145,7 @@ def test_consumers_drain_queues_during_an_alarm(channel, address, alarms):
 
 
 def test_a_blocked_client_that_vanishes_is_noticed(own, address, alarms):
-    """AB-26: its socket is not read, but what is written to it tells."""
+    """AB-26: the socket of a blocked client is not read, so only writing to it reveals its end."""
     with Wire.open(address, heartbeat=1) as wire:
         wire.open_channel(1)
         alarms("memory", True)
@@ -158,7 +159,7 @@ def test_a_blocked_client_that_vanishes_is_noticed(own, address, alarms):
 
 
 def test_stopping_the_broker_reaches_blocked_clients(start_broker):
-    """AB-31: they are not read, but told."""
+    """AB-31: blocked clients are not read, but get connection.close."""
     target = start_broker(stop_timeout=100)
     with Wire.open(target.address) as wire:
         wire.open_channel(1)
@@ -172,7 +173,7 @@ def test_stopping_the_broker_reaches_blocked_clients(start_broker):
 
 
 def test_update_secret_is_accepted(wire):
-    """AB-37: the internal backend has nothing to change."""
+    """AB-37: the broker answers and changes nothing."""
     wire.call(0, ConnectionUpdateSecret(b"new", "expired"), ConnectionUpdateSecretOk)
     wire.open_channel(1)
     wire.call(0, ConnectionUpdateSecret(b"newer", ""), ConnectionUpdateSecretOk)

@@ -1,4 +1,4 @@
-"""How connections end, whoever ends them (AB-28 to AB-32)."""
+"""How connections end: by the client, by the broker, or lost (AB-28 to AB-32)."""
 
 from __future__ import annotations
 
@@ -30,17 +30,20 @@ from ..wire import HungUp, Wire, assert_reply, publish_frames
 
 CLOSE = ConnectionClose(200, "bye", 0, 0)
 SHUTDOWN = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
-FAULT = frame(FRAME_BODY, 1, b"x")  # where a method is expected
+FAULT = frame(FRAME_BODY, 1, b"x")  # comes where a method is expected
 
 
 def fail(wire: Wire) -> None:
-    """Makes the broker close the connection; its close is read, and not answered."""
+    """Makes the broker close the connection; the test reads connection.close and does not answer."""
     wire.send(FAULT)
     assert wire.method(0, ConnectionClose).reply_code == 505
 
 
 def hold_everything(wire: Wire, name: str) -> str:
-    """Unacknowledged messages of queue `name` on three channels, a consumer there, and an exclusive queue, whose name is returned."""
+    """Leaves unacknowledged messages of queue `name` on three channels, a consumer, and an exclusive queue.
+
+    Returns the name of the exclusive queue.
+    """
     wire.open_channel(1)
     wire.call(1, QueueDeclare(queue=name), QueueDeclareOk)
     for number in range(4):
@@ -91,7 +94,7 @@ def test_when_the_broker_s_close_comes_everything_has_been_given_back(wire, othe
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 def test_a_lost_connection_gives_everything_back(own, wire, other, name, how):
-    """AB-32: asynchronously."""
+    """AB-32: the cleaning up follows asynchronously."""
     exclusive = hold_everything(wire, name)
     if how == "RST":
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -101,7 +104,7 @@ def test_a_lost_connection_gives_everything_back(own, wire, other, name, how):
 
 
 def test_what_a_client_sent_before_it_hung_up_is_done(own, wire, other, name):
-    """AB-32: octets that arrived are not lost with the socket."""
+    """AB-32: bytes that arrived before the end are handled."""
     other.call(1, QueueDeclare(queue=name, exclusive=False, auto_delete=True), QueueDeclareOk)
     wire.open_channel(1)
     wire.send(b"".join(publish_frames(1, b"%d" % number, name) for number in range(50)))
@@ -113,7 +116,7 @@ def test_what_a_client_sent_before_it_hung_up_is_done(own, wire, other, name):
 
 
 def test_after_the_client_s_close_only_close_is_heard(channel):
-    """AB-28, section 2.2: the rest is ignored in silence, faults included."""
+    """AB-28, amqp-broker section 2.2: later input is ignored, faults included."""
     channel.send(
         method_frame(0, CLOSE),
         method_frame(1, QueueDeclare()),
@@ -139,7 +142,7 @@ def test_replies_to_methods_before_the_close_come_before_close_ok(channel):
 
 
 def test_the_client_hangs_up_after_close_ok(channel, own):
-    """AB-28: the socket stays until then, so that nothing of the close-ok can be lost; then the connection is gone."""
+    """AB-28: the socket stays open until then, so that close-ok is not lost; then the connection ends."""
     port = channel.sock.getsockname()[1]
     channel.call(0, CLOSE, ConnectionCloseOk)
     with pytest.raises(TimeoutError):
@@ -150,7 +153,7 @@ def test_the_client_hangs_up_after_close_ok(channel, own):
 
 
 def test_a_client_that_stays_after_close_ok_is_hung_up_on(address):
-    """AB-28: after the close wait, which is no longer than the heartbeat."""
+    """AB-28: the broker hangs up after the close wait, which is at most the heartbeat interval."""
     with Wire.open(address, heartbeat=1) as wire:
         wire.call(0, CLOSE, ConnectionCloseOk)
         began = time.monotonic()
@@ -159,7 +162,7 @@ def test_a_client_that_stays_after_close_ok_is_hung_up_on(address):
 
 
 def test_a_client_that_does_not_answer_our_close_is_hung_up_on(address):
-    """AB-29: after the close wait, whatever else it sends."""
+    """AB-29: the broker hangs up after the close wait, whatever else the client sends."""
     with Wire.open(address, heartbeat=1) as wire:
         wire.open_channel(1)
         fail(wire)
@@ -170,7 +173,7 @@ def test_a_client_that_does_not_answer_our_close_is_hung_up_on(address):
 
 
 def test_close_ok_ends_it_at_once(channel):
-    """AB-29: what came between our close and its answer is ignored."""
+    """AB-29: input between the broker's close and close-ok is ignored."""
     fail(channel)
     channel.send(
         method_frame(1, QueueDeclare()), FAULT, method_frame(2, QueueDeclare()), method_frame(0, QueueDeclare())
@@ -192,7 +195,7 @@ def test_crossing_closes_are_both_answered(channel):
 
 
 def test_closes_that_cross_in_one_segment(channel):
-    """AB-30: the client's close right behind the fault."""
+    """AB-30: the client's close follows the fault directly."""
     channel.send(FAULT, method_frame(0, CLOSE))
     assert channel.method(0, ConnectionClose).reply_code == 505
     channel.method(0, ConnectionCloseOk)
@@ -201,7 +204,7 @@ def test_closes_that_cross_in_one_segment(channel):
 
 
 def test_a_second_close_is_answered_too(channel):
-    """Section 2.2: closing and closed accept close."""
+    """amqp-broker section 2.2: closing and closed accept close."""
     channel.send(method_frame(0, CLOSE) * 2)
     channel.method(0, ConnectionCloseOk)
     channel.method(0, ConnectionCloseOk)
@@ -214,7 +217,7 @@ def test_an_operator_s_reason_is_the_text(own, channel):
 
 
 def test_a_long_reason_is_cut(own, channel):
-    """AB-50: to 252 octets and three dots."""
+    """AB-50: the text is cut to 252 bytes and three dots."""
     own.close_connections("é" * 300)
     close = channel.method(0, ConnectionClose)
     assert len(close.reply_text.encode()) <= 255
@@ -258,7 +261,7 @@ def test_stopping_the_broker_closes_every_connection(start_broker):
 
 
 def test_a_stopping_broker_does_not_wait_for_ever(start_broker):
-    """AB-31: for clients that do not answer, nor for those that stay in the handshake."""
+    """AB-31: it waits neither for clients that do not answer, nor for clients in the handshake."""
     target = start_broker(stop_timeout=100)
     mute, early, closing = Wire.open(target.address), Wire(target.address), Wire.open(target.address)
     closing.call(0, CLOSE, ConnectionCloseOk)
@@ -282,7 +285,7 @@ def test_a_connection_closed_while_a_queue_is_asked(channel):
 
 
 def test_a_closed_connection_s_number_of_messages_is_exact(wire, other, name):
-    """AB-28: no message is lost or doubled by a close in the middle of deliveries."""
+    """AB-28: a close in the middle of deliveries loses or doubles no message."""
     other.call(1, QueueDeclare(queue=name), QueueDeclareOk)
     wire.open_channel(1)
     for number in range(500):
@@ -300,7 +303,7 @@ def test_a_closed_connection_s_number_of_messages_is_exact(wire, other, name):
 
 
 def pipelined(name: str) -> bytes:
-    """A declare, which the broker has to wait for, with publishes and another declare right behind it."""
+    """A declare, for which the channel has to wait, followed by publishes and another declare."""
     declare = method_frame(1, QueueDeclare(queue=name))
     return declare + publish_frames(1, b"first", name) + declare + publish_frames(1, b"second", name)
 
@@ -312,7 +315,7 @@ def expect_both(other: Wire, name: str) -> None:
 
 
 def test_everything_before_the_close_is_done_and_answered(channel, other, name):
-    """AB-28: also what had to wait for methods before it, and the replies come before close-ok."""
+    """AB-28: also methods that wait behind others are handled, and their replies come before close-ok."""
     channel.send(pipelined(name), method_frame(0, CLOSE))
     channel.method(1, QueueDeclareOk)
     channel.method(1, QueueDeclareOk)

@@ -1,4 +1,4 @@
-"""Heartbeats (AB-23 to AB-26): exact timing on the counters alone, the rest over a socket with an interval of one second."""
+"""Heartbeats (AB-23 to AB-26): exact timing on the counters, everything else over a socket with a 1 s interval."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_sender_sends_at_its_first_step_and_then_only_in_silence():
 
 
 def test_the_receiver_needs_two_silent_steps_in_a_row():
-    """AB-24: so it takes between two and three intervals."""
+    """AB-24: a dead client is noticed after two to three intervals."""
     assert steps(HeartbeatMonitor(), 10, 10, 11, 11, 11) == [False, False, False, False, True]
 
 
@@ -56,7 +56,8 @@ def test_a_silent_broker_sends_a_heartbeat_every_half_interval(address):
 
 
 def test_silent_peers_are_dropped_and_talking_ones_are_not(address, name):
-    """AB-20, AB-24: the silent one between two and three intervals after its last octet, without a frame; any octet counts, not only frames."""
+    """AB-20, AB-24: a silent client is dropped without a frame, two to three intervals after its last byte. Every byte
+    counts, not only whole frames."""
     silent = Wire.open(address, heartbeat=INTERVAL)
     began = time.monotonic()
     dribbling = Wire.open(address, heartbeat=INTERVAL)
@@ -87,7 +88,7 @@ def test_silent_peers_are_dropped_and_talking_ones_are_not(address, name):
 
 
 def test_replies_spare_heartbeats(address):
-    """AB-23: a broker that writes otherwise sends only the first one."""
+    """AB-23: a broker that writes other frames sends only the first heartbeat."""
     with Wire.open(address, heartbeat=INTERVAL) as wire:
         wire.open_channel(1)
         queue = wire.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
@@ -105,7 +106,8 @@ def test_replies_spare_heartbeats(address):
 
 
 def test_a_blocked_connection_is_not_dropped_for_its_silence(own, address):
-    """AB-26, QS-33: nothing is read from it, so nothing can be missed; from the unblocking on it counts again."""
+    """AB-26, QS-33: a blocked client is not read, so its heartbeats are not missed; they count again once it is
+    unblocked."""
     with Wire.open(address, heartbeat=INTERVAL) as wire:
         wire.open_channel(1)
         own.set_alarm("memory", True)

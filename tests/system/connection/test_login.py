@@ -72,7 +72,7 @@ def test_a_good_login_leads_to_tune(address, mechanism, response):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_refused_login_is_told_to_clients_that_can_hear_it(address, witness, response, why):
-    """AB-15, AB-17: 403 with one text whatever the reason, class and method 0."""
+    """AB-15, AB-17: 403 with the same text for every reason, class and method 0."""
     with Wire.started(address) as wire:
         wire.send_start_ok(response=response)
         wire.expect_close(403, REFUSED_PLAIN)
@@ -87,11 +87,12 @@ def test_a_refused_amqplain_login_names_its_mechanism(address):
 
 
 def test_logins_that_get_no_answer_are_dropped_after_three_seconds(address, witness):
-    """AB-17, AB-18, AB-38: silence for 3 s, then the end; with the capability, too, unless the login was well formed and refused.
+    """AB-17, AB-18, AB-38: 3 s of silence, then the socket is closed. With the capability, a well-formed login that is
+    refused is answered instead.
 
-    One test for all of them, so that their silences pass together.
+    One test for all cases, so that they wait at the same time.
     """
-    waiting = []  # what it is, the wire, and a moment before the silence began
+    waiting = []  # the case, the wire, and a moment before the silence began
     for case, (mechanism, response) in MALFORMED.items():
         wire = Wire.started(address)
         waiting.append((case, wire, time.monotonic()))
@@ -138,7 +139,7 @@ def test_a_refused_challenge_is_told_like_a_refused_response(start_broker):
 
 
 def test_a_loopback_user_from_elsewhere_is_refused_like_a_wrong_password(start_broker):
-    """AB-16: seen from an address of this machine that is not a loopback one, if it has any."""
+    """AB-16: tested from a non-loopback address of this machine, if there is one."""
     outside = _address_of_this_machine()
     if outside is None:
         pytest.skip("this machine has no address but loopback")
@@ -151,7 +152,7 @@ def test_a_loopback_user_from_elsewhere_is_refused_like_a_wrong_password(start_b
 
 
 def test_another_default_user_may_be_configured(start_broker):
-    """AB-15: then guest is unknown."""
+    """AB-15: guest is unknown then."""
     address = start_broker(default_user="kim", default_pass="pä:ss").address
     Wire.open(address, response="\0kim\0pä:ss".encode()).close()
     with Wire.started(address) as wire:
@@ -160,7 +161,7 @@ def test_another_default_user_may_be_configured(start_broker):
 
 
 def test_close_ok_of_a_refused_client_ends_the_wait(address):
-    """AB-17: at once, not after 3 s."""
+    """AB-17: the answer comes at once, not after 3 s."""
     with Wire.started(address) as wire:
         wire.send_start_ok(response=WRONG_PASSWORD)
         wire.method(0, ConnectionClose)
@@ -171,7 +172,7 @@ def test_close_ok_of_a_refused_client_ends_the_wait(address):
 
 
 def test_locale_and_capabilities_of_any_sort_are_accepted(address):
-    """AB-7, AB-10: the locale is ignored, and so are capabilities that are no table."""
+    """AB-7, AB-10: the locale is ignored, and so are capabilities that are not a table."""
     wire, _ = Wire.tuning(address, capabilities="none")
     wire.hang_up()
     with Wire.open(address, capabilities=[1, 2], nested={"a": {"b": [1, None]}}) as wire:
@@ -179,7 +180,7 @@ def test_locale_and_capabilities_of_any_sort_are_accepted(address):
 
 
 def test_open_may_be_pipelined_after_start_ok(address):
-    """Nothing in the handshake needs to be waited for by the client but what the client itself wants to know."""
+    """A client may send its whole handshake at once; it has to wait for nothing."""
     with Wire.started(address) as wire:
         wire.send_start_ok()
         wire.send_method(0, ConnectionTuneOk(2047, 131072, 0))

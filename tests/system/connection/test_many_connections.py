@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(ORACLE is not None, reason="measures a broker of
 
 IDLE = 5000
 
-#: A whole handshake and a channel, said in one breath.
+#: A whole handshake and channel.open, sent at once.
 EVERYTHING = b"".join(
     [
         PROTOCOL_HEADER,
@@ -50,7 +50,7 @@ def expect_open(wire: Wire) -> None:
 
 @pytest.fixture
 def descriptors():
-    """Room for both ends in this process and its children."""
+    """Raises the limit of open files, for both ends of the connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = IDLE + 500
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -61,7 +61,8 @@ def descriptors():
 
 
 def test_five_thousand_idle_connections_are_cheap(descriptors):
-    """Each with one channel and heartbeats costs less than 64 KiB, and all together no processor time to speak of."""
+    """A connection with one channel and heartbeats costs less than 64 KiB; all together use almost no processor
+    time."""
     with ChildBroker() as child, Witness(child.address) as witness, ExitStack() as stack:
         witness.check()
         before = child.memory()
@@ -75,13 +76,13 @@ def test_five_thousand_idle_connections_are_cheap(descriptors):
         assert each < 64 * 1024, f"{each / 1024:.1f} KiB a connection"
         assert witness.round_trip() < 1.0
         used = child.processor_time()
-        time.sleep(1)  # the measurement itself: what does a second of nothing cost?
+        time.sleep(1)  # the time that is measured: an idle second
         assert child.processor_time() - used <= 0.05
         witness.check()
 
 
 def test_an_idle_broker_is_small_and_uses_no_processor_time():
-    """Under 60 MB, and nothing that `top` could show."""
+    """An idle broker uses less than 60 MB and no processor time that `top` would show."""
     with ChildBroker() as child, Witness(child.address) as witness:
         witness.check()
         assert child.memory() < 60_000_000
@@ -91,7 +92,8 @@ def test_an_idle_broker_is_small_and_uses_no_processor_time():
 
 
 def test_running_out_of_descriptors_stops_neither_the_listener_nor_anyone_else():
-    """Clients beyond the limit wait in the backlog, and are served as soon as others leave; nothing spins meanwhile."""
+    """Clients beyond the limit wait in the backlog and are served when others leave; the broker does not spin
+    meanwhile."""
     with (
         ChildBroker(descriptors=60, handshake_timeout=60_000) as child,
         Witness(child.address) as witness,
@@ -119,7 +121,7 @@ def test_running_out_of_descriptors_stops_neither_the_listener_nor_anyone_else()
 
 
 def test_connections_that_come_and_go_leave_nothing_behind():
-    """Two thousand, ended in every way."""
+    """Two thousand connections that end in every way leave no memory behind."""
     with ChildBroker() as child, Witness(child.address) as witness:
 
         def come_and_go(count: int) -> None:

@@ -1,4 +1,7 @@
-"""A broker that really runs low: publishers wait, consumers drain, memory goes back to the system (AB-33, AB-34, QS-16, QS-34, QS 8.2, 8.6)."""
+"""A broker that really runs low on memory: publishers wait, consumers drain, memory goes back to the system.
+
+AB-33, AB-34, QS-16, QS-34, queue-and-store section 8.2, queue-and-store section 8.6.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def declared(wire, name="backlog"):
 
 @needs_proc
 def test_publishers_wait_while_consumers_drain():
-    """AB-33, AB-34, QS-34: nobody but the memory in use decides when it begins and ends."""
+    """AB-33, AB-34, QS-34: only the memory in use decides when the alarm begins and ends."""
     with (
         ChildBroker(vm_memory_high_watermark="96MiB", memory_monitor_interval=20) as child,
         Wire.open(child.address) as publisher,
@@ -66,7 +69,7 @@ def test_publishers_wait_while_consumers_drain():
 
 @needs_proc
 def test_a_purged_backlog_is_given_back_to_the_system():
-    """QS-16: without being told, the C library would keep all of it."""
+    """QS-16: without an explicit request the C library would keep all of it."""
     with ChildBroker() as child, Wire.open(child.address) as wire:
         queue = declared(wire)
         frames = publish_frames(1, b"x" * 1024, queue) * 1000
@@ -83,21 +86,21 @@ def test_a_purged_backlog_is_given_back_to_the_system():
 
 @needs_proc
 def test_the_watermark_changes_at_run_time(start_broker):
-    """QS 8.1: the alarm is on or off when the call returns."""
+    """queue-and-store section 8.1: the alarm is on or off when the call returns."""
     target = start_broker(memory_monitor_interval=3_600_000)
     with Wire.open(target.address) as wire:
         wire.open_channel(1)
         assert target.embedded.set_memory_high_watermark("1MiB") == MIB
         wire.publish(1, b"x", routing_key="nowhere")
         assert wire.method(0, ConnectionBlocked).reason == "low on memory"
-        target.embedded.set_alarm("memory", False)  # a person's alarm, of which there is none
+        target.embedded.set_alarm("memory", False)  # clears the operator's alarm, which is not set
         assert [row.state for row in target.embedded.connections()] == ["blocked"]
         assert target.embedded.set_memory_high_watermark(1.0) > 64 * MIB
         wire.method(0, ConnectionUnblocked)
 
 
 def test_a_disk_without_space_blocks_publishers(start_broker, tmp_path):
-    """QS 8.6: with a data directory; here of a disk that is never large enough."""
+    """queue-and-store section 8.6: with a data directory; the limit is above the size of the disk."""
     target = start_broker(data_dir=tmp_path, disk_free_limit=1000.0, total_memory_available_override_value="100GB")
     with Wire.open(target.address) as wire:
         wire.open_channel(1)

@@ -27,7 +27,7 @@ REFUSED = {
 
 
 def test_nothing_is_sent_before_eight_octets(address):
-    """AB-1: seven octets of the header are not answered; the eighth is."""
+    """AB-1: seven bytes of the header are not answered; the eighth is."""
     with Wire(address) as wire:
         for octet in PROTOCOL_HEADER[:7]:
             wire.send(bytes([octet]))
@@ -48,7 +48,7 @@ def test_both_headers_of_0_9_are_answered_with_version_0_9(address, header):
 
 @pytest.mark.parametrize("header", REFUSED.values(), ids=REFUSED.keys())
 def test_any_other_header_is_answered_with_ours_and_the_end(address, header, witness):
-    """AB-1: exactly the eight octets of 0-9-1, then the socket is closed."""
+    """AB-1: the answer is exactly the eight bytes of 0-9-1, then the socket is closed."""
     with Wire(address) as wire:
         wire.send(header)
         assert wire.raw(8) == PROTOCOL_HEADER
@@ -58,7 +58,7 @@ def test_any_other_header_is_answered_with_ours_and_the_end(address, header, wit
 
 
 def test_header_and_start_ok_may_come_in_one_segment(address):
-    """AB-1: what follows the header is not lost."""
+    """AB-1: input behind the header is handled."""
     with Wire(address) as wire:
         wire.send(PROTOCOL_HEADER + b"\x08\x00\x00\x00\x00\x00\x00\xce")
         wire.method(0, ConnectionStart)
@@ -67,7 +67,7 @@ def test_header_and_start_ok_may_come_in_one_segment(address):
 
 
 def test_a_health_check_is_no_connection_worth_a_warning(own, address, caplog):
-    """AB-2: a connection that closes before it sent an octet."""
+    """AB-2: a connection that closes before it has sent a byte."""
     with caplog.at_level(logging.DEBUG):
         caplog.clear()
         Wire(address).hang_up()
@@ -76,7 +76,7 @@ def test_a_health_check_is_no_connection_worth_a_warning(own, address, caplog):
 
 
 def test_a_client_that_leaves_in_the_handshake_is_worth_a_warning(own, address, caplog):
-    """AB-2 is only for silent ones."""
+    """AB-2 holds only for clients that have sent nothing."""
     with Wire.started(address):
         pass
     own.wait_idle()
@@ -106,7 +106,7 @@ def test_the_handshake_timer_does_not_touch_a_running_connection(start_broker):
     address = start_broker(handshake_timeout=100).address
     with Wire.open(address) as wire:
         with Wire.started(address) as late:
-            late.expect_hang_up()  # opened after it, so the timer of `wire` has fired, too
+            late.expect_hang_up()  # opened after `wire`, so that the timer of `wire` has fired as well
         wire.open_channel(1)
         wire.close()
 
@@ -123,7 +123,7 @@ def test_connections_and_channels_have_rabbitmq_s_names(own, address):
 
 
 def test_server_properties_tell_clients_what_they_look_for(address):
-    """AB-7, AB-8: kombu decides about `global` from product and version."""
+    """AB-7, AB-8: kombu decides by product and version how to use `global`."""
     with Wire(address) as wire:
         wire.send(PROTOCOL_HEADER)
         start = wire.method(0, ConnectionStart)
@@ -149,7 +149,7 @@ def test_server_properties_tell_clients_what_they_look_for(address):
 
 
 def test_configured_server_properties_replace_and_add(start_broker):
-    """AB-9: each key occurs once."""
+    """AB-9: configured properties replace the broker's own, and each key occurs once."""
     target = start_broker(
         server_properties={"product": "Ours", "team": "a"}, cluster_name="c1", auth_mechanisms=("PLAIN",)
     )

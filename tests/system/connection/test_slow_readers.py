@@ -1,4 +1,4 @@
-"""Clients that do not read what they asked for (FC-32, FC-35): bounded, and in nobody's way."""
+"""Clients that do not read what they asked for: memory is bounded, and others are served (FC-32, FC-35)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from ..witness import Witness
 KIB, MIB = 1 << 10, 1 << 20
 SIZE = 64 * KIB
 
-#: The most that a consumer that does not read may have been given: what is on its way, and what the operating system holds at both ends.
+#: The most messages that a consumer that does not read may get: those in flight in the broker, and those in the buffers
+#: of the operating system at both ends.
 GIVEN = 250 + 14 * MIB // SIZE
 
 
 def publish_confirmed(wire: Wire, count: int, queue: str) -> None:
-    """When this returns the queue has them all."""
+    """Publishes, and returns when the queue has all messages."""
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     octets = publish_frames(1, bytes(SIZE), queue, frame_max=wire.frame_max)
     for _ in range(count):
@@ -43,14 +44,15 @@ def publish_confirmed(wire: Wire, count: int, queue: str) -> None:
 
 @pytest.fixture
 def mute(address):
-    """A client with a channel, which does not read for a while."""
+    """A client with a channel that does not read yet."""
     with Wire.open(address) as wire:
         wire.open_channel(1)
         yield wire
 
 
 def test_a_consumer_that_does_not_read_gets_two_hundred_and_no_more(mute, channel, witness):
-    """FC-32: the rest stays in the queue, where others find it; once the consumer reads it gets them in order."""
+    """FC-32: the other messages stay in the queue for other consumers; when the consumer reads, it gets its own in
+    order."""
     count = 2 * GIVEN
     queue = mute.call(1, QueueDeclare(auto_delete=True), QueueDeclareOk).queue
     mute.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
@@ -65,7 +67,7 @@ def test_a_consumer_that_does_not_read_gets_two_hundred_and_no_more(mute, channe
 
 
 def test_a_consumer_that_reads_gets_what_a_slow_one_leaves(address, mute, channel):
-    """FC-32: two consumers of one queue, of which one does not read."""
+    """FC-32: one of two consumers of a queue does not read."""
     count = 2 * GIVEN
     with Wire.open(address) as reader:
         reader.open_channel(1)
@@ -82,7 +84,7 @@ def test_a_consumer_that_reads_gets_what_a_slow_one_leaves(address, mute, channe
 
 @pytest.mark.parametrize("what", ["returns", "messages"])
 def test_replies_that_nobody_reads_stop_the_input(start_broker, what):
-    """FC-35: at a megabyte here; the client is read on when it reads, and nothing is lost."""
+    """FC-35: with a limit of 1 MB the broker stops reading a client that does not read; nothing is lost."""
     limit = 1 * MIB
     target = start_broker(output_buffer_limit=limit)
     with Witness(target.address) as witness, Wire.open(target.address) as wire:

@@ -1,4 +1,4 @@
-"""Connections over TLS: the same broker behind them, who may come in by certificate (AB-13), and clients that do TLS badly."""
+"""Connections over TLS: the same broker behind them, login by certificate (AB-13), and clients with faulty TLS."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFUSED = (
 
 
 class Authority:
-    """A certificate authority of the test run's own, the broker's certificate, and clients'."""
+    """A certificate authority for the test run, the broker's certificate, and those of clients."""
 
     def __init__(self, folder: Any) -> None:
         self.ca = trustme.CA()
@@ -66,7 +66,7 @@ def authority(tmp_path_factory) -> Authority:
 
 @pytest.fixture
 def start_tls(start_broker, authority):
-    """A broker with TLS; its Broker."""
+    """Starts a broker with TLS."""
 
     def start(**settings: Any) -> Broker:
         return start_broker(**{"tls_port": 0, **authority.files, **settings}).embedded
@@ -80,7 +80,7 @@ def broker_tls(start_tls) -> Broker:
 
 
 def tls_wire(context: ssl.SSLContext) -> type[Wire]:
-    """A Wire whose octets go through TLS."""
+    """A Wire over TLS."""
 
     class TlsWire(Wire):
         def __init__(self, address: tuple[str, int]) -> None:
@@ -102,7 +102,7 @@ def pika_connection(broker: Broker, context: ssl.SSLContext, **parameters: Any) 
 
 
 def external(broker: Broker, context: ssl.SSLContext, **start_ok: Any) -> Wire:
-    """A client that has sent EXTERNAL, with a response that means nothing."""
+    """A client that has sent EXTERNAL with a meaningless response."""
     wire = tls_wire(context)(address(broker))
     wire.send(PROTOCOL_HEADER)
     assert wire.method(0, ConnectionStart).mechanisms == b"PLAIN EXTERNAL"
@@ -110,11 +110,11 @@ def external(broker: Broker, context: ssl.SSLContext, **start_ok: Any) -> Wire:
     return wire
 
 
-# -- the same broker ---------------------------------------------------------------------------------------------------
+# -- the same broker ---
 
 
 def test_pika_publishes_and_gets(broker_tls, authority):
-    """1 MB both ways, and 10,000 small messages with confirms, seen by a client without TLS too."""
+    """1 MB both ways, and 10,000 small messages with confirms; a client without TLS gets the same."""
     connection = pika_connection(broker_tls, authority.client())
     channel = connection.channel()
     channel.confirm_delivery()
@@ -122,7 +122,7 @@ def test_pika_publishes_and_gets(broker_tls, authority):
     large = os.urandom(MIB)
     channel.basic_publish("", "q", large)
     assert channel.basic_get("q", auto_ack=True)[2] == large
-    # pika waits for each confirm of its own
+    # pika would wait for each confirm
     for number in range(10_000):
         channel.basic_publish("", "q", str(number))
     plain = pika.BlockingConnection(pika.URLParameters(broker_tls.url))
@@ -189,11 +189,12 @@ def test_connections_of_both_ports_count_for_the_limit(start_tls, authority):
             pika_connection(limited, authority.client())
 
 
-# -- certificates ------------------------------------------------------------------------------------------------------
+# -- certificates ---
 
 
 def test_a_required_certificate(start_tls, authority, caplog):
-    """With one of the right authority a client comes in; without, or with a stranger's, TLS fails, the log has a line and the broker goes on."""
+    """Without a certificate of the right authority the TLS handshake fails; the log has a line, and the broker
+    continues."""
     strict = start_tls(tls_verify="required")
     with tls_wire(authority.client(authority.ca.issue_cert("guest"))).open(address(strict)) as wire:
         wire.close()
@@ -216,7 +217,7 @@ def test_a_required_certificate(start_tls, authority, caplog):
     ],
 )
 def test_external(start_tls, authority, login_from, user):
-    """AB-13: the certificate's name is the user, whatever the response says."""
+    """AB-13: the certificate's name is the user; the response is ignored."""
     certificate = authority.ca.issue_cert(
         "guest.example", common_name="guest", organization_name="Burrow", organization_unit_name="Diggers"
     )
@@ -229,7 +230,7 @@ def test_external(start_tls, authority, login_from, user):
     )
     with external(strict, authority.client(certificate)) as wire:
         wire.method(0, ConnectionTune)
-    # PLAIN works beside it
+    # PLAIN still works
     plain = f"\0{user}\0guest".encode()
     with tls_wire(authority.client()).open(address(strict), response=plain) as wire:
         assert strict.connections()[-1].user == user
@@ -241,7 +242,7 @@ def test_external(start_tls, authority, login_from, user):
     [(None, "showed no certificate"), ("", "has no common name"), ("stranger", "user 'stranger' does not exist")],
 )
 def test_external_without_a_usable_name_is_a_refused_login(start_tls, authority, caplog, common_name, reason):
-    """AB-13, AB-17: no certificate, one without such a name, or with that of nobody."""
+    """AB-13, AB-17: no certificate, one without such a name, or one of an unknown user."""
     lax = start_tls(tls_verify="optional", auth_mechanisms=("PLAIN", "EXTERNAL"), ssl_cert_login_from="common_name")
     certificate = None if common_name is None else authority.ca.issue_cert("x.example", common_name=common_name or None)
     with external(lax, authority.client(certificate)) as wire:
@@ -254,7 +255,7 @@ def test_external_without_a_usable_name_is_a_refused_login(start_tls, authority,
 
 
 def test_external_is_not_offered_without_tls(start_tls):
-    """AB-13, AB-18: it is as if it were not enabled."""
+    """AB-13, AB-18: without TLS the mechanism EXTERNAL counts as not enabled."""
     both = start_tls(auth_mechanisms=("PLAIN", "EXTERNAL"))
     with Wire((both.host, both.port)) as wire:
         wire.send(PROTOCOL_HEADER)
@@ -263,7 +264,7 @@ def test_external_is_not_offered_without_tls(start_tls):
         wire.expect_hang_up()
 
 
-# -- clients that do TLS badly -----------------------------------------------------------------------------------------
+# -- clients that do TLS badly ---
 
 
 def eventually(holds: Any) -> bool:
@@ -290,7 +291,7 @@ def expect_end(client: socket.socket) -> bytes:
     "octets", [PROTOCOL_HEADER, b"GET / HTTP/1.1\r\n\r\n", b"\x80", b"\x16\x03\x01\x00\x05hello", bytes(300_000)]
 )
 def test_octets_that_are_not_tls(broker_tls, authority, caplog, octets):
-    """One line in the log, a closed socket, nobody else disturbed."""
+    """The log has one line, the socket is closed, and other clients are served."""
     caplog.set_level(logging.DEBUG, "warren")
     with socket.create_connection(address(broker_tls), PATIENCE) as client:
         try:
@@ -350,7 +351,8 @@ def test_close_notify_ends_a_connection_whose_socket_stays_open(broker_tls, auth
 
 
 def test_a_client_that_does_not_read_is_bounded(start_tls, authority):
-    """FC-35: 64 MiB asked for and not read. Beyond the limit, and what the operating system holds, the rest is not even taken out of the queue; once it reads all comes."""
+    """FC-35: a client requests 64 MiB and does not read. What exceeds the limit and the buffers of the operating system
+    stays in the queue; when the client reads, all of it comes."""
     small = start_tls(output_buffer_limit=MIB)
     body = bytes(MIB)
     small.declare_queue("q")
@@ -360,7 +362,7 @@ def test_a_client_that_does_not_read_is_bounded(start_tls, authority):
             small.publish(body, "q")
         for _ in range(64):
             wire.send_method(1, BasicGet(queue="q", no_ack=True))
-            small.connections()  # so that each get is a read of its own
+            small.connections()  # a round trip, so that each get is a separate read
         assert "cannot write" in busy(small)
         assert small.queue("q").messages > 40
         for _ in range(64):
@@ -378,7 +380,7 @@ def busy(broker: Broker) -> str:
 
 
 def test_stop_closes_properly(authority):
-    """Running clients get 320 and close_notify; one in the midst of its TLS handshake is dropped."""
+    """Running clients get 320 and close_notify; a client in its TLS handshake is dropped."""
     with Broker(tls_port=0, **authority.files) as stopping:
         wire = tls_wire(authority.client()).open(address(stopping))
         half = socket.create_connection(address(stopping), PATIENCE)

@@ -1,4 +1,4 @@
-"""Negotiation, connection.open, and what does not belong where it comes (AB-5, AB-6, AB-19 to AB-22, AB-27, AB-39)."""
+"""Negotiation, connection.open, and methods in the wrong state (AB-5, AB-6, AB-19 to AB-22, AB-27, AB-39)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_values_within_the_limits_are_used_as_they_are(address, values):
 
 
 def test_the_broker_offers_what_it_is_configured_with(start_broker):
-    """AB-19, AB-21: 0 is "no limit" only if the server has none itself."""
+    """AB-19, AB-21: 0 (no limit) is accepted only if the server has no limit."""
     wire, tune = Wire.tuning(start_broker(channel_max=0, frame_max=0, heartbeat=0).address)
     with wire:
         assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (0, 0, 0)
@@ -80,7 +80,7 @@ def test_the_broker_offers_what_it_is_configured_with(start_broker):
 
 
 def test_the_number_of_channels_is_limited_not_their_numbers(address):
-    """AB-22: and RabbitMQ names no method in the refusal."""
+    """AB-22: the refusal names no method, as in RabbitMQ."""
     with Wire.open(address, channel_max=2) as wire:
         wire.open_channel(65535)
         wire.open_channel(3000)
@@ -89,7 +89,7 @@ def test_the_number_of_channels_is_limited_not_their_numbers(address):
 
 
 def test_a_closed_channel_makes_room_for_another(address):
-    """AB-22: it is the open ones that count."""
+    """AB-22: only open channels count."""
     with Wire.open(address, channel_max=1) as wire:
         for number in (1, 2, 9):
             wire.open_channel(number)
@@ -99,14 +99,14 @@ def test_a_closed_channel_makes_room_for_another(address):
 
 @pytest.mark.parametrize("vhost", ["nowhere", "", "/ ", "a" * 200])
 def test_an_unknown_virtual_host_is_not_allowed(address, vhost):
-    """AB-27: the name without quotes."""
+    """AB-27: the text has the name without quotes."""
     with Wire.opening(address) as wire:
         wire.send_method(0, ConnectionOpen(vhost))
         wire.expect_close(530, f"NOT_ALLOWED - vhost {vhost} not found", (10, 40))
 
 
 def test_a_node_with_as_many_connections_as_it_may_have_refuses_more(start_broker):
-    """AB-27 and the setting `connection_max`: told at connection.open; a connection that ends makes room."""
+    """AB-27 and the setting `connection_max`: connection.open is refused; a connection that ends makes room."""
     broker = start_broker(connection_max=1)
     address = broker.address
     with Wire.open(address) as first:
@@ -140,7 +140,7 @@ UNEXPECTED = {
 
 @pytest.mark.parametrize(("state", "method", "code", "text"), UNEXPECTED.values(), ids=UNEXPECTED.keys())
 def test_a_method_that_does_not_belong_on_channel_0_is_a_channel_error(address, witness, state, method, code, text):
-    """AB-5: with the ids of the method."""
+    """AB-5: the close has the ids of the method."""
     with (Wire.open if state == "running" else Wire.opening)(address) as wire:
         wire.send_method(0, method)
         wire.expect_close(code, f"CHANNEL_ERROR - {text}", (method.CLASS_ID, method.METHOD_ID))
@@ -148,16 +148,16 @@ def test_a_method_that_does_not_belong_on_channel_0_is_a_channel_error(address, 
 
 
 def test_a_frame_on_a_channel_while_opening_is_unexpected(address):
-    """AB-6, AB-38: in opening it is told."""
+    """AB-6, AB-38: in the state opening the client gets connection.close."""
     with Wire.opening(address) as wire:
         wire.send_method(1, ChannelOpen())
         wire.expect_close(505, "UNEXPECTED_FRAME - type 1, all octets = <<0,20,0,10,0>>")
 
 
 def test_errors_before_opening_are_answered_with_silence(address, witness):
-    """AB-5, AB-6, AB-38: starting, securing and tuning drop after 3 s, whatever the error but a refused negotiation.
+    """AB-5, AB-6, AB-38: starting, securing and tuning drop after 3 s at any error but a refused negotiation.
 
-    One test for all of them, so that their silences pass together.
+    One test for all cases, so that they wait at the same time.
     """
     waiting = []
     for faults in (
@@ -192,7 +192,7 @@ def test_errors_before_opening_are_answered_with_silence(address, witness):
 
 
 def test_before_tune_ok_frames_up_to_4096_octets_are_accepted(address):
-    """AB-39: the limit is on the payload."""
+    """AB-39: the limit counts the payload."""
     with Wire.started(address) as wire:
         filler = 4096 - len(ConnectionStartOk(table_from({"filler": ""}), "PLAIN", b"\0guest\0guest", "en_US").encode())
         start_ok = ConnectionStartOk(table_from({"filler": "x" * filler}), "PLAIN", b"\0guest\0guest", "en_US")

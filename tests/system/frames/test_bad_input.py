@@ -1,4 +1,5 @@
-"""What hostile or careless clients send: RabbitMQ's answer, a broker that goes on serving others, and bounded memory."""
+"""What hostile or careless clients send: RabbitMQ's answer, a broker that goes on serving others, and bounded
+memory."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def child():
         pytest.skip("needs a broker of its own to measure")
     with ChildBroker() as running, Witness(running.address) as witness:
         for _ in range(50):
-            witness.check()  # what a broker keeps once it has been used at all
+            witness.check()  # memory that a broker keeps after its first use
         running.witness = witness
         yield running
         witness.check()
@@ -76,11 +77,11 @@ def while_served(witness: Witness, trouble) -> float:
     return longest
 
 
-# -- much of something -----------------------------------------------------------------------------------------------
+# -- much of something ---
 
 
 def test_a_gigabyte_published_to_nobody_is_dropped_as_it_comes(child):
-    """1,024 messages of 1 MiB: neither kept nor in the way of others."""
+    """1,024 unfinished messages of 1 MiB are not kept, and do not hinder other clients."""
     with Wire.open(child.address) as wire:
         wire.open_channel(1)
         before = child.memory()
@@ -96,7 +97,7 @@ def test_a_gigabyte_published_to_nobody_is_dropped_as_it_comes(child):
 
 
 def test_a_body_declared_larger_than_allowed_is_refused_and_not_kept(child):
-    """AB section 1, `max_message_size`: 406 with RabbitMQ's text, and the octets of the body are passed over."""
+    """amqp-broker section 1, `max_message_size`: C406 with RabbitMQ's text; the bytes of the body are skipped."""
     size = 134_217_729
     with Wire.open(child.address) as wire:
         wire.open_channel(1)
@@ -131,7 +132,7 @@ def test_a_body_of_exabytes_is_refused_at_its_header(child, size):
 
 
 def test_a_million_tiny_frames(child):
-    """Heartbeats, body frames without octets (AB-40), and acknowledgements on a channel that awaits close-ok (AB-54)."""
+    """Heartbeats, empty body frames (AB-40), and acknowledgements on a channel that awaits close-ok (AB-54)."""
     with Wire.open(child.address) as wire:
         for number in (1, 2, 3):
             wire.open_channel(number)
@@ -160,7 +161,8 @@ def test_a_million_tiny_frames(child):
 
 
 def test_pipelined_methods_wait_in_bounds(child):
-    """FC-34: a client that pipelines 80,000 declares and does not read is not read either, and loses nothing."""
+    """FC-34: if a client pipelines 80,000 declares and does not read, the broker stops reading it, and loses
+    nothing."""
     count = 80_000
     with Wire.open(child.address) as wire:
         wire.open_channel(1)
@@ -178,7 +180,7 @@ def test_pipelined_methods_wait_in_bounds(child):
 
 
 def test_an_ever_new_routing_key_leaves_no_trace(child):
-    """Caches are bounded: 60,000 routing keys of 250 octets, each with properties of its own."""
+    """Caches stay bounded with 60,000 routing keys of 250 bytes, each with its own properties."""
     with Wire.open(child.address) as wire:
         wire.open_channel(1)
         wire.call(1, ExchangeDeclare(exchange="bad-input", type="topic", auto_delete=True), ExchangeDeclareOk)
@@ -204,11 +206,11 @@ def test_an_ever_new_routing_key_leaves_no_trace(child):
         assert child.memory() - before < 20 * MIB
 
 
-# -- many channels ---------------------------------------------------------------------------------------------------
+# -- many channels ---
 
 
 def test_the_2048th_of_65535_channels_ends_the_connection(address, witness):
-    """AB-22: the limit that was negotiated."""
+    """AB-22: the negotiated limit counts."""
     with Wire.open(address) as wire:
         wire.send(b"".join(method_frame(number, ChannelOpen()) for number in range(1, 65_536)))
         opened = 0
@@ -223,7 +225,7 @@ def test_the_2048th_of_65535_channels_ends_the_connection(address, witness):
 
 
 def test_a_node_may_allow_more_channels_than_rabbitmq_does():
-    """AB-21, AB-22: 16,000 of them cost less than 16 KiB each, and others are served meanwhile."""
+    """AB-21, AB-22: 16,000 channels cost less than 16 KiB each, and other clients are served meanwhile."""
     count = 16_000
     with ChildBroker(channel_max=65_535) as child, Witness(child.address) as witness:
         before = child.memory()
@@ -238,13 +240,13 @@ def test_a_node_may_allow_more_channels_than_rabbitmq_does():
         witness.check()
 
 
-# -- deep and large --------------------------------------------------------------------------------------------------
+# -- deep and large ---
 
 
 @pytest.mark.parametrize("kind", ["F", "A"])
 @deviates("it decodes any depth")
 def test_tables_deeper_than_the_limit_are_a_syntax_error(channel, witness, kind):
-    """AB-46: ten levels are fine, ten thousand are not worth a stack."""
+    """AB-46: ten levels are accepted; ten thousand are refused without exhausting the stack."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     empty = QueueBind(queue=queue, exchange="amq.headers").encode()[:-4]
     channel.send_frame(1, 1, empty + nested(10, kind))
@@ -257,7 +259,7 @@ def test_tables_deeper_than_the_limit_are_a_syntax_error(channel, witness, kind)
 
 @deviates("it decodes any depth")
 def test_headers_deeper_than_the_limit_are_an_internal_error_where_they_are_read(channel, witness, name):
-    """AB-38: a headers exchange has to read them; to a queue they pass unread."""
+    """AB-38: a headers exchange has to decode them; on the way to a queue they are not decoded."""
     channel.call(1, ExchangeDeclare(exchange=name, type="headers", auto_delete=True), ExchangeDeclareOk)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.call(1, QueueBind(queue=queue, exchange=name, arguments=table_from({"a": 1})), QueueBindOk)
@@ -267,18 +269,18 @@ def test_headers_deeper_than_the_limit_are_an_internal_error_where_they_are_read
 
 
 def test_a_reply_text_full_of_a_client_s_octets_is_still_a_reply(channel, witness):
-    """AB-50: names that are not printable, in a text that is cut in the middle of a character."""
+    """AB-50: unprintable names in a reply text that is cut in the middle of a character."""
     channel.send_method(1, QueueDeclare(queue="\x00\x01é" * 60, passive=True))
     close = channel.method(1, ChannelClose)
     assert (close.reply_code, len(close.reply_text.encode()) <= 255) == (404, True)
     witness.check()
 
 
-# -- what never ends, and what ends early ----------------------------------------------------------------------------
+# -- what never ends, and what ends early ---
 
 
 def test_half_open_connections_are_dropped_in_time(start_broker):
-    """AB-3: two hundred that stop at some point of the handshake are in nobody's way."""
+    """AB-3: two hundred clients that stop during the handshake do not hinder others."""
     target = start_broker(handshake_timeout=400)
     with Witness(target.address) as witness:
         idle = []
@@ -299,7 +301,7 @@ def test_half_open_connections_are_dropped_in_time(start_broker):
 
 
 def test_unfinished_contents_are_forgotten_with_their_connection(child):
-    """A hundred channels with a message of which only the last octet is missing."""
+    """A hundred channels, each with a message that lacks only its last byte."""
     witness = child.witness
     piece = bytes(100_000)
     before = child.memory()
@@ -319,7 +321,8 @@ def test_unfinished_contents_are_forgotten_with_their_connection(child):
 
 
 def test_what_ended_processes_held_is_free_at_once(start_broker):
-    """Not when the collector of cycles comes round, which counts objects and not octets: no connection, channel or queue that ended is left."""
+    """Connections, channels and queues are freed when they end. The collector of cycles would come too late, since it
+    counts objects and not bytes."""
     target = start_broker()
     kinds = (Connection, Channel, Queue, FrameReader)
 

@@ -58,7 +58,7 @@ def expect_exception(wire: Wire, number: int = 1, answer: bool = True) -> None:
         wire.send_method(number, ChannelCloseOk())
 
 
-# -- opening ---------------------------------------------------------------------------------------------------------
+# -- opening ---
 
 
 @pytest.mark.parametrize("number", [1, 2, 256, 2047, 2048, 65535])
@@ -79,7 +79,7 @@ def test_a_second_open_is_a_channel_error(channel):
     ids=lambda method: method.NAME,
 )
 def test_any_first_method_but_open_is_a_channel_error(wire, method):
-    """AB-52, AB-58: of methods with content the content is awaited first."""
+    """AB-52, AB-58: a method with content is refused only when its content has arrived."""
     wire.send_method(1, method)
     if method.HAS_CONTENT:
         wire.send_frame(FRAME_HEADER, 1, b"\0\x3c" + bytes(12))
@@ -93,7 +93,7 @@ def test_a_publish_on_a_number_that_is_not_open_is_a_channel_error(wire):
 
 
 def test_many_channels_are_opened_in_one_go(wire):
-    """AB-56: pipelined, each on its number."""
+    """AB-56: channels are opened pipelined, each on its number."""
     numbers = range(1, 201)
     wire.send(b"".join(method_frame(number, ChannelOpen()) for number in numbers))
     for number in numbers:
@@ -103,7 +103,7 @@ def test_many_channels_are_opened_in_one_go(wire):
         wire.method(number, ChannelCloseOk)
 
 
-# -- the client's close ----------------------------------------------------------------------------------------------
+# -- the client's close ---
 
 
 def test_at_close_ok_messages_are_back_and_the_number_is_free(channel):
@@ -135,15 +135,15 @@ def test_auto_delete_runs_before_close_ok(channel, name):
 
 
 def test_open_right_behind_close_is_a_second_open(channel):
-    """AB-52, AB-53: the number is free at close-ok, not before."""
+    """AB-52, AB-53: the number is free when close-ok comes, not earlier."""
     channel.send(method_frame(1, CLOSE), method_frame(1, ChannelOpen()))
     found = channel.frame()
-    if found.payload != ChannelCloseOk().encode():  # which may be on its way by then
+    if found.payload != ChannelCloseOk().encode():  # close-ok may be in flight by then
         channel.waiting.appendleft(found)
     channel.expect_close(504, "CHANNEL_ERROR - second 'channel.open' seen", (20, 10))
 
 
-# -- channel exceptions ----------------------------------------------------------------------------------------------
+# -- channel exceptions ---
 
 
 def test_an_exception_ends_the_channel_and_spares_the_others(channel):
@@ -157,7 +157,7 @@ def test_an_exception_ends_the_channel_and_spares_the_others(channel):
 
 
 def test_frames_in_flight_behind_an_exception_are_discarded(channel):
-    """AB-54: methods, publishes, contents cut by the close, and even a second exception."""
+    """AB-54: ignored are methods, publishes, contents that the close cuts, and even a second error."""
     channel.open_channel(2)
     queue = channel.call(2, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.send(
@@ -175,7 +175,7 @@ def test_frames_in_flight_behind_an_exception_are_discarded(channel):
 
 @deviates("what was taken with basic.get comes back a little later")
 def test_the_cleanup_comes_before_the_close(channel):
-    """AB-54: when the client reads channel.close its messages are back."""
+    """AB-54: when the client reads channel.close, its messages are back in the queue."""
     channel.open_channel(2)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.publish(1, b"x", routing_key=queue)
@@ -187,7 +187,7 @@ def test_the_cleanup_comes_before_the_close(channel):
 
 
 def test_deliveries_and_confirms_stop_with_an_exception(channel):
-    """AB-54: after channel.close nothing more comes on that number."""
+    """AB-54: after channel.close no frame comes on that number."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.open_channel(2)
     channel.call(2, ConfirmSelect())
@@ -204,7 +204,8 @@ def test_deliveries_and_confirms_stop_with_an_exception(channel):
 
 @pytest.mark.parametrize("pipelined", [True, False], ids=["in one segment", "after our close"])
 def test_crossing_closes(channel, pipelined):
-    """AB-54: the client's close is answered with close-ok, the client still answers ours, and the number is free."""
+    """AB-54: the broker answers the client's close with close-ok, the client answers the broker's, and the number is
+    free."""
     if pipelined:
         channel.send(method_frame(1, FAULTY), method_frame(1, CLOSE))
         expect_exception(channel, answer=False)
@@ -219,14 +220,14 @@ def test_crossing_closes(channel, pipelined):
 
 
 def test_a_connection_exception_of_a_channel_has_its_method(channel):
-    """AB-55: and ends the whole connection."""
+    """AB-55: the error ends the whole connection."""
     channel.open_channel(2)
     channel.send_method(2, ChannelFlow(False))
     channel.expect_close(540, "NOT_IMPLEMENTED - active=false", (20, 20))
 
 
 def test_numbers_may_be_used_again_and_again(wire):
-    """AB-53, AB-54: three hundred times, by either end."""
+    """AB-53, AB-54: three hundred times, closed by either side."""
     for turn in range(300):
         wire.open_channel(7)
         if turn % 2:
@@ -237,7 +238,7 @@ def test_numbers_may_be_used_again_and_again(wire):
 
 
 def test_open_may_follow_close_ok_in_one_segment(channel):
-    """AB-54: for the client the number is free once it has answered."""
+    """AB-54: the client may use the number as soon as it has answered."""
     for _ in range(20):
         channel.send_method(1, FAULTY)
         expect_exception(channel, answer=False)
@@ -250,11 +251,11 @@ def test_open_may_follow_close_ok_in_one_segment(channel):
         channel.method(1, QueueDeclareOk)
 
 
-# -- methods ---------------------------------------------------------------------------------------------------------
+# -- methods ---
 
 
 def test_replies_come_in_the_order_of_the_methods(channel):
-    """AB-56: fast ones wait for slow ones."""
+    """AB-56: fast methods wait for slow ones."""
     asked = [
         QueueDeclare(exclusive=True),
         BasicQos(0, 5),
@@ -271,7 +272,7 @@ def test_replies_come_in_the_order_of_the_methods(channel):
 
 
 def test_deliveries_flow_while_methods_are_answered(channel):
-    """AB-56: and get and publish keep their order."""
+    """AB-56: get and publish keep their order."""
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.send(
         *[
@@ -285,7 +286,7 @@ def test_deliveries_flow_while_methods_are_answered(channel):
 
 
 def test_nothing_but_close_may_come_while_a_commit_is_pending(channel):
-    """AB-56: whether it is still pending when the next method arrives is a matter of time, so either end is right."""
+    """AB-56: the commit may be done or not when the next method arrives, so either outcome is right."""
     channel.call(1, TxSelect(), TxSelectOk)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     channel.send(publish_frames(1, b"x", queue), method_frame(1, TxCommit()), method_frame(1, BasicQos(0, 1)))
@@ -315,7 +316,7 @@ def test_a_ticket_is_always_1_and_never_asked_for(channel):
 
 
 def test_line_ends_are_removed_from_names_where_they_are_made(channel, name):
-    """AB-59: in declare, delete, bind and unbind, not in publish, get, consume and purge."""
+    """AB-59: CR and LF are removed in declare, delete, bind and unbind, not in publish, get, consume and purge."""
     assert channel.call(1, QueueDeclare(queue=f"{name}\r\n", exclusive=True), QueueDeclareOk).queue == name
     channel.call(1, ExchangeDeclare(exchange=f"\n{name}", type="fanout", auto_delete=True))
     channel.call(1, QueueBind(queue=f"\r{name}", exchange=f"{name}\n"))
@@ -359,7 +360,7 @@ def test_errors_are_reported_with_nowait_too(channel):
 
 
 def test_a_reply_text_longer_than_a_short_string_is_cut(channel):
-    """AB-50: the queue's name alone is 255 octets."""
+    """AB-50: the queue's name alone has 255 bytes."""
     channel.send_method(1, QueueDeclare(queue="q" * 255, passive=True))
     close = channel.method(1, ChannelClose)
     assert len(close.reply_text) == 255
@@ -368,7 +369,7 @@ def test_a_reply_text_longer_than_a_short_string_is_cut(channel):
 
 
 def test_methods_on_one_channel_do_not_wait_for_a_content_on_another(channel):
-    """AB-45: nor do contents on several channels wait for one another."""
+    """AB-45: contents on several channels do not wait for one another either."""
     channel.open_channel(2)
     queue = channel.call(2, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     header = b"\0\x3c\0\0" + (4).to_bytes(8, "big") + b"\0\0"

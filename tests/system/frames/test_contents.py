@@ -50,7 +50,7 @@ def test_bodies_come_back_as_they_went(channel, queue, size):
     [(0, []), (1, [1]), (STEP, [STEP]), (STEP + 1, [STEP, 1]), (10_000, [STEP, STEP, 10_000 - 2 * STEP])],
 )
 def test_bodies_are_cut_for_the_receiver(address, name, size, frames):
-    """AB-44: whatever frames they came in; an empty body has no frame."""
+    """AB-44: bodies are cut anew, whatever frames they came in; an empty body has no frame."""
     with Wire.open(address) as large, Wire.open(address, frame_max=4096) as small:
         for wire in (large, small):
             wire.open_channel(1)
@@ -66,7 +66,7 @@ def test_bodies_are_cut_for_the_receiver(address, name, size, frames):
 
 
 def test_a_header_larger_than_the_receiver_s_frame_max_is_not_split(address, name):
-    """AB-44: it is sent whole."""
+    """AB-44: the header frame is sent whole."""
     props = encode_properties(Properties(headers=table_from({"long": "x" * 20_000})))
     with Wire.open(address) as large, Wire.open(address, frame_max=4096) as small:
         for wire in (large, small):
@@ -80,7 +80,7 @@ def test_a_header_larger_than_the_receiver_s_frame_max_is_not_split(address, nam
 
 
 def test_empty_body_frames_count_for_nothing(channel, queue):
-    """AB-40: before, between and behind the octets, and where there are none at all."""
+    """AB-40: before, between and after frames with bytes, and in empty bodies."""
     channel.send(method_frame(1, BasicPublish(routing_key=queue)))
     channel.send_frame(FRAME_HEADER, 1, b"\0\x3c\0\0" + (3).to_bytes(8, "big") + NO_PROPERTIES)
     for piece in (b"", b"a", b"", b"", b"bc"):
@@ -89,7 +89,7 @@ def test_empty_body_frames_count_for_nothing(channel, queue):
 
 
 def test_deliveries_of_two_channels_interleave_only_between_frames(address, name):
-    """AB-45: each channel's method, header and bodies are contiguous there."""
+    """AB-45: method, header and body frames of each channel are contiguous on that channel."""
     body = b"x" * 50_000
     with Wire.open(address, frame_max=4096) as wire:
         for number in (1, 2):
@@ -105,10 +105,11 @@ def test_deliveries_of_two_channels_interleave_only_between_frames(address, name
 
 
 def test_every_property_and_every_type_of_field_passes_unchanged(channel, queue):
-    """AB-46 to AB-48: octet by octet, whether the octets are looked at or not."""
+    """AB-46 to AB-48: byte by byte, whether the broker decodes them or not."""
     letters = [
-        b"t\x01", b"b\xff", b"B\xff", b"s\xff\xfe", b"u\xff\xfe", b"I\xff\xff\xff\xfe", b"i\xff\xff\xff\xfe", b"l" + b"\xff" * 8, b"f\x40\x49\x0f\xdb",
-        b"d\x40\x09\x21\xfb\x54\x44\x2d\x18", b"D\x02\0\0\x01\0", b"S\0\0\0\x02\xff\0", b"x\0\0\0\x02\xff\0", b"T\0\0\0\0\x5f\0\0\0", b"F\0\0\0\x04\x01at\x01",
+        b"t\x01", b"b\xff", b"B\xff", b"s\xff\xfe", b"u\xff\xfe", b"I\xff\xff\xff\xfe", b"i\xff\xff\xff\xfe",
+        b"l" + b"\xff" * 8, b"f\x40\x49\x0f\xdb", b"d\x40\x09\x21\xfb\x54\x44\x2d\x18", b"D\x02\0\0\x01\0",
+        b"S\0\0\0\x02\xff\0", b"x\0\0\0\x02\xff\0", b"T\0\0\0\0\x5f\0\0\0", b"F\0\0\0\x04\x01at\x01",
         b"A\0\0\0\x04t\x01t\x00", b"V",
     ]  # fmt: skip
     table = b"".join(bytes([1, 65 + at]) + value for at, value in enumerate(letters))
@@ -125,7 +126,7 @@ def test_every_property_and_every_type_of_field_passes_unchanged(channel, queue)
 
 
 def test_a_large_body_in_many_small_frames(channel, queue):
-    """Four hundred frames of 100 octets are one message."""
+    """Four hundred frames of 100 bytes are one message."""
     channel.send(method_frame(1, BasicPublish(routing_key=queue)))
     channel.send_frame(FRAME_HEADER, 1, b"\0\x3c\0\0" + (40_000).to_bytes(8, "big") + NO_PROPERTIES)
     for number in range(400):
@@ -134,7 +135,7 @@ def test_a_large_body_in_many_small_frames(channel, queue):
 
 
 def test_two_contents_and_what_lies_between(channel, queue):
-    """AB-45: on one channel nothing lies between, and nothing gets lost between contents."""
+    """AB-45: no frame of the channel comes between, and none is lost between contents."""
     for number in range(100):
         channel.publish(1, b"a%d" % number, routing_key=queue)
         channel.send_method(1, BasicQos(0, number))

@@ -34,7 +34,7 @@ DECLARE = (50, 10)
 
 
 def begun(channel: int = 1, **fields) -> bytes:
-    """A basic.publish whose content is still to come."""
+    """A basic.publish whose content has not arrived."""
     return method_frame(channel, BasicPublish(routing_key="nowhere", **fields))
 
 
@@ -187,7 +187,7 @@ IN_STEP = {
     ),
 }
 
-# RabbitMQ crashes over these; the specification leaves room for an orderly end.
+# RabbitMQ crashes at these; the specification allows an orderly end.
 ORDERLY = {
     "an unknown method": Fault(frame(FRAME_METHOD, 1, b"\0\x3c\0\xff"), 503, "COMMAND_INVALID - ...", (60, 255)),
     "an unknown class": Fault(frame(FRAME_METHOD, 1, b"\x12\x34\0\x0a"), 503, "COMMAND_INVALID - ...", (0x1234, 10)),
@@ -216,7 +216,7 @@ def faulty(address):
 
 @pytest.mark.parametrize("fault", IN_STEP.values(), ids=IN_STEP.keys())
 def test_a_faulty_frame_closes_the_connection(faulty, witness, fault):
-    """AB-38, AB-51: with RabbitMQ's code, text and method; close-ok ends it at once."""
+    """AB-38, AB-51: connection.close has RabbitMQ's code, text and method; close-ok ends the connection at once."""
     faulty.send(fault.octets)
     faulty.expect_close(fault.code, fault.text, fault.ids)
     witness.check()
@@ -232,9 +232,9 @@ def test_faults_that_crash_rabbitmq_get_a_close(faulty, witness, fault):
 
 
 def test_after_a_frame_out_of_step_nothing_more_is_read(address, witness):
-    """AB-38: the close tells what was wrong; close-ok cannot be understood any more, so the end comes after 3 s.
+    """AB-38: after connection.close the input is out of step, so the broker reads no close-ok and ends after 3 s.
 
-    One test for all of them, so that their silences pass together.
+    One test for all faults, so that they wait at the same time.
     """
     waiting = []
     for case, fault in OUT_OF_STEP.items():
@@ -255,7 +255,7 @@ def test_after_a_frame_out_of_step_nothing_more_is_read(address, witness):
 
 @pytest.mark.parametrize("size", [4088, 4089, 4096])
 def test_payloads_up_to_frame_max_are_accepted(faulty, size):
-    """AB-39: eight octets more than strictly legal."""
+    """AB-39: frames may have eight bytes more than is strictly legal."""
     queue = faulty.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     faulty.send(method_frame(1, BasicPublish(routing_key=queue)))
     faulty.send_frame(FRAME_HEADER, 1, b"\0\x3c\0\0" + size.to_bytes(8, "big") + NO_PROPERTIES)
@@ -265,7 +265,7 @@ def test_payloads_up_to_frame_max_are_accepted(faulty, size):
 
 
 def test_what_was_sent_before_the_fault_is_done(faulty, address, name):
-    """A fault ends the conversation, it does not undo it."""
+    """What the client sent before the fault takes effect."""
     with Wire.open(address) as other:
         other.open_channel(1)
         other.call(1, QueueDeclare(queue=name, exclusive=True), QueueDeclareOk)
@@ -276,7 +276,7 @@ def test_what_was_sent_before_the_fault_is_done(faulty, address, name):
 
 
 def test_undecodable_properties_are_an_internal_error(faulty, witness):
-    """AB-38: noticed when the publish is handled."""
+    """AB-38: the fault is noticed when the publish is handled."""
     faulty.send(begun(), frame(FRAME_HEADER, 1, b"\0\x3c" + bytes(10) + b"\x20\x00\0\0\0\x09\x01xSshort"))
     close = faulty.method(0, ConnectionClose)
     assert (close.reply_code, close.reply_text.split(" ")[0]) == (541, "INTERNAL_ERROR")
@@ -285,7 +285,7 @@ def test_undecodable_properties_are_an_internal_error(faulty, witness):
 
 @pytest.mark.parametrize("pieces", [1, 3, 7])
 def test_a_frame_may_come_in_any_pieces(faulty, pieces):
-    """AB-41: TCP has no borders."""
+    """AB-41: a frame may arrive in any pieces."""
     octets = method_frame(1, QueueDeclare(exclusive=True))
     for start in range(0, len(octets), pieces):
         faulty.send(octets[start : start + pieces])
@@ -293,7 +293,7 @@ def test_a_frame_may_come_in_any_pieces(faulty, pieces):
 
 
 def test_a_fault_on_one_channel_ends_all_of_them(faulty, address):
-    """AB-55: and what the others had sent before it is answered or dropped, never half."""
+    """AB-55: methods that other channels sent before it are answered or dropped as a whole."""
     faulty.open_channel(2)
     faulty.send_method(2, QueueDeclare(exclusive=True))
     faulty.send_frame(FRAME_BODY, 1, b"x")

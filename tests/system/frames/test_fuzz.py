@@ -1,6 +1,6 @@
-"""Mutated conversations with a live broker: each ends in a proper close or goes on as a normal one, and the broker lives (AB-38).
+"""Mutated conversations with a live broker: each ends in a proper close or continues, and the broker lives (AB-38).
 
-`WARREN_FUZZ` is the number of conversations; `WARREN_FUZZ_SEED` starts elsewhere.
+`WARREN_FUZZ` is the number of conversations, `WARREN_FUZZ_SEED` their random seed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from ..wire import PATIENCE, PLAIN, HungUp, Wire
 
 CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "3000"))
 SEED = int(os.environ.get("WARREN_FUZZ_SEED", "0"))
-PARTS = 6  # test cases, so that they can run side by side
+#: Test cases, so that conversations can run side by side.
+PARTS = 6
 
 HANDSHAKE = b"".join(
     [
@@ -46,22 +47,23 @@ HANDSHAKE = b"".join(
 
 CLOSE = method_frame(0, ConnectionClose(200, "", 0, 0))
 
-#: For a broker that still waits for the rest of a frame: more octets than a frame may have, so that no wrong length can swallow them all.
+#: More bytes than a frame may have. They complete a frame whose length was garbled, for which the broker still waits.
 REST = CLOSE * 400
 
 
 def talk(wire: Wire, rng: Random, octets: bytes) -> None:
-    """Sends `octets` in pieces."""
+    """Sends `octets` in pieces of random size."""
     cuts = sorted(rng.randrange(len(octets) + 1) for _ in range(rng.choice((0, 0, 1, 3))))
     try:
         for start, stop in zip([0, *cuts], [*cuts, len(octets)], strict=True):
             wire.send(octets[start:stop])
     except OSError:
-        pass  # it has hung up already, which is its right
+        pass  # the broker may have hung up already
 
 
 def listen(wire: Wire, patience: float = PATIENCE) -> str:
-    """Reads until the broker has closed the connection, has answered our close, or has hung up. Everything on the way is well formed."""
+    """Reads until the broker closes the connection, answers the client's close or hangs up; every frame is well
+    formed."""
     try:
         while True:
             found = wire.frame(patience)
@@ -70,7 +72,7 @@ def listen(wire: Wire, patience: float = PATIENCE) -> str:
             try:
                 method = decode_method(found.payload)
             except AmqpError as error:
-                # A text that quotes the client may, as RabbitMQ's, be as little UTF-8 as the client's own octets.
+                # Like RabbitMQ's, a text that quotes the client may contain its bytes, UTF-8 or not.
                 assert (found.channel > 0, error.text) == (True, "Malformed UTF-8 in shortstr")
                 continue
             if isinstance(method, ConnectionClose | ChannelClose):
@@ -83,7 +85,7 @@ def listen(wire: Wire, patience: float = PATIENCE) -> str:
 
 @pytest.fixture
 def sound(own, witness, caplog):
-    """Afterwards no process has crashed, and others are still served."""
+    """Afterwards no process has crashed, and other clients are served."""
     caplog.set_level(logging.WARNING, "warren.runtime")
     yield
     assert [record.getMessage() for record in caplog.records if record.name == "warren.runtime"] == []
@@ -93,7 +95,7 @@ def sound(own, witness, caplog):
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.timeout(60 + CONVERSATIONS // 100)
 def test_any_conversation_ends_well(sound, address, part):
-    """Half of them are well formed and merely absurd, half have octets changed."""
+    """Half of the conversations are well formed and only absurd, half have bytes changed."""
     rng = Random(f"{SEED} {part}")
     ends = Counter()
     for _ in range(CONVERSATIONS // PARTS):
@@ -111,7 +113,7 @@ def test_any_conversation_ends_well(sound, address, part):
 
 
 def test_any_handshake_ends_well(sound, address):
-    """All at once, for most end in three seconds of silence."""
+    """They run at the same time, because most end with three seconds of silence."""
     rng = Random(f"{SEED} handshakes")
     wires = []
     for _ in range(300):

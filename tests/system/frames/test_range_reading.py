@@ -1,4 +1,7 @@
-"""Reading by number as a client does it: pika against a broker in memory and one on a data directory, restarts in order and by kill -9, and clients that do not read."""
+"""Range reading with pika, against a broker in memory and one on a data directory.
+
+Also orderly restarts, kill -9, and clients that do not read.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def numbered(first, stop, size=0):
 
 
 def read(channel, queue="q", ack=False, count=None, **arguments):
-    """(number, body) of a range, until it ends or `count` came."""
+    """The `(number, body)` pairs of a range, until it ends or `count` have come."""
     got = []
     for method, properties, body in channel.consume(
         queue,
@@ -68,7 +71,7 @@ def bounds(channel, queue="q", **arguments):
 
 
 def test_a_range_is_read_as_often_as_wanted_then_committed(channel, local):
-    """What a replayable source does."""
+    """A replayable source reads ranges again."""
     channel.queue_declare("q", durable=True)
     publish(channel, numbered(0, 500))
     for _ in range(3):
@@ -140,11 +143,13 @@ def test_a_lazy_backlog_is_browsed_while_it_is_drained(channel, local, size):
         ),
         (
             {"x-warren-read-from": 5, "x-warren-read-to": 4},
-            "numbers 5 to 4 of queue 'q' in vhost '/': the range ends before it begins; to read one number, set both ends to it",
+            "numbers 5 to 4 of queue 'q' in vhost '/': the range ends before it begins; "
+            "to read one number, set both ends to it",
         ),
         (
             {"x-warren-ack-to": 10},
-            "cannot acknowledge up to 10 of queue 'q' in vhost '/': no message has that number yet, the next will be 10",
+            "cannot acknowledge up to 10 of queue 'q' in vhost '/': "
+            "no message has that number yet, the next will be 10",
         ),
         (
             {"x-warren-read-to": "first"},
@@ -163,7 +168,7 @@ def test_what_cannot_be_is_refused_on_the_channel(channel, arguments, text):
 
 @pytest.mark.parametrize("end", ["crash", "delete"])
 def test_a_queue_that_crashes_or_goes_cancels_its_readers(channel, local, end):
-    """A reader would begin its range anew, so it is told, whatever its arguments."""
+    """A reader is cancelled whatever its arguments, since consuming again would begin its range anew."""
     channel.queue_declare("q", durable=True)
     cancelled = []
     channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
@@ -182,8 +187,8 @@ def test_a_queue_that_crashes_or_goes_cancels_its_readers(channel, local, end):
     assert local.consumers() == []
 
 
-def test_a_reader_that_does_not_read_costs_a_portion(local):
-    """The connection's output is bounded as for any consumer; publishers and other consumers go on."""
+def test_a_reader_that_does_not_read_costs_a_batch(local):
+    """The connection's output is bounded as for any consumer; publishers and other consumers continue."""
     with Wire.open((local.host, local.port)) as stalled, Wire.open((local.host, local.port)) as wire:
         for each in (stalled, wire):
             each.open_channel(1)
@@ -240,7 +245,10 @@ with Broker(port=0, **json.loads(sys.argv[1])) as broker:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_numbers_and_commits_survive_a_restart(tmp_path, is_killed):
-    """A committed range stays committed, what was not is read again under the same numbers, and none is given twice: behind a kill there may be a gap."""
+    """A committed range stays committed, other messages are read again by the same numbers, no number is used twice.
+
+    After a kill there may be a gap.
+    """
     given = 0
     for life in range(3):
         process = subprocess.Popen(
@@ -262,7 +270,9 @@ def test_numbers_and_commits_survive_a_restart(tmp_path, is_killed):
         ]
         publish(channel, numbered(following, following + 99))
         assert read(channel, ack_to=following + 49) == []
-        publish(channel, numbered(following + 99, following + 100))  # confirmed when the journal has what came before
+        publish(
+            channel, numbered(following + 99, following + 100)
+        )  # confirmed when the journal has all earlier messages
         given = following + 100
         if is_killed:
             process.send_signal(signal.SIGKILL)
