@@ -51,7 +51,7 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
     monkeypatch.setattr("warren.actors.node.vhost_supervisor.open_vhost", refusing)
     with pytest.raises(
         StartError,
-        match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. Nothing is lost: see to that disk\.",
+        match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. No data is lost\. Free space on that disk",
     ):
         Broker(data_dir=tmp_path).start()
     assert "Traceback" not in caplog.text

@@ -1,31 +1,41 @@
-"""What every process of a node is told when it starts."""
+"""`NodeContext`: what every process of a node is given when it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...routing.table import RoutingTable
+from ...runtime.contract import Address
+from ...settings import Settings
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
 from .extensions import NO_EXTENSIONS, Extensions
 
+if TYPE_CHECKING:
+    from ..metadata.contract import ToMetadata
+    from ..resources.contract import ToAlarms, ToMemoryMonitor
+
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The node as its processes see it. `metadata`, `alarms` and `memory_monitor` are the addresses of those processes."""
+    """The node as its processes see it."""
 
     node_name: str
-    settings: Any  # the node's `Settings`
+    settings: Settings
     routing: RoutingTable
-    metadata: Any
-    alarms: Any
+    metadata: Address[ToMetadata]
+    alarms: Address[ToAlarms]
+    memory_monitor: Address[ToMemoryMonitor]
     extensions: Extensions = NO_EXTENSIONS
-    memory_monitor: Any = None
-    open_disk: Callable[[str], Disk] = RealDisk  # a directory of the operating system -> its files
-    boot_id: str | None = None  # of this run of the machine; None: the operating system says
-    progress: Progress = NO_PROGRESS  # hears how far the recovery of a data directory is
+    #: Returns the files of a directory of the operating system.
+    open_disk: Callable[[str], Disk] = RealDisk
+    #: Names this run of the machine, which a store uses to notice a power failure; None means that the system is asked.
+    boot_id: str | None = None
+    #: Is notified how far the recovery of a data directory is.
+    progress: Progress = NO_PROGRESS
+    #: When files of the store are full.
     limits: FileLimits = REAL_FILES

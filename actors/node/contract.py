@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from ...runtime.contract import Contract, message
 from ...store.data_dir.file_limits import REAL_FILES
@@ -19,19 +19,13 @@ if TYPE_CHECKING:
     from ...store.data_dir.file_limits import FileLimits
     from ...store.disk.disk import Disk
     from ...store.disk.progress import Progress
-    from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import ToDirectClient
     from ..metadata.info_items import InfoItems
+    from ..queue.contract import NeededBodies, Terms
     from ..queue.durability import VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
     from .context import NodeContext
     from .extensions import Extensions
-
-    #: By queue id and by the number of the queue's level: the bodies in the persistent store that its index names.
-    WantedBodies = dict[str, dict[int, list[StoredSpan]]]
-
-#: What a queue's backing queue writes at a clean end; only its next process reads it.
-Terms = dict[str, Any]
 
 
 class NodeFacts(TypedDict):
@@ -176,15 +170,16 @@ class ToQueueSupervisor(Contract):
         """From the virtual host: `storage` is where its queues keep messages, None if in memory alone."""
 
     @message
-    def recover(self, rows: list[QueueRow], terms: dict[int, Terms]) -> WantedBodies:
-        """From the virtual host: start the queues that there were. Answered with the bodies that their indexes name.
+    def recover(self, rows: list[QueueRow], terms: dict[int, Terms]) -> dict[str, NeededBodies]:
+        """From the virtual host: start the queues that there were. Answered, by queue id, with the bodies that their
+        indexes name.
 
         `terms` has, by the queue's number, what each queue wrote at its clean end; a queue without terms reads through
         its index.
         """
 
     @message
-    def open(self, wanted: WantedBodies) -> tuple[list[QueueRow], int]:
+    def open(self, needed: dict[str, NeededBodies]) -> tuple[list[QueueRow], int]:
         """From the virtual host, when its message stores run: finish the recovery.
 
         Answered with all rows, those of queues that cannot be recovered `stopped`, and with the number of messages.

@@ -1,10 +1,10 @@
-"""How often a process may be restarted before its supervisor gives up."""
+"""`RestartIntensity`: how often a process may be restarted before its supervisor gives up."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: A queue that crashes more often than this is beyond help: at most so many restarts in so many seconds.
+#: A queue that crashes more often than this is not restarted any more: at most so many restarts in so many seconds.
 MAX_RESTARTS = 5
 MAX_SECONDS = 10.0
 
@@ -18,7 +18,7 @@ class RestartIntensity:
         self._times: deque[float] = deque()
 
     def allows(self, now: float) -> bool:
-        """Count a restart at `now` (monotonic seconds); False if it is one too many."""
+        """Count a restart at `now` (monotonic seconds); return False if it is one too many."""
         while self._times and self._times[0] <= now - MAX_SECONDS:
             self._times.popleft()
         if len(self._times) >= MAX_RESTARTS:

@@ -1,21 +1,24 @@
 """`VhostSupervisor`: the parent of everything that belongs to one virtual host.
 
-With a data directory it brings up what the vhost has on disk, in the order that `store.vhost_dir` describes: journal, stores, queues; after an unclean end the
-queues look through their indexes before the persistent store starts, for what they find is what it counts as referred to.
+With a data directory it brings back what the virtual host has on the disk, in the order that `store.data_dir.vhost_dir`
+describes: journal, message stores, queues. After an unclean end the queues read through their indexes before the
+persistent store starts, because the store counts the references that they find.
 
-What fails here fails for this virtual host alone: if its queue supervisor, its journal or one of its stores ends, so does this process, and the node closes
-the connections of the virtual host and no others (AB-171).
+A failure here is one of this virtual host alone: if its queue supervisor, its journal or one of its stores ends, so
+does this process, and the node closes the connections of this virtual host and no others (AB-171).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...routing.rows import QueueRow
+from ...runtime.contract import Address, Sender
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir, queue_number
@@ -33,84 +36,75 @@ from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.messages.message_ids import StoredSpan
+from ..disk.contract import ToJournal, ToMessageStore, to_journal, to_message_store
 from ..disk.errors import StorageError
 from ..disk.journal import Journal, JournalSettings
 from ..disk.message_store import MessageStore, StoreSettings
 from ..queue.durability import VhostStorage
 from .context import NodeContext
+from .contract import ToQueueSupervisor, ToVhost, to_queue_supervisor
 from .queue_supervisor import QueueSupervisor
+
+if TYPE_CHECKING:
+    from ..queue.contract import NeededBodies
 
 log = logging.getLogger("warren.vhost")
 
+#: Ids that a message store counts in one step.
 IDS_AT_A_TIME = 4096
 
-SAID_FROM = 1.0  # s; a recovery that takes no longer is not worth a line
+#: Seconds; a recovery that takes no longer is not logged.
+LOGGED_FROM = 1.0
 
 
 class VhostSupervisor(Process):
-    """
-    ('start', context, name, rows)  -> (address of the queue supervisor, rows): the durable queues there were, as they are now; StorageError, and then it ends
-    ('terminate',)                  -> None; everything is kept for the next start
-    ('await_end',)                  never answered: the asker gets ProcessDown when this process ends
-    """
+    """See the module."""
+
+    contract = ToVhost
 
     def __init__(self) -> None:
         super().__init__()
         self.storage: VhostStorage | None = None
 
     async def on_start(
-        self, sender: Any, context: NodeContext, name: str, rows: list[QueueRow]
-    ) -> tuple[Any, list[QueueRow]]:
+        self, sender: Sender, context: NodeContext, name: str, rows: list[QueueRow]
+    ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         self.context = context
         self.name = name
-        self.queues = self.createActor(QueueSupervisor)
+        self.queues: Address[ToQueueSupervisor] = self.createActor(QueueSupervisor)
         self.monitor(self.queues, "queues")
-        if context.settings.data_dir is None:
-            self.send(self.queues, ("start", context, None))
+        data_dir = context.settings.data_dir
+        if data_dir is None:
+            self.send(self.queues, to_queue_supervisor.start(context, None))
             return self.queues, rows
         try:
-            return self.queues, await self._recover(rows)
+            return self.queues, await self._recover(DataDir(data_dir), rows)
         except (StorageError, *REFUSALS) as error:
             self.stop("its data directory cannot be used")
             raise StorageError(
-                f"vhost '{name}' cannot use '{DataDir(context.settings.data_dir).vhost(name)}': {error}. "
-                "Nothing is lost: see to that disk. A broker that runs tries again by itself; one that could not start wants to be started again"
+                f"vhost '{name}' cannot use '{DataDir(data_dir).vhost(name)}': {error}. No data is lost. "
+                "Free space on that disk or repair it. A running broker tries again by itself; otherwise start it again"
             ) from error
 
-    async def _recover(self, rows: list[QueueRow]) -> list[QueueRow]:
-        context, name, progress = self.context, self.name, self.context.progress
+    async def _recover(self, data_dir: DataDir, rows: list[QueueRow]) -> list[QueueRow]:
+        """Start everything on what the disk has, and return the queues' rows as they are then."""
+        context, progress = self.context, self.context.progress
         began = self.now()
-        progress.enter(name)
-        self.path = await self.run_blocking(DataDir(context.settings.data_dir).make_vhost, name)
+        progress.enter(self.name)
+        self.path = await self.run_blocking(data_dir.make_vhost, self.name)
         disk = context.open_disk(self.path)
         numbers = frozenset(queue_number(row.queue_id) for row in rows)
         found: FoundVhost = await self.run_blocking(
             open_vhost, disk, self.path, numbers, context.limits.segment_entries
         )
-        journal = self._core(Journal)
-        journaled = await self.ask(
-            journal,
-            (
-                "start",
-                JournalSettings(disk, numbers, found.segment_entries, name, context.alarms, context.limits.journal),
-            ),
+        journal: Address[ToJournal] = self._create(Journal)
+        settings = JournalSettings(
+            disk, numbers, found.segment_entries, self.name, context.alarms, context.limits.journal
         )
-        transient, persistent = self._core(MessageStore, TRANSIENT), self._core(MessageStore, PERSISTENT)
-        await self.ask(
-            transient,
-            (
-                "start",
-                StoreSettings(
-                    TRANSIENT,
-                    disk,
-                    self.path,
-                    context.alarms,
-                    is_durable=False,
-                    file_limit=context.limits.store,
-                    boot_id=context.boot_id,
-                ),
-            ),
-        )
+        journaled = await self.ask(journal, to_journal.start(settings))
+        transient: Address[ToMessageStore] = self._create(MessageStore, TRANSIENT)
+        persistent: Address[ToMessageStore] = self._create(MessageStore, PERSISTENT)
+        await self.ask(transient, to_message_store.start(self._store_settings(disk, TRANSIENT, is_durable=False)))
         self.storage = VhostStorage(
             journal,
             persistent,
@@ -120,117 +114,132 @@ class VhostSupervisor(Process):
             found.segment_entries,
             context.limits.embed_below,
         )
-        self.send(self.queues, ("start", context, self.storage))
-        terms = {}
+        self.send(self.queues, to_queue_supervisor.start(context, self.storage))
         is_clean = found.is_clean(journaled)
-        if is_clean:
-            clients = {f"{queue:x}" for queue in found.terms} if found.is_complete else None
-            is_trusted = await self.ask(
-                persistent,
-                (
-                    "start",
-                    StoreSettings(
-                        PERSISTENT,
-                        disk,
-                        self.path,
-                        context.alarms,
-                        clients=clients,
-                        references=partial(_referred, disk, found.numbers, found.segment_entries),
-                        file_limit=context.limits.store,
-                        boot_id=context.boot_id,
-                        progress=progress,
-                    ),
-                ),
-            )
-            if is_trusted:
-                terms = found.terms  # else what the queues counted may not be there (D-7)
+        # A store that does not trust its index may lack bodies that the queues' terms count (D-7), so the terms are not
+        # used.
+        terms = found.terms if is_clean and await self._start_persistent_store(persistent, disk, found) else {}
         if not terms:
             progress.begin("queue indexes", await self.run_blocking(index_bytes, disk, found.numbers))
-        wanted = await self.ask(self.queues, ("recover", rows, terms))
+        needed = await self.ask(self.queues, to_queue_supervisor.recover(rows, terms))
         if not is_clean:
-            spans: list[StoredSpan] = [
-                span for of_queue in wanted.values() for of_level in of_queue.values() for span in of_level
-            ]
-            # A queue that cannot be recovered now may be at the next start, and must find its bodies then.
-            lost = frozenset(queue_number(row.queue_id) for row in rows if row.queue_id not in wanted)
-            if lost:
-                spans += chain.from_iterable((await self.ask(journal, ("referred", lost))).values())
-            on_disk = frozenset(number for number in found.numbers if number >> LEVEL_BITS in lost)
-            await self.ask(
-                persistent,
-                (
-                    "start",
-                    StoreSettings(
-                        PERSISTENT,
-                        disk,
-                        self.path,
-                        context.alarms,
-                        references=partial(_ids_and_referred, spans, disk, on_disk, found.segment_entries),
-                        file_limit=context.limits.store,
-                        boot_id=context.boot_id,
-                        progress=progress,
-                    ),
-                ),
-            )
-        opened, messages = await self.ask(self.queues, ("open", wanted))
-        if any(row.state != "running" for row in opened):
-            # Of a queue that is not the store's client nobody says when it goes, and if it is recovered later it takes its references anew.
-            self.send(persistent, ("doubt",))
+            await self._count_references(journal, persistent, disk, found, rows, needed)
+        recovered, messages = await self.ask(self.queues, to_queue_supervisor.open(needed))
+        if any(row.state != "running" for row in recovered):
+            # A queue that could not be recovered is no client of the store, which is not notified when the queue is
+            # deleted. If it is recovered later it refers to its bodies once more.
+            self.send(persistent, to_message_store.doubt())
         progress.leave()
         seconds = self.now() - began
-        if seconds > SAID_FROM:
+        if seconds > LOGGED_FROM:
             log.info(
                 "vhost '%s': recovered %d messages in %d queues in %.1f s, after %s stop",
-                name,
+                self.name,
                 messages,
-                len(opened),
+                len(recovered),
                 seconds,
                 "a clean" if is_clean else "an unclean",
             )
-        recovered: list[QueueRow] = opened
         return recovered
 
-    def _core(self, process: type[Process], name: str = "") -> Any:
+    async def _start_persistent_store(self, store: Address[ToMessageStore], disk: Disk, found: FoundVhost) -> bool:
+        """Start the persistent store after a clean end, and return whether it trusts its index."""
+        settings = self._store_settings(
+            disk,
+            PERSISTENT,
+            clients={f"{queue:x}" for queue in found.terms} if found.is_complete else None,
+            references=partial(_ids_in_segments, disk, found.numbers, found.segment_entries),
+        )
+        return await self.ask(store, to_message_store.start(settings))
+
+    async def _count_references(
+        self,
+        journal: Address[ToJournal],
+        store: Address[ToMessageStore],
+        disk: Disk,
+        found: FoundVhost,
+        rows: list[QueueRow],
+        needed: dict[str, NeededBodies],
+    ) -> None:
+        """Start the persistent store after an unclean end: it counts anew the references that queues found in their
+        indexes.
+        """
+        spans = [span for of_queue in needed.values() for of_level in of_queue.values() for span in of_level]
+        # A queue that cannot be recovered now may be at the next start, and must find its bodies then.
+        lost = frozenset(queue_number(row.queue_id) for row in rows if row.queue_id not in needed)
+        if lost:
+            spans += chain.from_iterable((await self.ask(journal, to_journal.referred(lost))).values())
+        on_disk = frozenset(level for level in found.numbers if level >> LEVEL_BITS in lost)
+        references = partial(_ids_in_spans_and_segments, spans, disk, on_disk, found.segment_entries)
+        settings = self._store_settings(disk, PERSISTENT, references=references)
+        await self.ask(store, to_message_store.start(settings))
+
+    def _store_settings(
+        self,
+        disk: Disk,
+        name: str,
+        is_durable: bool = True,
+        clients: Collection[str] | None = None,
+        references: Callable[[], Iterable[Sequence[bytes]]] | None = None,
+    ) -> StoreSettings:
+        context = self.context
+        settings = StoreSettings(
+            name,
+            disk,
+            self.path,
+            context.alarms,
+            is_durable,
+            clients,
+            file_limit=context.limits.store,
+            boot_id=context.boot_id,
+        )
+        return settings if references is None else replace(settings, references=references, progress=context.progress)
+
+    def _create(self, process: type[Process], name: str = "") -> Address[Any]:
         address = self.createActor(process)
         self.monitor(address, name or process.__name__)
         return address
 
-    async def on_terminate(self, sender: Any) -> None:
-        if self.storage is not None:
-            terms = await self.ask(self.queues, ("terminate",))
-            for name, address in (
-                (Journal.__name__, self.storage.journal),
-                (PERSISTENT, self.storage.persistent),
-                (TRANSIENT, self.storage.transient),
-            ):
-                self.demonitor(name)
-                await self.ask(address, ("close",))
-            await self.run_blocking(leave_vhost, self.path, terms)
+    async def on_terminate(self, sender: Sender) -> None:
+        storage = self.storage
+        if storage is None:
+            return
+        terms = await self.ask(self.queues, to_queue_supervisor.terminate())
+        self.demonitor(Journal.__name__)
+        await self.ask(storage.journal, to_journal.close())
+        for name, store in ((PERSISTENT, storage.persistent), (TRANSIENT, storage.transient)):
+            self.demonitor(name)
+            await self.ask(store, to_message_store.close())
+        await self.run_blocking(leave_vhost, self.path, terms)
 
-    def on_await_end(self, sender: Any) -> None:
-        """See above."""
+    def on_await_end(self, sender: Sender) -> None:
+        """Never answers; see the contract."""
 
-    def on_down(self, name: Any, reason: ExitReason) -> None:
+    def on_down(self, name: str, reason: ExitReason) -> None:
         self.stop(reason)
 
 
 def _ids(spans: Iterable[StoredSpan]) -> Iterator[list[bytes]]:
-    """The ids of bodies to which queues refer, in portions."""
+    """The ids of the bodies in `spans`, `IDS_AT_A_TIME` at a time."""
     ids = (message_id for span in spans for message_id in span.ids())
-    while portion := list(islice(ids, IDS_AT_A_TIME)):
-        yield portion
+    while some := list(islice(ids, IDS_AT_A_TIME)):
+        yield some
 
 
-def _ids_and_referred(
-    spans: list[StoredSpan], disk: Disk, numbers: frozenset[int], segment_entries: int
+def _ids_in_spans_and_segments(
+    spans: list[StoredSpan], disk: Disk, levels: frozenset[int], segment_entries: int
 ) -> Iterator[list[bytes]]:
-    """What running queues found, and what is in the segments of those that are down. There some may be counted twice, and be kept until it is counted again."""
+    """Ids that running queues found, and those in the segments of queues that are down. Waits for the disk.
+
+    The journal and the segments of a queue that is down may both name a body. It is then counted twice, and stays until
+    it is counted again.
+    """
     yield from _ids(spans)
-    yield from _referred(disk, numbers, segment_entries)
+    yield from _ids_in_segments(disk, levels, segment_entries)
 
 
-def _referred(disk: Disk, numbers: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:
-    """The same, from the segments alone: of queues that ended cleanly, whose store did not."""
-    for number in sorted(numbers):
-        found = QueueIndex(disk, queue_directory(number), number, LogWriter(), segment_entries).scan(None, None)
+def _ids_in_segments(disk: Disk, levels: frozenset[int], segment_entries: int) -> Iterator[list[bytes]]:
+    """Ids in the segments of these levels, as queues left them that ended cleanly. Waits for the disk."""
+    for level in sorted(levels):
+        found = QueueIndex(disk, queue_directory(level), level, LogWriter(), segment_entries).scan(None, None)
         yield from _ids(found.stored if found is not None else [])

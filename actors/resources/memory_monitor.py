@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from ...limits import LimitError, memory_limit, read_watermark, shown_size
+from ...limits import LimitError, memory_limit, read_size, read_watermark, shown_size
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
@@ -103,7 +103,7 @@ class MemoryMonitor(Process):
     def _set_limit(self, watermark: object) -> None:
         share = read_watermark(watermark)
         override = self.context.settings.total_memory_available_override_value
-        self.total = self.machine_memory.total() if override is None else override
+        self.total = self.machine_memory.total() if override is None else read_size(override)
         self.limit = memory_limit(share, self.total)
 
     def _status(self) -> MemoryStatus:

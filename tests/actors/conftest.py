@@ -121,7 +121,7 @@ class StubNode(Process):
 
     def on_start(self, sender, routing):
         metadata, alarms = self.createActor(Metadata), self.createActor(Alarms)
-        self.context = NodeContext("warren@test", Settings(), routing, metadata, alarms)
+        self.context = NodeContext("warren@test", Settings(), routing, metadata, alarms, None)
         self.vhosts, self.queue_supervisors = {}, {}
         self.send(metadata, ("start", self.context, self.myAddress))
         return metadata

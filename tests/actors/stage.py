@@ -70,7 +70,7 @@ class Stage:
         self.routing.add_vhost("/")
         self.metadata, self.alarms = self.create(Stub), self.create(Stub)
         self.actor(self.metadata).answers = {"queue_gone": True, "delete_exclusive": True, "write": True}
-        self.context = NodeContext("warren@test", self.settings, self.routing, self.metadata, self.alarms)
+        self.context = NodeContext("warren@test", self.settings, self.routing, self.metadata, self.alarms, self.alarms)
 
     def close(self) -> None:
         self.base.shutdown()

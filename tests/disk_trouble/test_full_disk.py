@@ -142,7 +142,7 @@ def test_it_does_not_start_when_not_a_byte_is_left(broker, small_disk, end):
         started(broker).abort()
     log = broker.log.read_text()
     assert (
-        "No space left on device. Nothing is lost: see to that disk." in log
+        "No space left on device. No data is lost. Free space on that disk" in log
         or "No space left on device. Make room" in log
     )
     if broker.is_running:

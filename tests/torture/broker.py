@@ -17,7 +17,7 @@ _PROGRAM = """
 import re, sys
 from warren import server
 from warren.settings import Settings
-from warren.store.file_limits import REAL_FILES, FileLimits
+from warren.store.data_dir.file_limits import REAL_FILES, FileLimits
 
 data_dir, entries, journal_limit, store_limit, fault = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
 limits = FileLimits(journal_limit, store_limit, entries) if entries else REAL_FILES

@@ -141,7 +141,9 @@ def test_a_transaction_ends_when_the_queue_crashes(stage):
 def slow(stage):
     """A channel with a consumer, whose queue.declare waits until Metadata gets `release`."""
     stage.metadata = stage.create(Slow)
-    stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
+    stage.context = stage.context.__class__(
+        "warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms, stage.alarms
+    )
     channel = stage.channel()
     stage.queue("held")
     channel.say(BasicConsume(queue="held", nowait=True), QueueDeclare(queue="x"))
@@ -210,7 +212,9 @@ class Finding(Stub):
 def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
     """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, C404 (AB-63)."""
     stage.metadata = stage.create(Finding)
-    stage.context = stage.context.__class__("warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms)
+    stage.context = stage.context.__class__(
+        "warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms, stage.alarms
+    )
     deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
     for queue in (deleted, down):
         stage.base.end(stage.base.cells[queue.address.actorAddressString], DELETED)

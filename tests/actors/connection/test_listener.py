@@ -67,7 +67,7 @@ class Flaky:
 
 @pytest.fixture
 def context():
-    return NodeContext("n", Settings(), RoutingTable(), None, None)
+    return NodeContext("n", Settings(), RoutingTable(), None, None, None)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class Office(Process):
     async def on_begin(self, sender: Any) -> bool:
         routing = RoutingTable()
         routing.add_vhost("/")
-        self.context = NodeContext("warren@test", Settings(), routing, self.myAddress, self.myAddress)
+        self.context = NodeContext("warren@test", Settings(), routing, self.myAddress, self.myAddress, self.myAddress)
         self.queue = self.createActor(Queue)
         self.row = QueueRow("/", "q", self.queue, "id of q", arguments=table_from({"x-max-length": 1000}))
         routing.put_queue(self.row)

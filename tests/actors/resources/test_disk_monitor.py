@@ -53,7 +53,11 @@ def start(client, monitor, alarms, files, tmp_path):
         given = Settings(**{"data_dir": tmp_path, **settings})
         return client.ask(
             monitor,
-            ("start", NodeContext("warren@test", given, None, None, alarms, open_disk=lambda root: files), MEMORY),
+            (
+                "start",
+                NodeContext("warren@test", given, None, None, alarms, None, open_disk=lambda root: files),
+                MEMORY,
+            ),
             WAIT,
         )
 

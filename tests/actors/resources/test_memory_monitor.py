@@ -58,7 +58,7 @@ def monitor(system):
 def start(client, monitor, alarms):
     def start(**settings):
         given = Settings(**{"memory_monitor_interval": NEVER, **settings})
-        return client.ask(monitor, ("start", NodeContext("warren@test", given, None, None, alarms)), WAIT)
+        return client.ask(monitor, ("start", NodeContext("warren@test", given, None, None, alarms, None)), WAIT)
 
     return start
 

@@ -115,7 +115,7 @@ def test_any_name_can_be_opened_by_its_url(broker, connect, odd):
 
 @pytest.mark.parametrize("bad", ["", "x" * 256, "ä" * 128])
 def test_a_name_that_no_client_could_open_is_refused(broker, bad):
-    with pytest.raises(BrokerError, match="530 NOT_ALLOWED - a virtual host's name has 1 to 255 octets"):
+    with pytest.raises(BrokerError, match="530 NOT_ALLOWED - a virtual host's name has 1 to 255 bytes"):
         broker.create_vhost(bad)
 
 
