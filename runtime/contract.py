@@ -54,7 +54,9 @@ class Contract:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.messages = dict(cls.messages)
+        cls.messages = {}
+        for base in cls.__bases__:
+            cls.messages |= getattr(base, "messages", {})
         for name, attribute in cls.__dict__.items():
             if isinstance(attribute, staticmethod):
                 cls.messages[name] = attribute.__wrapped__.declared  # type: ignore[attr-defined]

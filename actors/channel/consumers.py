@@ -55,7 +55,7 @@ HEADS_KEPT = 64
 
 @dataclass(slots=True)
 class ChannelConsumer:
-    """A consumer as its channel knows it."""
+    """A consumer, with its place in the channel."""
 
     tag: str
     queue_id: str
@@ -193,7 +193,7 @@ class Consumers:
             self._output.put_method(methods.BasicCancelOk(tag))
 
     def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
-        """Ends a consumer and notifies the client if it wants that; the client sends no answer."""
+        """Ends a consumer and notifies the client if it supports that; the client sends no answer."""
         del self.by_tag[consumer.tag]
         if self._config.has_cancel_notify:
             self._output.put_method(methods.BasicCancel(consumer.tag, True))

@@ -31,7 +31,7 @@ class ChannelConfig(NamedTuple):
     user: str
     #: The largest frame that the client takes, in bytes; 0 is no limit.
     frame_max: int
-    #: Whether the client wants a basic.cancel when the broker ends a consumer (AB-126).
+    #: Whether the client gets basic.cancel when the broker ends a consumer (AB-126).
     has_cancel_notify: bool
 
 

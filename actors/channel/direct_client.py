@@ -22,13 +22,14 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..node.context import NodeContext
 from . import Channel
-from .contract import ChannelConfig, DeliveryNotice, FetchedMessage, ToChannel, to_channel
+from .contract import ChannelConfig, DeliveryNotice, FetchedMessage, ToChannel, ToDirectClient, to_channel
 
 CHANNEL_NUMBER = 1
 USER_NAME = "direct"
 
 
 class DirectClient(Process):
+    contract = ToDirectClient
     reply_errors = (AmqpError,)
 
     def on_start(self, sender: Sender, context: NodeContext) -> None:

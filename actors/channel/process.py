@@ -46,6 +46,7 @@ from .contract import (
     ChannelConfig,
     ConfirmRange,
     DeliveryRun,
+    ToChannel,
     ToChannelOwner,
     to_channel_owner,
 )
@@ -93,6 +94,7 @@ class Channel(Process):
         "taken",
     )
 
+    contract = ToChannel
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:

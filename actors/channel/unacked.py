@@ -18,7 +18,7 @@ NO_QUEUE = ""
 
 @dataclass(slots=True)
 class UnackedRun:
-    """Delivery tags `first .. first + len(tags) - 1`; the queue knows the same messages by the ack tags `tags`."""
+    """Delivery tags `first .. first + len(tags) - 1`; their messages have the ack tags `tags` in the queue."""
 
     first: int
     queue_id: str

@@ -28,7 +28,7 @@ from .handshake import Negotiated
 
 @dataclass(slots=True)
 class ChannelEntry:
-    """A channel as its connection knows it."""
+    """A channel and the events gathered for it."""
 
     number: int
     channel_id: str

@@ -46,6 +46,7 @@ class ListenError(ProcessError):
 
 
 class Listener(Process):
+    contract = ToListener
     reply_errors = (ListenError, TlsError)
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ from ..queue.contract import to_queue
 from ..resources.contract import to_alarms
 from .channels import ChannelEntry, ChannelTable
 from .closing import CLOSE_TIMER, Closing
-from .contract import SocketAddress
+from .contract import SocketAddress, ToConnection
 from .handshake import Handshake, Negotiated
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
 from .log_text import one_line
@@ -92,6 +92,7 @@ class Connection(Process):
         "watching",
     )
 
+    contract = ToConnection
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:
