@@ -2,7 +2,7 @@
 
 A queue exchanges most of its messages with channels: publishes, consumers and settlements come from them; deliveries,
 confirms and credit go back. On a node with a data directory the journal, the message stores and the memory monitor of
-the virtual host send it messages as well. Its life is in the hands of its `QueueSupervisor` and of `Metadata`.
+the virtual host send it messages as well. Its `QueueSupervisor` starts and stops it, and `Metadata` deletes it.
 
 Several messages are from a queue to itself. They continue long work after other messages had their turn, or they are
 asks in which one of its coroutines waits for another.
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..node.context import NodeContext
     from .durability import Recovery, VhostStorage
 
-    #: A run that is published: origin, contents, body bytes, publish number of the first content (0: no confirm is
-    #: wanted), id of the first content (`store/messages/message_ids.py`) if other queues get the same large bodies,
+    #: A run that is published: origin, contents, body bytes, publish number of the first content (0: it is not
+    #: confirmed), id of the first content (`store/messages/message_ids.py`) if other queues get the same large bodies,
     #: else 0. One credit for each content.
     PublishEntry = tuple[Origin, Sequence[bytes], int, int, int]
 
@@ -55,20 +55,25 @@ class ToQueue(ToMemoryUser):
     def start(
         self, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None
     ) -> Literal[True] | NeededBodies:
-        """From the supervisor, first of all. The answer True means that the queue is open. With a `recovery` the answer
-        is what the queue needs from the persistent store, and the supervisor sends `open` before anything else.
+        """From the supervisor, before all other messages: open the queue, or begin to recover it.
+
+        Answered True when the queue is open. With a `recovery` the answer is what the queue needs from the persistent
+        store, and the supervisor sends `open` before anything else.
         """
 
     @message
     def open(self, needed: NeededBodies) -> int:
-        """From the supervisor, when the persistent store runs: finish the recovery of the bodies that `start` was
-        answered with. Answered with the number of messages in the queue.
+        """From the supervisor, when the persistent store runs: finish the recovery.
+
+        `needed` is what `start` was answered with. Answered with the number of messages in the queue.
         """
 
     @message
     def recovered(self) -> None:
-        """From Metadata, when all exchanges, queues and bindings of the virtual host are recovered. Only from then on
-        may messages leave by themselves, since they may become dead letters (queue-and-store section 10.1).
+        """From Metadata: all exchanges, queues and bindings of the virtual host are recovered.
+
+        Only from then on may messages leave by themselves, since they may become dead letters (queue-and-store section
+        10.1).
         """
 
     @message
@@ -77,25 +82,29 @@ class ToQueue(ToMemoryUser):
 
     @message
     def hold(self) -> bool:
-        """From the supervisor, when the node stops: no message leaves by itself any more. Answered True when all dead
-        letters are sent; only after that may the queues that receive them be told to end.
+        """From the supervisor, when the node stops: let no message leave by itself any more.
+
+        Answered True when the dead letters of all messages rejected so far are sent. Only after that may the queues
+        that receive them be asked to end.
         """
 
     @message
     def terminate(self) -> Terms | None:
-        """From the supervisor, after `hold`: keep everything and end. Answered with the terms for the next start, None
-        if the queue is not durable, is still starting, or must be scanned at the next start.
+        """From the supervisor, after `hold`: keep everything and end.
+
+        Answered with the terms for the next start; None if the queue is not durable, is still starting, or must be
+        scanned at the next start.
         """
 
     # -- from channels: publishing ------------------------------------------------------------------
 
     @message
     def publish(self, channel_id: str, entries: list[PublishEntry]) -> None:
-        """From channels: runs of messages for this queue, in the order in which the client published them."""
+        """From channels: runs of messages, in the order in which the client published them."""
 
     @message
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
-        """From queues (this one included) their dead letters (AB-147), from channels traced messages (AB-81)."""
+        """From queues, this one included: dead letters (AB-147). From channels: traced messages (AB-81)."""
 
     # -- from channels: consuming -------------------------------------------------------------------
 
@@ -113,34 +122,39 @@ class ToQueue(ToMemoryUser):
         arguments: Table,
         user: str,
     ) -> bool:
-        """From channels: register a consumer. The answer reaches the channel before the first delivery (AB-119).
-        `is_limited`: the channel has a channel-wide prefetch. Refused with an AmqpError.
+        """From channels: register a consumer, or a reader if `arguments` ask for one.
+
+        Answered True before the first delivery (AB-119); refused with an AmqpError. `is_limited`: the channel has a
+        channel-wide prefetch.
         """
 
     @message
     def cancel(self, channel_id: str, tag: str) -> bool:
-        """From channels: remove the consumer. The answer follows every delivery to it."""
+        """From channels: remove the consumer. Answered True after every delivery to it (AB-120)."""
 
     @message
     def get(self, channel_id: str, address: Address[ToChannel], no_ack: bool) -> tuple[Delivery | None, int]:
-        """From channels, for basic.get: answered with a run of one message (None: the queue is empty), and the number
-        of ready messages that are left.
+        """From channels, for basic.get: take one message.
+
+        Answered with the message, as a run of one, or None if the queue is empty; and the ready messages that are left.
         """
 
     @message
     def settle(self, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
-        """From channels: sequences of ack tags with the outcome `ack`, `requeue` or `reject`."""
+        """From channels: deliveries with these ack tags are acknowledged, requeued or rejected."""
 
     @message
     def limiter_changed(self, channel_id: str, is_limited: bool) -> None:
-        """From channels: the channel has a channel-wide prefetch from now on (AB-127), or no longer has one. Deliveries
-        granted before do not count any more.
+        """From channels: the channel has a channel-wide prefetch from now on (AB-127), or no longer has one.
+
+        Earlier grants do not count any more.
         """
 
     @message
     def limiter_grant(self, channel_id: str, count: int) -> None:
-        """From channels, after a `limiter_request`: up to `count` more messages may be delivered to the channel. The
-        queue sends back with `limiter_return` what it does not use.
+        """From channels, after `limiter_request`: up to `count` more messages may be delivered to the channel.
+
+        The queue returns what it does not use with `limiter_return`.
         """
 
     @message
@@ -149,42 +163,50 @@ class ToQueue(ToMemoryUser):
 
     @message
     def channel_closing(self, channel_id: str) -> bool:
-        """From channels that close in order. Answered when the channel's unacknowledged messages are back in the queue
-        (AB-53).
+        """From channels that close in order: forget the channel.
+
+        Answered True when its unacknowledged messages are back in the queue (AB-53).
         """
 
     # -- from channels and Metadata: the queue as a whole -------------------------------------------
 
     @message
     def counts(self) -> tuple[int, int]:
-        """From channels, for queue.declare: answered with the ready messages and the consumers. Restarts the queue's
-        expiry (AB-93).
+        """From channels, for queue.declare: answered with the ready messages and the consumers.
+
+        It is a use of the queue: it restarts the queue's expiry (AB-93).
         """
 
     @message
     def purge(self) -> int:
-        """From channels: answered with the number of messages removed, when none of them can come back (C-16)."""
+        """From channels: remove all ready messages.
+
+        Answered with their number when none of them can come back (C-16).
+        """
 
     @message
     def delete(self, if_unused: bool, if_empty: bool) -> int:
-        """From Metadata, which takes the queue out of the routing table: end, unless a condition forbids it (AmqpError
-        406). Answered with the number of ready messages. A queue that is ending anyway answers with ProcessDown.
+        """From Metadata: end, unless a condition forbids it (AmqpError 406).
+
+        Answered with the number of ready messages. A queue that is ending already gives no answer: the asker gets
+        ProcessDown at its end.
         """
 
     @message
     def info(self) -> InfoItems:
-        """From the node, for listings: the queue's own info items."""
+        """From the node, for listings: the info items of the queue."""
 
     @message
     def consumers_info(self) -> list[InfoItems]:
-        """From the node, for listings: the info items of each consumer and of each consumer that reads by number."""
+        """From the node, for listings: the info items of each consumer and of each reader."""
 
     # -- from the journal and the message stores -----------------------------------------------------
 
     @message
     def bump(self, peer: str, amount: int) -> None:
-        """From the journal and the stores: credit for `amount` more messages. `peer` is the sender's name in this
-        queue's credit, `journal`, `msg_store_persistent` or `msg_store_transient`.
+        """From the journal and the stores: credit for `amount` more messages.
+
+        `peer` is the sender's name in this queue's credit: `journal`, `msg_store_persistent` or `msg_store_transient`.
         """
 
     @message
@@ -193,19 +215,21 @@ class ToQueue(ToMemoryUser):
 
     @message
     def batch_lost(self, by: str) -> None:
-        """From the journal `by`: a batch of records is missing before one that arrived. The queue crashes, and its next
-        process starts from what is on the disk.
+        """From the journal: a batch of records did not arrive.
+
+        The queue crashes, and its next process starts from what is on the disk. `by` is `journal`.
         """
 
     @message
     def flush_synced(self) -> bool:
-        """From the journal, which is about to remove files: write everything that only the journal has to segments and
-        sync them. Answered True when they are synced.
+        """From the journal: write everything that only the journal has to segments, and sync them.
+
+        Answered True when they are synced; then the journal removes files.
         """
 
     @message
     def stored(self, kind: str, ids: list[bytes]) -> None:
-        """From a message store: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
+        """From message stores: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
 
     # -- from the queue to itself -------------------------------------------------------------------
 

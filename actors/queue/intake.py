@@ -36,7 +36,7 @@ DELAY_SECONDS = 0.002
 MAX_ALLOWANCE = 1000
 
 
-class DelayedPublish(NamedTuple):
+class Publish(NamedTuple):
     """The fields of a `publish` message, and the channel that sent it."""
 
     sender: Address[ToChannel]
@@ -59,7 +59,7 @@ class PublishDelay:
         self._process = process
         self._backing = backing
         self._dispatch = dispatch
-        self.delayed: deque[DelayedPublish] = deque()
+        self.delayed: deque[Publish] = deque()
         #: Runs while a publish waits, see `is_over`.
         self.timer: int | None = None
         self.is_stalled = False
@@ -75,7 +75,7 @@ class PublishDelay:
         """Whether a publish that arrives now must wait. It never overtakes one that waits."""
         return bool(self.delayed) or self._dispatch.awaits_write and self.allowance <= 0 and not self.is_stalled
 
-    def add(self, publish: DelayedPublish) -> None:
+    def add(self, publish: Publish) -> None:
         if self.timer is None:
             self.timer = self._process.start_timer(DELAY_SECONDS, "delay")
         self.delayed.append(publish)
@@ -95,7 +95,7 @@ class PublishDelay:
         self.timer = None
         self.is_stalled = True
 
-    def take_next(self) -> DelayedPublish | None:
+    def take_next(self) -> Publish | None:
         """The next publish that need not wait any longer; None if there is none."""
         if self.delayed and (not self._dispatch.awaits_write or self.allowance > 0):
             return self.delayed.popleft()

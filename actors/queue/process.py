@@ -1,21 +1,26 @@
 """`Queue`: the process of one queue (amqp-broker sections 9, 11 and 12; queue-and-store section 3.3).
 
-The process owns AMQP's semantics, and its backing queue owns the messages. Its parts, each with the state it needs:
+The process owns AMQP's semantics, and its backing queue owns the messages. Each part of the process has a state of its
+own and is given the few other parts that it needs:
 
-    Intake, PublishDelay    publishes on their way in            PublisherConfirms     what their channels are owed
-    Dispatch, Consumers     messages on their way out            RangeReaders          consumers that take nothing
-    MessageExpiry, LengthLimit, Rejections, DeadLetterer         messages that die, and what becomes of them
-    QueueExpiry             the end of a queue nobody uses       Durability            journal, stores and segments
+    PublishDelay, Intake         publishes: whether they wait, and then where each run goes
+    PublisherConfirms            the confirms and refusals that channels get for their publishes
+    Consumers, Dispatch          who gets the next message, and its delivery
+    RangeReaders                 consumers that read by number and take nothing
+    MessageExpiry, LengthLimit   messages that leave at the head because of their age, or because there are too many
+    Rejections, DeadLetterer     messages that consumers reject, and the dead letters of all that die
+    QueueExpiry                  the end of a queue that is not used
+    Durability                   journal, message stores and segments, on a node with a data directory
 
-This file has the queue's life, its channels, and the handlers of all messages. A message is handled at once, but what
-must leave (deliveries, confirms, requests to limiters) is gathered and sent at the end of the turn, in `after_batch`.
+This file has the queue's life, its channels, and the handlers of all messages. A message is handled at once, but
+deliveries, confirms and refusals are gathered and sent at the end of the turn, in `after_batch`.
 
 The way of a publish: an empty queue hands it straight to a consumer that can take it, so that it never enters the
 backing queue's lists. Otherwise it is stored, the length limits are applied, and `after_batch` delivers from the head
 while a consumer can take a message.
 
-A queue knows nothing of sockets, delivery tags or channel numbers: these are the channels'. Metadata binds, authorises
-and lists it by its name.
+Limits: sockets, delivery tags and channel numbers are matters of the channel; names, bindings and permissions are
+matters of Metadata.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ from .contract import ToQueue
 from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
 from .durability import Durability, Recovery, VhostStorage
-from .intake import DelayedPublish, Intake, PublishDelay
+from .intake import Intake, Publish, PublishDelay
 from .length_limit import LengthLimit
 from .listing import queue_items
 from .message_expiry import MessageExpiry
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
 
 
 class Queue(Process):
+    """The process of one queue; `ToQueue` lists the messages that it receives."""
+
     __slots__ = (
         "backing",
         "channels",
@@ -104,9 +111,9 @@ class Queue(Process):
         self.durability: Durability | None = None
         #: From the end of the recovery to the beginning of the deletion.
         self.is_open = False
-        #: The queue is being deleted, or ends by itself: it refuses everything that it is asked.
+        #: The queue is being deleted, or ends by itself: it refuses consumers and gets.
         self.is_ending = False
-        #: The node stops: no message leaves any more.
+        #: The node stops: no message leaves a queue with a disk any more.
         self.is_held = False
 
     # -- life ---------------------------------------------------------------------------------------
@@ -236,7 +243,8 @@ class Queue(Process):
         5. send the deliveries, then confirms; both follow everything that was decided in the steps before
         6. set the timer for the new head, and send journal and stores what was written
 
-        A held queue with a disk still stores publishes, which its next start will find, but lets nothing leave.
+        While the queue is held it stores publishes, which its next start will find, and lets nothing leave. A queue in
+        memory is lost when its node stops, so `hold` changes nothing for it.
         """
         if not self.is_open or self.row.vhost in self.context.routing.recovering:
             return
@@ -359,7 +367,7 @@ class Queue(Process):
     # -- publishing ---------------------------------------------------------------------------------
 
     def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
-        publish = DelayedPublish(sender, channel_id, entries)
+        publish = Publish(sender, channel_id, entries)
         if self.publish_delay.must_wait():
             self.publish_delay.add(publish)
         else:
@@ -368,8 +376,8 @@ class Queue(Process):
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
         self.intake.add_at_most_once(entries)
 
-    def _take(self, publish: DelayedPublish) -> None:
-        """Take a publish to the end of the turn, and count it in the credit of its channel."""
+    def _take(self, publish: Publish) -> None:
+        """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
         sender, channel_id, entries = publish
         record = self.channels.get(channel_id) or self._record(channel_id, sender)
         count = sum([len(entry[1]) for entry in entries])
@@ -519,7 +527,8 @@ class Queue(Process):
             self.length_limit.drop_overflow()
 
     def on_batch_lost(self, sender: Sender, by: str) -> None:
-        raise BatchLost(f"{by} did not get what {queue_phrase(self.row.vhost, self.row.name)} sent it")
+        phrase = queue_phrase(self.row.vhost, self.row.name)
+        raise BatchLost(f"the {by} missed records of {phrase}, which starts again from what is on the disk")
 
     def on_durable(self, sender: Sender, position: int) -> None:
         self._disk.journal_synced(position)

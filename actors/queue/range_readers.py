@@ -84,6 +84,23 @@ class RangeReader:
 class RangeReaders:
     """The readers of the queue `row`. `is_ending` is true when the queue is being deleted."""
 
+    __slots__ = (
+        "_backing",
+        "_channels",
+        "_consumers",
+        "_dispatch",
+        "_durability",
+        "_header",
+        "_is_ending",
+        "_last_number",
+        "_phrase",
+        "_process",
+        "_queue",
+        "_queue_expiry",
+        "_row",
+        "readers",
+    )
+
     def __init__(
         self,
         process: Process,
