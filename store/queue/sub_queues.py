@@ -120,6 +120,14 @@ class SubQueues:
             run.body_bytes for queue in (self.q4, self.q3, self.q2) for run in queue.runs if not run.kind & ABSENT
         )
 
+    def runs_in_delta(self) -> Iterator[Run]:
+        """All runs of delta, in order. Each is read and not kept. Waits for the disk."""
+        start, end = self.delta.start, self.delta.end
+        while start < end:
+            stop = min(self._index.boundary_after(start), start + DELTA_READ, end)
+            yield from self._live(start, stop)
+            start = stop
+
     # -- in and out
 
     def push(self, run: Run) -> None:

@@ -44,7 +44,7 @@ from ..messages.spans import spans
 from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
-from .placement import EMBED_BELOW, INDEXED, TO_STORE, Bodies, Placement
+from .placement import EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
 from .queue_figures import QueueFigures
 from .queue_recovery import QueueRecovery, RecoveredQueue, terms
 from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead, count_to
@@ -560,8 +560,22 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         if store > unconfirmed.store_durable:
             unconfirmed.store_durable = store
 
+    def references(self) -> Iterator[tuple[bool, bytes]]:
+        """The id of each body in a message store that this queue refers to, after whether its store is the persistent
+        one.
+
+        Reads all of delta, so it waits for the disk. The simulation compares the ids with the counts of the stores.
+        """
+        sub = self.sub_queues
+        return (
+            (run.origin.persistent, message_id)
+            for run in chain(sub.runs_in_memory(), sub.runs_in_delta(), self._pending.runs)
+            if run.kind & IN_STORE
+            for message_id in self._place.ids(run)
+        )
+
     def check(self) -> None:
-        """Assert QS-1 to QS-10 and QS-12. Tests call it after each step."""
+        """Assert QS-1 to QS-10 and QS-12. Tests and the simulation call it after each step."""
         self._peek.check()
 
 
