@@ -1,1 +1,1 @@
-"""What is on disk, and what stands in for it in memory. No actors, no sockets, no clock of its own."""
+"""Queues and messages on disk, and in memory. No processes, no sockets, and no clock of its own."""

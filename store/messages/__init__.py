@@ -1,0 +1,1 @@
+"""Messages as the store holds them: contents, runs, ids, and their layout on disk."""

@@ -1,0 +1,1 @@
+"""The offline check of a data directory: `warren store verify`."""

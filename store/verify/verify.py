@@ -1,18 +1,20 @@
-"""The offline check of a data directory: everything that is in it is read, nothing is written.
+"""The offline check of a data directory, `warren store verify`: it reads everything there and writes nothing.
 
-It looks at a stopped broker's directory, and keeps a broker from starting meanwhile by a shared lock, which leaves no trace. Everything of which warren has several
-copies, or that it can count, is compared; what is found comes with what warren will do about it. Each `verify_…` file looks at one thing:
+It checks the directory of a stopped broker. A shared lock keeps brokers from starting meanwhile and leaves no trace.
+The check compares everything that warren stores twice or can count, and reports each finding with what warren will do
+about it. Each module checks one thing:
 
     verify_metadata      rows, and what they refer to
     verify_vhost         one virtual host: how it was stopped, config, recovery terms, and its parts against each other
     verify_journal       the journal, frame by frame
     verify_segments      a queue's index, frame by frame, united with the journal
     verify_bodies        the message store, record by record, and its location index
-    walk_frames, walk_records, verify_references, verify_environment, verify_disk        what these walk and count with
-    verify_report        what comes out
+    verify_references    counts which messages the queues refer to
+    verify_environment   checks that an LMDB file is whole before it is opened
+    verify_report        the findings and the counts that come out
 
-Memory: what the journal holds, without bodies; a segment; the locations in one data file; 2 bytes for each message with a body in the message store. The pages of the
-LMDB files, by their numbers.
+It needs memory for the journal's messages without bodies, one segment, the locations in one data file, 2 bytes for each
+message with a body in the message store, and the page numbers of LMDB files.
 """
 
 from __future__ import annotations
@@ -34,16 +36,19 @@ LOCK = "lock"
 
 
 class InUse(DataDirError):
-    """A broker has the directory."""
+    """A broker uses the directory."""
 
 
 class CannotVerify(DataDirError):
-    """The directory is not there, not warren's, or of a format that this warren does not know."""
+    """The directory does not exist, is another program's, or has a format that this version cannot read."""
 
 
 @contextmanager
 def opened(path: str) -> Iterator[str]:
-    """The directory's absolute path, while no broker can start with it. Raises InUse and CannotVerify."""
+    """Hold the directory's shared lock, which keeps brokers from starting; yields its absolute path.
+
+    Raises InUse and CannotVerify.
+    """
     path = os.path.abspath(path)
     if not os.path.isdir(path):
         raise CannotVerify(f"there is no directory '{path}'. Give the data_dir of a broker")
@@ -52,7 +57,8 @@ def opened(path: str) -> Iterator[str]:
         lock = _lock(path)
     except OSError as error:
         raise CannotVerify(
-            f"data directory '{path}' cannot be read: {error.strerror or error}. Run this as the user that the broker runs as"
+            f"data directory '{path}' cannot be read: {error.strerror or error}. "
+            "Run this as the user that the broker runs as"
         ) from error
     try:
         yield path
@@ -72,7 +78,7 @@ def _check_is_known(path: str) -> None:
 
 
 def _lock(path: str) -> int | None:
-    """None if there is no lock file, as in a copy: then nobody holds it."""
+    """Lock the lock file; None if there is none, as in a copy, which no broker uses."""
     try:
         lock = os.open(f"{path}/{LOCK}", os.O_RDONLY)
     except FileNotFoundError:
@@ -81,13 +87,14 @@ def _lock(path: str) -> int | None:
         holder = lock_holder(lock)
         os.close(lock)
         raise InUse(
-            f"data directory '{path}' is in use by {holder}. Stop that broker, or verify a copy made while it is stopped"
+            f"data directory '{path}' is in use by {holder}. "
+            "Stop that broker, or verify a copy made while it is stopped"
         )
     return lock
 
 
 def total_bytes(path: str) -> int:
-    """How much `verify` walks through: what its `advance` adds up to, roughly; 0 if that cannot be told."""
+    """About how many bytes `verify` reports to `advance` in all; 0 if the directory cannot be read."""
     try:
         return sum(data_bytes(ReadOnlyDisk(f"{path}/vhosts/{name}")) for name in ReadOnlyDisk(path).list("vhosts"))
     except OSError:
@@ -97,7 +104,10 @@ def total_bytes(path: str) -> int:
 def verify(
     path: str, interpret: Interpret, advance: Callable[[int], None] = lambda size: None, boot_id: str | None = None
 ) -> VerifyReport:
-    """Check the directory that `opened` gave. `boot_id` is that of this run of the operating system."""
+    """Check a directory while it is `opened`. `advance` receives the bytes checked since its last call.
+
+    `boot_id` is by default that of this run of the operating system.
+    """
     report = VerifyReport(path, examine(path) or 0)
     metadata = check_metadata(path, interpret, report.findings)
     names = {vhost_id(name): name for name in metadata.vhosts}
@@ -122,7 +132,7 @@ def verify(
                 )
             report.findings.include(findings)
         else:
-            _say_without_directory(report, directory, name, metadata)
+            _note_missing_directory(report, directory, name, metadata)
     for directory in sorted(here - names.keys()):
         if directory.endswith(TOMBSTONE):
             report.findings.note(
@@ -140,7 +150,7 @@ def verify(
     return report
 
 
-def _say_without_directory(report: VerifyReport, directory: str, name: str, metadata: MetadataFound) -> None:
+def _note_missing_directory(report: VerifyReport, directory: str, name: str, metadata: MetadataFound) -> None:
     queues = len(metadata.queues.get(name, {}))
     report.findings.note(
         f"vhosts/{directory}",

@@ -1,9 +1,11 @@
-"""The message store, looked at offline: what is in its files, what of it the queues refer to, and whether its index says the same.
+"""The offline check of a message store: its files, which of their records the queues refer to, and the location index.
 
-What the next start does (`store_recovery`) depends on how the store was left. If it believes the index, a message is where the index says, and what the files have
-beside that is garbage. What the index does not speak for, or all if it is not believed, is found by a scan. In both cases a message that queues refer to
-and that is then not there is **missing**. Missing bodies are normal after an unclean end alone: an index entry may reach the disk before its body does, but
-nobody has been told then that the message is safe (C-3); or the acknowledgement did not reach the disk before the body was deleted (C-10).
+What the next start does (`store_recovery`) depends on how the store was left. Where it trusts the index, a message is
+where the index says, and the other records of the files are garbage. It scans the files that the index does not cover,
+or all files if it does not trust the index. A message that queues refer to and that neither way finds is **missing**.
+
+Missing bodies are normal only after an unclean end. An index entry may reach the disk before its body does, but its
+message was not confirmed then (C-3); or an acknowledgement did not reach the disk before the body was deleted (C-10).
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ from .verify_references import References
 from .verify_report import DataFileReport, Findings
 
 _OTHERS = {STATE, "index", "index.lock"}
+#: An offset behind every file: no scan starts there, because the index covers the whole file.
 NEVER = 1 << 62
-"""An offset that no scan starts at: the index speaks for the whole file."""
 
 
 @dataclass
 class StorePaths:
-    """`index_path` and `index_place` are the same directory: of the operating system, and below the virtual host's, as `directory` is. `index_shown`: to be deleted by people."""
+    """Where a message store is.
+
+    directory     below the virtual host's directory
+    index_path    the location index, as a path of the operating system
+    index_place   the same, below the virtual host's directory
+    index_shown   the same, as findings show it to people
+    """
 
     directory: str
     index_path: str
@@ -41,7 +49,11 @@ class StorePaths:
 
 @dataclass
 class StoreFound:
-    """`is_clean`: it was closed cleanly; `is_whole`: nothing hints at lost files or damaged records, so that what is missing never was there."""
+    """What is in a message store.
+
+    is_clean   it was closed cleanly
+    is_whole   no file is missing and no record is damaged, so a missing body was never written
+    """
 
     files: list[DataFileReport]
     is_clean: bool
@@ -49,7 +61,7 @@ class StoreFound:
 
 
 def was_closed_cleanly(disk: Disk, directory: str) -> bool | None:
-    """None if there is no state, or none that can be read."""
+    """Whether the store was closed cleanly; None if it has no state, or an unreadable one."""
     state = read_state(disk, directory)
     return None if state is None else state.is_clean
 
@@ -63,7 +75,11 @@ def check_bodies(
     findings: Findings,
     advance: Callable[[int], None],
 ) -> StoreFound:
-    """Walk through all files. `is_clean`: the queues were stopped cleanly; `references` has all that they refer to, and hears what is found."""
+    """Check all files of a message store.
+
+    `is_clean`: the queues were stopped cleanly. `references` has everything that they refer to, and notes which of it
+    has a body.
+    """
     return _Check(disk, paths, boot_id, is_clean, references, findings, advance).run()
 
 
@@ -91,7 +107,8 @@ class _Check:
         self._saved = Saved(None, Checkpoint(0, 0), [], {})
         self._interrupted: set[int] = set()
         self._is_trusted = False
-        self._located = 0  # entries seen file by file
+        #: Entries of the index, counted file by file.
+        self._located = 0
         self._valid: dict[int, int] = {}
         self._found = StoreFound([], False)
 
@@ -111,7 +128,7 @@ class _Check:
                 self._index.close()
         return self._found
 
-    # -- what is there
+    # -- files and state ---
 
     def _list(self) -> None:
         for name in self._disk.list(self._paths.directory):
@@ -145,12 +162,12 @@ class _Check:
         return state
 
     def _open_index(self, state: State) -> None:
-        """Open the index if the next start will believe it."""
+        """Open the index if the next start will trust it."""
         place, path = self._paths.index_place, self._paths.index_path
         anew = "all files are scanned and the index is made anew; nothing is lost by it"
         if not os.path.isdir(path):
-            say = self._findings.warn if state.is_clean else self._findings.note
-            say(place, "it is missing", anew)
+            add = self._findings.warn if state.is_clean else self._findings.note
+            add(place, "it is missing", anew)
             return
         may_believe = state.is_clean or state.boot_id == self._boot_id
         if not may_believe:
@@ -170,13 +187,13 @@ class _Check:
                 index.close()
                 raise
         except Exception as error:
-            # LMDB's errors, and whatever msgpack says of what is not its own.
+            # LMDB's errors, and whatever msgpack raises for bytes that are not msgpack.
             self._findings.error(place, f"it cannot be read: {error}", anew)
             return
         if saved.generation != state.generation:
             index.close()
-            say = self._findings.warn if state.is_clean else self._findings.note
-            say(place, "it is not the one that the store was left with", anew)
+            add = self._findings.warn if state.is_clean else self._findings.note
+            add(place, "it is not the one that the store was left with", anew)
             return
         self._index, self._saved = index, saved
         self._interrupted = {number for files in saved.intents for number in files}
@@ -199,26 +216,27 @@ class _Check:
         )
 
     def _check_rows(self) -> None:
-        """A file that is missing or too short makes the next start scan all of them."""
+        """Compare sizes: a missing or short file makes the next start scan all files."""
         for number, (_, size) in sorted(self._saved.rows.items()):
             here = self._sizes.get(number, 0)
             if number in self._interrupted or here >= size:
-                continue  # a file is made when the first record is written to it
+                continue  # also a row of size 0 without a file: the first record makes the file
             what = f"it has {here:,} bytes" if number in self._sizes else "it is missing"
             self._findings.error(
                 f"{self._paths.directory}/{file_name(number)}",
                 f"{what}, and the index of the store says that it has {size:,}",
-                "all files are scanned; messages that were in what is missing are dropped. Restore the file from a backup if there is one",
+                "all files are scanned; messages that were in what is missing are dropped. "
+                "Restore the file from a backup if there is one",
             )
             self._found.is_whole = False
             if self._index is not None:
                 self._index.close()
                 self._index = None
 
-    # -- a file
+    # -- a file ---
 
     def _scanned_from(self, number: int) -> int:
-        """From where on the next start scans the file for messages that have no location."""
+        """The offset from which the next start scans the file for messages without a location."""
         checkpoint = self._saved.checkpoint
         if (
             self._index is None
@@ -262,15 +280,15 @@ class _Check:
             self._found.is_whole = False
             return
         for damage in damages:
-            self._say_damage(place, damage, located)
-        self._say_astray(place, located)
+            self._report_damage(place, damage, located)
+        self._report_astray(place, located)
 
     @staticmethod
     def _is_located(located: tuple[bytes, Entry] | None, record: FoundRecord) -> bool:
         return located is not None and located[0] == record.message_id and located[1].total_size == record.total_size
 
-    def _say_damage(self, place: str, damage: DamagedBytes, located: dict[int, tuple[bytes, Entry]]) -> None:
-        """`located` are the locations at which there is no whole record."""
+    def _report_damage(self, place: str, damage: DamagedBytes, located: dict[int, tuple[bytes, Entry]]) -> None:
+        """Report damage; `located` has the locations at which there is no whole record."""
         within = [located.pop(offset)[0] for offset in sorted(located) if damage.offset <= offset < damage.end]
         is_torn = damage.is_tail and damage.is_torn and not within and not self._is_trusted
         wanted = (
@@ -307,18 +325,19 @@ class _Check:
             )
             self._found.is_whole = False
 
-    def _say_astray(self, place: str, located: dict[int, tuple[bytes, Entry]]) -> None:
-        """Locations at which there is another record, or the middle of one."""
+    def _report_astray(self, place: str, located: dict[int, tuple[bytes, Entry]]) -> None:
+        """Report locations at which there is another record, or the middle of one."""
         astray = [message_id for message_id, _ in located.values() if self._references.count(message_id)]
         if astray:
             self._findings.error(
                 place,
-                f"the index says that {len(astray):,} messages are where they are not, the first being {astray[0].hex()}",
+                f"the index says that {len(astray):,} messages are where they are not, "
+                f"the first being {astray[0].hex()}",
                 f"they are dropped. Delete the directory {self._paths.index_shown}, and all files are scanned instead",
             )
             self._found.is_whole = False
 
-    # -- the index
+    # -- the index ---
 
     def _check_index(self, index: LocationIndex) -> None:
         place = self._paths.index_place
@@ -353,7 +372,7 @@ class _Check:
                 f"some of them are lost when files are combined. {delete}",
             )
         if not self._is_trusted:
-            return  # counted anew
+            return  # the next start counts references anew
         if too_few:
             self._findings.error(
                 place,
@@ -375,7 +394,8 @@ class _Check:
             valid, size = self._saved.rows[wrong[0]]
             self._findings.warn(
                 place,
-                f"of {len(wrong):,} files it has wrong sizes; of {file_name(wrong[0])} {valid:,} live bytes of {size:,}, where there are "
-                f"{self._valid[wrong[0]]:,} of {self._sizes[wrong[0]]:,}",
+                f"of {len(wrong):,} files it has wrong sizes; "
+                f"of {file_name(wrong[0])} {valid:,} live bytes of {size:,}, "
+                f"where there are {self._valid[wrong[0]]:,} of {self._sizes[wrong[0]]:,}",
                 f"garbage is collected too early or too late. {delete}",
             )

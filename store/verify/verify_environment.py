@@ -1,4 +1,4 @@
-"""Whether an LMDB environment may be opened by whoever verifies: one that is damaged would end this process."""
+"""Checking that an LMDB environment is whole before the check opens it: LMDB kills the process at a damaged one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .verify_report import Findings
 
 
 def is_sound(path: str, place: str, findings: Findings, outcome: str) -> bool:
-    """Whether the environment at `path`, which exists, is whole. If not, the finding ends with `outcome`."""
+    """Whether the existing environment at `path` is whole. If not, a finding with `outcome` is added."""
     try:
         check_file(f"{path}/data.mdb")
     except FileNotFoundError:

@@ -1,10 +1,12 @@
-"""The journal of a virtual host, looked at offline: every frame of every file, and what recovery will have replayed from it.
+"""The offline check of a virtual host's journal: every frame of every file, and what recovery will replay from them.
 
-What recovery does (`journal`): of each file it takes the whole frames, and passes over what is damaged; files below the last RETIRE do not
-count. A torn tail is normal at the end of the last file alone: every other was synced before the next one was begun, and a torn tail is cut
-before the next file is begun. The numbers of the files that count have no gaps, and begin where the last RETIRE says, or with 1.
+Recovery (`journal.replay`) takes the whole frames of each file and passes over damage; files below the last RETIRE do
+not count. A torn tail is normal only at the end of the last file: every other file was synced before the next one was
+begun, and a torn tail is cut before the next file is begun. The numbers of the files that count are consecutive, and
+begin where the last RETIRE says, or with 1.
 
-Of each message only the size of its body is kept, or the stub if that is in the message store, so the memory that this needs is less than recovery will.
+The check keeps only the size of each message's body, or its stub if the body is in the message store, so it needs less
+memory than recovery will.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ CANNOT_START = "warren cannot start this virtual host with it"
 
 @dataclass
 class JournalFound:
-    """`replayed` is by queue number; `is_whole`: recovery misses nothing of what was written."""
+    """`replayed` is by queue number. `is_whole`: recovery will find all records that were written."""
 
     replayed: dict[int, Replayed] = field(default_factory=dict)
     files: int = 0
@@ -37,7 +39,7 @@ class JournalFound:
 
 @dataclass
 class _Behind:
-    """What is in the whole frames behind damage: no less was at stake."""
+    """Counts of the whole frames behind damage, which show how much the damage could have cost."""
 
     frames: int = 0
     published: int = 0
@@ -47,7 +49,7 @@ class _Behind:
 def check_journal(
     disk: Disk, directory: str, is_clean: bool, findings: Findings, advance: Callable[[int], None]
 ) -> JournalFound:
-    """Walk through all files of the journal in `directory`. `is_clean`: after a clean stop, when not even a torn tail is normal."""
+    """Check all files of the journal in `directory`. After a clean stop (`is_clean`) not even a torn tail is normal."""
     found = JournalFound()
     sizes: dict[int, int] = {}
     for name in disk.list(directory):
@@ -65,7 +67,7 @@ def check_journal(
     stale = [number for number in sizes if number < reader.retired]
     counting = sorted(number for number in sizes if number >= reader.retired)
     if stale:
-        # As recovery does: what the retired files say must count for nothing.
+        # As in recovery, the records of retired files must not count.
         findings.note(
             f"{directory}/{file_name(min(stale))}",
             f"{len(stale)} retired files, which a crash kept from being deleted",
@@ -76,14 +78,15 @@ def check_journal(
             again.read(number)
         reader = again
     findings.include(reader.findings)
-    # If anything is damaged that may be the RETIRE of the files before the first.
+    # Damage may have cost the RETIRE record of the files before the first.
     first = max(1, reader.retired) if reader.is_whole else min(counting)
     missing = [number for number in range(first, max(sizes)) if number not in sizes]
     if missing:
         findings.error(
             f"{directory}/{file_name(missing[0])}",
             f"{len(missing)} files of the journal are missing, up to {file_name(missing[-1])}",
-            "warren goes on without them: messages and acknowledgements in them are lost. Restore them from a backup if there is one",
+            "warren goes on without them: messages and acknowledgements in them are lost. "
+            "Restore them from a backup if there is one",
         )
     found.replayed = reader.queues
     found.is_whole = reader.is_whole and not missing
@@ -91,7 +94,7 @@ def check_journal(
 
 
 class _Reader:
-    """Replays files in ascending order. Keeps its findings to itself, for those of retired files do not matter."""
+    """Replays files in ascending order, with findings of its own: those of retired files are discarded."""
 
     def __init__(self, disk: Disk, directory: str, last: int, is_clean: bool, advance: Callable[[int], None]) -> None:
         self.queues: dict[int, Replayed] = {}
@@ -125,7 +128,7 @@ class _Reader:
             self.findings.unreadable(place, error)
             self.is_whole = False
         if damage is not None:
-            self._say_damage(place, number == self._last, damage, behind, others)
+            self._report_damage(place, number == self._last, damage, behind, others)
 
     def _frame(self, place: str, part: WholeFrame, behind: _Behind) -> None:
         try:
@@ -138,7 +141,7 @@ class _Reader:
                     _count(entry, behind)
             behind.frames += part.is_behind
         except Exception as error:
-            # Whatever a decoder says of bytes that warren never wrote.
+            # A decoder may raise anything for bytes that warren never wrote.
             self.findings.error(
                 place,
                 f"a whole frame that cannot be understood: {error}",
@@ -147,7 +150,7 @@ class _Reader:
             )
             self.is_whole = False
 
-    def _say_damage(self, place: str, is_last: bool, damage: DamagedPart, behind: _Behind, others: int) -> None:
+    def _report_damage(self, place: str, is_last: bool, damage: DamagedPart, behind: _Behind, others: int) -> None:
         self.is_whole = self.is_whole and is_last and damage.is_torn_tail and not self._is_clean
         if is_last and damage.is_torn_tail and not self._is_clean:
             what = "zeros" if damage.is_zero else "a frame that was not written to its end"
@@ -168,22 +171,25 @@ class _Reader:
             self.findings.warn(
                 place,
                 f"the last {damage.size:,} bytes are a frame with a wrong checksum",
-                "they are passed over. Harmless if the power failed while they were written, for then nothing confirmed is in them; otherwise they have been damaged since, "
+                "they are passed over. Harmless if the power failed while they were written, for then "
+                "nothing confirmed is in them; otherwise they have been damaged since, "
                 "and the messages and acknowledgements in them are lost",
                 damage.offset,
             )
         else:
             more = f" and {others} further places" if others else ""
             kept = (
-                f"; behind it {behind.frames:,} whole frames, with {behind.published:,} messages and {behind.acked:,} acknowledgements"
+                f"; behind it {behind.frames:,} whole frames, with {behind.published:,} messages "
+                f"and {behind.acked:,} acknowledgements"
                 if behind.frames
                 else ""
             )
             self.findings.error(
                 place,
                 f"{damage.size:,} damaged bytes{more}{kept}",
-                "they are passed over, and all that is whole is replayed. Messages that were published there are lost unless a segment has them, and what was acknowledged there "
-                "may come back. Restore the file from a backup if there is one",
+                "they are passed over, and all that is whole is replayed. Messages that were published there are lost "
+                "unless a segment has them, and what was acknowledged there may come back. "
+                "Restore the file from a backup if there is one",
                 damage.offset,
             )
 
@@ -210,7 +216,7 @@ class _Reader:
                 queue.next_number = max(queue.next_number, run.end)
         elif entry.type is Type.ACK:
             queue.ack(decode_spans(entry.body))
-        # A STATE tells how far the numbering may have gone, not how far it has.
+        # A STATE record may reserve numbers that were never given, so it does not count here.
 
 
 def _count(entry: Record, behind: _Behind) -> None:
@@ -221,7 +227,10 @@ def _count(entry: Record, behind: _Behind) -> None:
 
 
 def lightened(run: Run, is_stored: bool) -> Run:
-    """The run with stubs for contents: equal ones for embedded messages of the same size. Raises ValueError for a stub that is none."""
+    """The run with stubs for contents, equal ones for embedded messages of one size.
+
+    Raises ValueError if a message in the store has no stub.
+    """
     if is_stored:
         if any(len(stub) != STUB_SIZE for stub in run.contents):
             raise ValueError("a body in the message store is named by something that is no stub")

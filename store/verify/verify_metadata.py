@@ -1,7 +1,7 @@
-"""The metadata, looked at offline: row by row, and whether rows refer to what is there.
+"""The offline check of the metadata: every row, and whether rows refer to others that exist.
 
-What a row means is not this room's matter, so whoever calls brings the broker's own reading of rows: a function from all tables to the changes that the next start
-makes because of rows that belong to nothing. What it raises names a row that cannot be read.
+The store does not interpret rows, so the caller passes the broker's own interpretation: a function from all tables to
+the changes that the next start makes because of rows that belong to nothing. It raises for a row that it cannot read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ..data_dir.data_dir import queue_number
 from ..data_dir.metadata_store import TABLES, Change, MetadataError, MetadataStore, Row
 from .verify_report import Findings
 
+#: From the tables of `MetadataStore.load` to the deletions of rows that belong to nothing; raises for an unreadable
+#: row.
 Interpret = Callable[[Mapping[str, Sequence[Row]]], Sequence[Change]]
-"""From the tables of `MetadataStore.load` to the deletions of rows that belong to nothing; raises for a row that it cannot read."""
 
 PLACE = "metadata"
 _RESTORE = "warren refuses to start. Restore that directory from a backup"
@@ -23,7 +24,11 @@ _RESTORE = "warren refuses to start. Restore that directory from a backup"
 
 @dataclass
 class MetadataFound:
-    """`queues`: of each virtual host, names by the number that journal and directories know a queue by. `is_whole`: nothing is missing in either."""
+    """The virtual hosts, and the queues that exist.
+
+    queues     by virtual host: names by the number that journal and directories know a queue by
+    is_whole   every row could be read
+    """
 
     vhosts: list[str] = field(default_factory=list)
     queues: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -60,7 +65,7 @@ def check_metadata(path: str, interpret: Interpret, findings: Findings) -> Metad
 
 
 def _rows(store: MetadataStore, table: str, findings: Findings) -> Iterator[Row | None]:
-    """None for each that cannot be read."""
+    """Each row of a table, None for one that cannot be read."""
     for row in store.read(table):
         if isinstance(row, MetadataError):
             findings.error(PLACE, str(row), _RESTORE)
@@ -98,7 +103,10 @@ def _check_rows(found: MetadataFound, tables: dict[str, list[Row]], interpret: I
 def _uninterpretable(
     table: str, tables: Mapping[str, Sequence[Row]], interpret: Interpret
 ) -> Iterator[tuple[Row, Exception]]:
-    """Rows of one table, with what reading them raises."""
+    """The rows of one table that cannot be interpreted, and the error of each.
+
+    Halves the table until it finds them, because one call for each row would take too long.
+    """
 
     def search(rows: Sequence[Row]) -> Iterator[tuple[Row, Exception]]:
         try:

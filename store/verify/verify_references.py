@@ -1,7 +1,7 @@
-"""Which messages queues refer to, and which of those have a body: for ten million of them in little memory.
+"""Counting how often queues refer to each message of a message store, and which of these messages have a body.
 
-Message ids are mostly a queue's number followed by a message's, so those that differ in the last byte alone are neighbours, and are kept together: a byte for each
-of 256, about half a kilobyte for all of them. Ten million messages of a backlog take 20 MB.
+Ids are mostly a queue's number followed by a message's, so ids that differ only in the last byte are neighbours. They
+share a chunk: one byte for each of 256 ids, about half a kilobyte. Ten million messages of a backlog take 20 MB.
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections import Counter
 
 _FOUND = 0x80
+#: The highest count in a byte; further references are counted in a table.
 _MOST = 0x7F
-"""References that are counted in the byte; beyond that in a table of their own."""
 
 
 class References:
-    """See the module."""
+    """`referred` counts the messages that queues refer to, `found` those of them that have a body."""
 
     def __init__(self) -> None:
         self._chunks: dict[bytes, bytearray] = {}
         self._beyond: Counter[bytes] = Counter()
         self.referred = 0
-        """Messages that are referred to at all."""
         self.found = 0
-        """Of these, how many have a body."""
 
     def refer(self, message_id: bytes) -> None:
-        """A queue index names the message. All this comes before the first `find`."""
+        """Count a reference of a queue index. All references come before the first `find`."""
         chunk = self._chunks.get(message_id[:15])
         if chunk is None:
             chunk = self._chunks[message_id[:15]] = bytearray(256)
@@ -38,7 +36,7 @@ class References:
         chunk[at] += 1
 
     def count(self, message_id: bytes) -> int:
-        """How often the message is referred to."""
+        """How many references there are to the message."""
         chunk = self._chunks.get(message_id[:15])
         if chunk is None:
             return 0
@@ -46,7 +44,7 @@ class References:
         return count + self._beyond[message_id] if count == _MOST and self._beyond else count
 
     def find(self, message_id: bytes) -> bool:
-        """A body was found; True if the message is referred to, and this is the first one."""
+        """Note that a body was found; True if the message is referred to and this is its first body."""
         chunk = self._chunks.get(message_id[:15])
         if chunk is None:
             return False
@@ -58,10 +56,11 @@ class References:
         return True
 
     def is_found(self, message_id: bytes) -> bool:
+        """Whether a body of the message was found."""
         chunk = self._chunks.get(message_id[:15])
         return chunk is not None and bool(chunk[message_id[15]] & _FOUND)
 
     @property
     def missing(self) -> int:
-        """Messages that are referred to and have no body."""
+        """How many messages are referred to and have no body."""
         return self.referred - self.found

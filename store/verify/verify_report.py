@@ -1,12 +1,13 @@
-"""What an offline check says of a data directory: findings, and how much of what is there.
+"""The result of an offline check: findings, and counts of what is in the directory.
 
 A **finding** has a severity, a place, what was found there, and what warren will do about it at its next start:
 
-    note       nothing is lost by it: what a crash, or a stop at an unusual moment, leaves behind
-    warning    nothing confirmed is known to be lost, but it is not as warren leaves things
-    error      something that was kept is lost or unreadable, or warren cannot start with it
+    note       nothing is lost by it: a crash, or a stop at an unusual moment, leaves it
+    warning    no confirmed message is known to be lost, but warren never leaves a directory like this
+    error      something is lost or unreadable, or warren cannot start with it
 
-A damaged file may have a million damaged places, so of each place (a file, mostly) only the first findings are kept, and the others counted.
+A damaged file may have a million damaged places, so only the first findings of each place (mostly a file) are kept, and
+the others are counted.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+#: Findings of one place and severity that are kept.
 KEPT_OF_A_PLACE = 20
 
 
 class Severity(enum.IntEnum):
-    """In rising order."""
+    """How bad a finding is, in rising order."""
 
     NOTE = 0
     WARNING = 1
@@ -29,7 +31,7 @@ class Severity(enum.IntEnum):
 
 
 class Finding(NamedTuple):
-    """`place` is a path below the data directory; `offset` a byte in that file, if it is about one."""
+    """`place` is a path below the data directory, `offset` a byte in that file or None."""
 
     severity: Severity
     place: str
@@ -39,7 +41,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Gathers findings, of each place the first ones. Their places are below `directory`, if there is one."""
+    """Gathers findings, and keeps the first ones of each place. `directory` is put before every place."""
 
     def __init__(self, directory: str = "") -> None:
         self._prefix = f"{directory}/" if directory else ""
@@ -62,14 +64,14 @@ class Findings:
             self._kept.append(Finding(severity, place, offset, found, outcome))
 
     def include(self, others: Findings) -> None:
-        """Take over what others have gathered, below the same directory."""
+        """Add the findings of `others`, whose places are below this directory."""
         self._kept += (finding._replace(place=self._prefix + finding.place) for finding in others._kept)
         self._by_place += Counter(
             {(self._prefix + place, severity): count for (place, severity), count in others._by_place.items()}
         )
 
     def unreadable(self, place: str, error: OSError) -> None:
-        """The operating system refused."""
+        """Add that the operating system refused to read a place."""
         self.error(
             place,
             f"it cannot be read: {error.strerror or error}",
@@ -81,7 +83,7 @@ class Findings:
         return max((severity for _, severity in self._by_place), default=None)
 
     def __iter__(self) -> Iterator[Finding]:
-        """In the order in which they were found, what was not kept summed up at the end."""
+        """The kept findings in order, then one for each place that counts the others."""
         yield from self._kept
         for (place, severity), count in self._by_place.items():
             if count > KEPT_OF_A_PLACE:
@@ -90,10 +92,10 @@ class Findings:
 
 @dataclass
 class QueueReport:
-    """Messages are those that are ready after a restart; bytes those of their bodies (for priorities, of all levels together).
+    """The messages of a queue that are ready after a restart, and the bytes of their bodies; all levels together.
 
-    name              None: no durable queue has that number
-    missing_bodies    of the messages, those whose bodies are in no file of the message store
+    name              None if no durable queue has that number
+    missing_bodies    messages whose bodies are in no file of the message store
     """
 
     name: str | None
@@ -116,7 +118,7 @@ class QueueReport:
 
 @dataclass
 class DataFileReport:
-    """A file of the message store. `live` are the bytes of records that a queue refers to; all else is garbage, `damaged` bytes included."""
+    """A file of the message store. `live` counts the bytes of records that queues refer to; the rest is garbage."""
 
     name: str
     size: int
@@ -130,7 +132,7 @@ class DataFileReport:
 
 @dataclass
 class VhostReport:
-    """`stopped` is 'clean', 'unclean', or 'new': no message was ever in it."""
+    """A virtual host. `stopped` is 'clean', 'unclean', or 'new' if no message was ever in it."""
 
     name: str | None
     directory: str
@@ -143,7 +145,7 @@ class VhostReport:
 
 @dataclass
 class VerifyReport:
-    """Of a data directory."""
+    """The result of the check of a data directory."""
 
     path: str
     format: int
@@ -152,11 +154,11 @@ class VerifyReport:
 
     @property
     def is_fine(self) -> bool:
-        """There is nothing but notes."""
+        """Whether there are only notes."""
         return self.findings.worst in (None, Severity.NOTE)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. Names that are not UTF-8 keep their octets as lone surrogates, which JSON writes as escapes."""
+        """The report for JSON. Bytes of names that are not UTF-8 are lone surrogates, which JSON writes as escapes."""
         worst = self.findings.worst
         return {
             "path": self.path,

@@ -1,10 +1,11 @@
-"""The index segments of a queue, looked at offline and united with what the journal says, as recovery does (section 5.5).
+"""The offline check of a queue's index segments, united with the journal as in recovery (queue-and-store section 5.5).
 
-What recovery does (`queue_index`): of each segment it takes the whole frames; a torn tail is cut off, and a file that is damaged elsewhere is written anew without that. What
-has not been synced the journal still has, and it is folded again, so a torn tail after a crash costs nothing; nor do zeros that a power cut left, if the journal has all that is
-behind them. After a clean stop nothing of this is normal.
+Recovery (`segment_scan`) takes the whole frames of each segment. It cuts a torn tail off, and writes a file that is
+damaged elsewhere anew without the damage. The journal still has everything that was not synced, and the next flush
+writes it again. So a torn tail after a crash costs nothing; nor do zeros that a power cut left, if the journal has
+everything behind them. After a clean stop none of this is normal.
 
-One segment is in memory at a time, and of its messages only sizes and stubs.
+One segment is in memory at a time, and only the sizes and stubs of its messages.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ _PERSISTENT, _STORED = 1, 2
 
 @dataclass
 class IndexFound:
-    """`segment_messages`, `journal_messages`: un-acked persistent ones, whether their bodies are there or not; the bytes are those of their bodies.
+    """What a queue's index has. Bytes are those of bodies.
 
-    unacked         of each segment's file, entries that it does not say are acked, transient ones included: what clean recovery terms tell
-    next_number     after the highest number ever seen
+    segment_messages   un-acked persistent messages in segments, whether their bodies exist or not
+    journal_messages   the same in the journal alone
+    next_number        the number after the highest one seen
+    unacked            by segment: entries, transient ones included, that are not acked in its file, as in clean terms
     """
 
     segment_messages: int = 0
@@ -47,7 +50,7 @@ class IndexFound:
 
 @dataclass
 class QueueIndexFiles:
-    """Where a queue's index is, and how it is to be read. `is_clean`: the queue was stopped cleanly, so not even a torn tail is normal."""
+    """A queue's index. `is_clean`: the queue was stopped cleanly, so that not even a torn tail is normal."""
 
     disk: Disk
     directory: str
@@ -62,9 +65,10 @@ def check_index(
     advance: Callable[[int], None],
     on_stored: Callable[[bytes], None],
 ) -> IndexFound:
-    """Walk through all segments of a queue. `on_stored` hears the id of each message that is ready and has its body in the message store.
+    """Check all segments of a queue.
 
-    What the segments have is taken out of `replayed`, as recovery does; a second check may be given the same.
+    `on_stored` receives the id of each ready message that has its body in the message store. Entries of the segments
+    are removed from `replayed`, as in recovery; a second check may be given the same object.
     """
     replayed = replayed or Replayed()
     found = IndexFound(next_number=replayed.next_number)
@@ -106,7 +110,7 @@ def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> Iterator[int
 
 
 class _Behind(NamedTuple):
-    """What a whole frame behind damage has; of messages the persistent ones, for no other outlives a restart."""
+    """The content of a whole frame behind damage; `published` are the persistent messages, which survive a restart."""
 
     published: list[range]
     acked: list[range]
@@ -114,7 +118,7 @@ class _Behind(NamedTuple):
 
 
 class _Segment:
-    """One file on its way through memory. A number's state is a byte in each array, at number - base."""
+    """One segment in memory. The state of a number is a byte in each array, at number - base."""
 
     def __init__(self, files: QueueIndexFiles, number: int, replayed: Replayed, findings: Findings) -> None:
         self.place = f"{files.directory}/{number}.idx"
@@ -132,7 +136,7 @@ class _Segment:
         self._behind: list[_Behind] = []
         self._frames_behind = 0
 
-    # -- the file
+    # -- the file ---
 
     def read(self, advance: Callable[[int], None]) -> None:
         damages = []
@@ -153,20 +157,20 @@ class _Segment:
         finally:
             file.close()
         if damages:
-            self._say_damage(damages)
+            self._report_damage(damages)
             for behind in self._behind:
                 for run, is_stored in behind.runs:
                     self._take_in(run, is_stored)
                     self._published.append(range(run.first, run.end))
                 mark(self._acked, behind.acked, self._base)
         else:
-            self._say_unknown_acks()
+            self._report_unknown_acks()
 
     def _frame(self, part: WholeFrame) -> None:
         try:
             runs, acked = (self._entries(part), []) if part.kind == Kind.ENTRIES else ([], self._acks(part))
         except Exception as error:
-            # Whatever a decoder says of bytes that warren never wrote.
+            # A decoder may raise anything for bytes that warren never wrote.
             self._findings.error(
                 self.place, f"a whole frame that cannot be understood: {error}", CANNOT_RECOVER, part.offset
             )
@@ -191,19 +195,21 @@ class _Segment:
         first, last, count = BLOCK.unpack_from(part.payload)
         runs = list(decode_runs(part.payload[BLOCK.size :]))
         spans = [range(run.first, run.end) for run, _ in runs]
-        said = (min(span.start for span in spans), max(span[-1] for span in spans), sum(map(len, spans)))
-        if (first, last, count) != said:
+        actual = (min(span.start for span in spans), max(span[-1] for span in spans), sum(map(len, spans)))
+        if (first, last, count) != actual:
             self._findings.error(
                 self.place,
-                f"a block is said to have {count:,} messages, {first} to {last}, and has {said[2]:,}, {said[0]} to {said[1]}",
+                f"a block is said to have {count:,} messages, {first} to {last}, "
+                f"and has {actual[2]:,}, {actual[0]} to {actual[1]}",
                 "reads of some of its messages do not find them. Restore the file from a backup",
                 part.offset,
             )
         limit = self._base + self._files.segment_entries
-        if said[0] < self._base or said[1] >= limit:
+        if actual[0] < self._base or actual[1] >= limit:
             self._findings.error(
                 self.place,
-                f"messages {said[0]} to {said[1]} do not belong into this segment, which is for {self._base} to {limit - 1}",
+                f"messages {actual[0]} to {actual[1]} do not belong into this segment, "
+                f"which is for {self._base} to {limit - 1}",
                 CANNOT_RECOVER,
                 part.offset,
             )
@@ -213,7 +219,10 @@ class _Segment:
         return runs
 
     def _take_in(self, run: Run, is_stored: bool) -> None:
-        """Of a number that stands in two blocks, after a crash between a fold and the journal's retirement, the first counts (C-12)."""
+        """Note the messages of a run. If a number is in two blocks, the first counts (C-12).
+
+        A crash between a flush and the journal's retirement repeats entries.
+        """
         inside = cut(range(run.first, run.end), self._base, self._base + self._files.segment_entries)
         if not inside:
             return
@@ -234,7 +243,7 @@ class _Segment:
             self._stubs.update((at, run.contents[at - low + shift]) for at in fresh)
         self._here[low:high] = b"\1" * len(inside)
 
-    # -- together with the journal
+    # -- together with the journal ---
 
     def unite(self, found: IndexFound, on_stored: Callable[[bytes], None]) -> None:
         found.unacked[self._number] = sum(here > acked for here, acked in zip(self._here, self._acked, strict=True))
@@ -251,16 +260,16 @@ class _Segment:
                 if kind & _STORED:
                     on_stored(stub_id(self._stubs[at]))
 
-    # -- what is said
+    # -- findings ---
 
-    def _say_unknown_acks(self) -> None:
+    def _report_unknown_acks(self) -> None:
         unknown = sum(acked > here for here, acked in zip(self._here, self._acked, strict=True))
         if unknown:
             self._findings.warn(
                 self.place, f"{unknown:,} acknowledgements of messages that it does not have", "they are passed over"
             )
 
-    def _say_damage(self, damages: list[DamagedPart]) -> None:
+    def _report_damage(self, damages: list[DamagedPart]) -> None:
         first = damages[0]
         lost, back = self._lost(), self._back()
         if not self._files.is_clean and first.is_torn_tail:
@@ -279,22 +288,26 @@ class _Segment:
         ):
             self._findings.note(
                 self.place,
-                f"{first.size:,} bytes of zeros, and {self._frames_behind:,} whole frames behind them, as a power cut leaves them",
-                "the file is written anew without them; the journal still has all that is behind, so it has what was to be there",
+                f"{first.size:,} bytes of zeros, and {self._frames_behind:,} whole frames behind them, "
+                "as a power cut leaves them",
+                "the file is written anew without them; the journal still has all that is behind, "
+                "so it has what was to be there",
                 first.offset,
             )
         elif not self._files.is_clean and first.is_tail:
             self._findings.warn(
                 self.place,
                 f"the last {first.size:,} bytes are a frame with a wrong checksum",
-                f"the file is written anew without them. Harmless if the power failed while they were written, for then the journal still has what is in them; otherwise they have "
-                f"been damaged since, and up to 512 messages, or acknowledgements, are lost. {self._kept()}",
+                "the file is written anew without them. Harmless if the power failed while they were written, for then "
+                "the journal still has what is in them; otherwise they have been damaged since, "
+                f"and up to 512 messages, or acknowledgements, are lost. {self._kept()}",
                 first.offset,
             )
         else:
             more = f" and {len(damages) - 1} further places" if len(damages) > 1 else ""
             what = (
-                f"; behind it {self._frames_behind:,} whole frames with {lost:,} messages and {back:,} acknowledgements that the journal does not have"
+                f"; behind it {self._frames_behind:,} whole frames with {lost:,} messages "
+                f"and {back:,} acknowledgements that the journal does not have"
                 if self._frames_behind
                 else ""
             )
@@ -302,8 +315,9 @@ class _Segment:
             self._findings.error(
                 self.place,
                 f"{first.size:,} damaged bytes{more}{what}",
-                f"all that is whole is kept, and the file written anew without the rest when it is next read. Messages that stood there are lost{unless}, and "
-                f"messages acknowledged there come back. {self._kept()} Restore it from a backup if there is one",
+                "all that is whole is kept, and the file written anew without the rest when it is next read. "
+                f"Messages that stood there are lost{unless}, and messages acknowledged there come back. "
+                f"{self._kept()} Restore it from a backup if there is one",
                 first.offset,
             )
 
@@ -311,7 +325,10 @@ class _Segment:
         return f"The file as it is now is kept as {self._number}{KEPT_SUFFIX}."
 
     def _lost(self) -> int:
-        """Un-acked messages behind damage that neither the journal nor the part before the damage has: the journal no longer has what is damaged either."""
+        """How many un-acked messages behind the damage are neither in the journal nor before the damage.
+
+        If there are any, the journal no longer has what the damaged bytes had either.
+        """
         gone = self._acked[:]
         mark(gone, self._replayed.acked, self._base)
         for behind in self._behind:
@@ -330,7 +347,7 @@ class _Segment:
         return bool(self._replayed.embedded.count_in(span) or self._replayed.stored.count_in(span))
 
     def _back(self) -> int:
-        """Messages before the damage whose acknowledgement is behind it, and not in the journal."""
+        """How many messages before the damage have their ack behind it and not in the journal."""
         gone = bytearray(self._files.segment_entries)
         for behind in self._behind:
             mark(gone, behind.acked, self._base)

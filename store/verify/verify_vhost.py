@@ -1,7 +1,8 @@
-"""A virtual host's directory, looked at offline: its parts one by one, and then against each other.
+"""The offline check of a virtual host's directory: its parts one by one, and then against each other.
 
-The order is that of recovery: how it was stopped, the journal, the index of each queue, the message store. Whether an oddity is normal depends on how it was
-stopped: queues that have recovery terms were stopped cleanly, for those are written last of all and cleared before anything else (section 10.1).
+The order is that of recovery: how it was stopped, the journal, the index of each queue, the message store. How it was
+stopped decides what is normal. Queues that have recovery terms were stopped cleanly, because a stop writes the terms
+last and a start clears them first (queue-and-store section 10.1).
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ _COUNTS = ("persistent_count", "persistent_bytes", "segments", "next_seq_id")
 
 @dataclass
 class VhostPlace:
-    """`disk` is the virtual host's directory, `path` the same for the operating system, and `shown` for people. `queues`: names by number."""
+    """A virtual host's directory.
+
+    disk     the directory
+    path     the same, as a path of the operating system
+    shown    the same, as findings show it to people
+    queues   names of the durable queues, by number
+    """
 
     disk: Disk
     path: str
@@ -52,7 +59,7 @@ class VhostPlace:
 
 
 def check_vhost(place: VhostPlace, findings: Findings, advance: Callable[[int], None]) -> VhostReport:
-    """Look at everything in the directory."""
+    """Check everything in the directory."""
     return _Vhost(place, findings, advance).check()
 
 
@@ -84,15 +91,16 @@ class _Vhost:
         self._report.stopped = "clean" if is_clean else "unclean"
         self._journal = check_journal(self._disk, JOURNAL, is_clean, self._findings, self._advance)
         self._report.journal_files, self._report.journal_bytes = self._journal.files, self._journal.total_size
-        unfolded = [
+        journaled = [
             queue
             for number, replayed in self._journal.replayed.items()
             if not replayed.is_empty and (queue := number >> LEVEL_BITS) in self._place.queues
         ]
-        if is_clean and unfolded:
+        if is_clean and journaled:
             self._findings.warn(
                 JOURNAL,
-                f"it has messages or acknowledgements of {len(set(unfolded))} queues, although all was stopped cleanly",
+                f"it has messages or acknowledgements of {len(set(journaled))} queues, "
+                "although all was stopped cleanly",
                 "all counts as stopped uncleanly. Was it restored from a backup?",
             )
         self._numbers = sorted(
@@ -105,7 +113,9 @@ class _Vhost:
         if is_clean:
             self._check_terms()
         for number, name in self._place.queues.items():
-            self._queues.setdefault(number, QueueReport(name, f"{number:x}"))  # one that never had anything to keep
+            self._queues.setdefault(
+                number, QueueReport(name, f"{number:x}")
+            )  # a queue that never had a persistent message
         self._report.queues = sorted(
             self._queues.values(), key=lambda queue: (queue.name is None, queue.name or "", queue.number)
         )
@@ -131,7 +141,10 @@ class _Vhost:
 
     def _segment_entries(self) -> int:
         place = "config"
-        consequence = f"messages of all segments are misread unless the setting is the same; they are checked here as segments of {SEGMENT_ENTRIES:,}"
+        consequence = (
+            "messages of all segments are misread unless the setting is the same; "
+            f"they are checked here as segments of {SEGMENT_ENTRIES:,}"
+        )
         if "config" not in self._names:
             self._findings.error(
                 place,
@@ -164,7 +177,7 @@ class _Vhost:
             if not all(isinstance(values, dict) for values in terms.values()):
                 raise ValueError("terms are tables")
         except Exception as error:
-            # LMDB's errors, and whatever msgpack says of what is not its own.
+            # LMDB's errors, and whatever msgpack raises for bytes that are not msgpack.
             self._findings.error(RECOVERY, f"recovery terms cannot be read: {error}", outcome)
             return {}
         for queue in sorted(terms.keys() - self._place.queues.keys()):
@@ -185,7 +198,7 @@ class _Vhost:
                 self._findings.warn(f"{QUEUES}/{name}", "it is no directory of a queue", "it is left alone")
 
     def _was_stopped_cleanly(self) -> bool:
-        """Says so if queues and message store disagree about it."""
+        """Whether queues and message store were stopped cleanly. Adds a finding if they disagree."""
         here = {number >> LEVEL_BITS for number in self._numbers} & self._place.queues.keys()
         is_store_clean = was_closed_cleanly(self._disk, PERSISTENT)
         without = here - self._terms.keys()
@@ -205,7 +218,7 @@ class _Vhost:
             )
         return not without and bool(is_store_clean)
 
-    # -- queues
+    # -- queues ---
 
     def _check_queue(
         self,
@@ -239,10 +252,11 @@ class _Vhost:
         report.segments += len(found.unacked)
         if name is None:
             count = found.segment_messages + found.journal_messages
-            say = findings.warn if count else findings.note
-            say(
+            add = findings.warn if count else findings.note
+            add(
                 directory,
-                f"queue {queue:x} is not in the metadata, and has {count:,} messages here: a crash interrupted its deletion, or the metadata are of another time",
+                f"queue {queue:x} is not in the metadata, and has {count:,} messages here: "
+                "a crash interrupted its deletion, or the metadata are of another time",
                 "they are deleted",
             )
 
@@ -251,11 +265,12 @@ class _Vhost:
             self._findings.error(
                 JOURNAL,
                 "there is no file in it, although queues have messages",
-                "acknowledgements that only the journal had are lost, so messages may come back, and those that only it had are gone. Restore it from a backup",
+                "acknowledgements that only the journal had are lost, so messages may come back, "
+                "and those that only it had are gone. Restore it from a backup",
             )
             self._journal.is_whole = False
 
-    # -- bodies
+    # -- bodies ---
 
     def _check_bodies(self, is_clean: bool) -> None:
         paths = StorePaths(
@@ -270,7 +285,7 @@ class _Vhost:
         self._report.files = store.files
         if not self._references.missing:
             return
-        # Rare, so whose they are is found by looking again instead of being kept for all.
+        # Missing bodies are rare, so their queues are found by a second check instead of a table of all ids.
         for number in self._numbers:
             self._missing[number] = 0
 
@@ -280,7 +295,7 @@ class _Vhost:
             again = Findings()
             report = self._queues[number >> LEVEL_BITS]
             files = QueueIndexFiles(self._disk, queue_directory(number), self._entries, is_clean)
-            with suppress(OSError):  # it was said
+            with suppress(OSError):  # the first check has reported it
                 check_index(
                     files,
                     self._journal.replayed.get(number),
@@ -291,9 +306,9 @@ class _Vhost:
             if not self._missing[number]:
                 continue
             report.missing_bodies += self._missing[number]
-            self._say_missing(queue_directory(number), self._missing[number], is_clean, store.is_whole)
+            self._report_missing(queue_directory(number), self._missing[number], is_clean, store.is_whole)
 
-    def _say_missing(self, place: str, missing: int, is_clean: bool, is_store_whole: bool) -> None:
+    def _report_missing(self, place: str, missing: int, is_clean: bool, is_store_whole: bool) -> None:
         found = f"the bodies of {missing:,} messages are not in the message store"
         if is_clean:
             self._findings.error(
@@ -314,7 +329,7 @@ class _Vhost:
                 "they are dropped. If files of the message store were removed since, restore them first",
             )
 
-    # -- what a clean stop has left to compare with
+    # -- the terms of a clean stop ---
 
     def _check_terms(self) -> None:
         for queue, name in self._place.queues.items():
@@ -342,7 +357,8 @@ class _Vhost:
             self._findings.error(
                 RECOVERY,
                 f"recovery terms of queue '{name}' lack some of {', '.join(_COUNTS)}",
-                f"warren cannot recover the queue. Delete the directory {self._place.shown}/{RECOVERY}: the stop then counts as unclean, which loses nothing",
+                f"warren cannot recover the queue. Delete the directory {self._place.shown}/{RECOVERY}: "
+                "the stop then counts as unclean, which loses nothing",
             )
             return
         differences = []
@@ -360,24 +376,24 @@ class _Vhost:
             if segments.get(segment, 0) != found.unacked.get(segment, 0)
         )
         if wrong:
-            differences.append(
-                f"segments {', '.join(f'{segment}.idx' for segment in wrong[:3])}{' and others' if len(wrong) > 3 else ''} otherwise than they are"
-            )
+            shown = ", ".join(f"{segment}.idx" for segment in wrong[:3]) + (" and others" if len(wrong) > 3 else "")
+            differences.append(f"segments {shown} otherwise than they are")
         if differences:
             self._findings.error(
                 place,
                 f"the recovery terms of queue '{name}' say {'; '.join(differences)}",
                 "the counts are believed, and some messages may not be found until it is restarted uncleanly. "
-                f"Delete the directory {self._place.shown}/{RECOVERY}, and all is counted anew; what is missing in the files is lost",
+                f"Delete the directory {self._place.shown}/{RECOVERY}, and all is counted anew; "
+                "what is missing in the files is lost",
             )
 
 
 def _pass_over(message_id: bytes) -> None:
-    """What a queue refers to that is about to be deleted does not count."""
+    """Ignore what a queue refers to that the next start deletes."""
 
 
 def data_bytes(disk: Disk) -> int:
-    """Bytes in all files of a virtual host that a check walks through, for whoever shows how far it is."""
+    """Bytes in all files of a virtual host that the check reads: the total of its progress."""
     total = 0
     for directory in (JOURNAL, PERSISTENT, *(f"{QUEUES}/{name}" for name in disk.list(QUEUES))):
         total += sum(
