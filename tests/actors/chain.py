@@ -29,19 +29,19 @@ class Client:
         self.sock, theirs = socket.socketpair()
         self.sock.setblocking(False)
         self.unsent, self._rest = b"", b""
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.address = stage.create(Connection)
         stage.tell(
             stage.metadata, self.address, "start", stage.context, theirs.detach(), ("127.0.0.1", 1), ("127.0.0.1", 2)
         )
         capabilities = table_from({"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True}})
         self.unsent += PROTOCOL_HEADER
-        self.say(
+        self.send(
             0,
             methods.ConnectionStartOk(capabilities, "PLAIN", PLAIN, "en_US"),
             methods.ConnectionTuneOk(0x7FF, 131072, 0),
         )
-        self.say(0, methods.ConnectionOpen("/"))
+        self.send(0, methods.ConnectionOpen("/"))
         self.go()
         assert self.actor.state == "running"
 
@@ -49,7 +49,7 @@ class Client:
     def actor(self) -> Any:
         return self.stage.actor(self.address)
 
-    def say(self, channel: int, *what: methods.Method) -> None:
+    def send(self, channel: int, *what: methods.Method) -> None:
         self.unsent += b"".join(method_frame(channel, method) for method in what)
 
     def publish(self, channel: int, bodies: list[bytes], routing_key: str = "q") -> None:
@@ -70,7 +70,7 @@ class Client:
             except BlockingIOError:
                 return moved
             frames, self._rest = split_frames(self._rest + data)
-            self.heard += [
+            self.received += [
                 decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2
             ]
             return bool(data) or moved
@@ -82,8 +82,8 @@ class Client:
             self.stage.settle()
 
     def take(self, kind: type) -> list[Any]:
-        found = [item for item in self.heard if isinstance(item, kind)]
-        self.heard = [item for item in self.heard if not isinstance(item, kind)]
+        found = [item for item in self.received if isinstance(item, kind)]
+        self.received = [item for item in self.received if not isinstance(item, kind)]
         return found
 
     def hang_up(self) -> None:

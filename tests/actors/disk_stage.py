@@ -130,7 +130,7 @@ class DiskStage(Stage):
         self.until(lambda: self.disk.waiting)
         self.settle()
 
-    def alarms_heard(self) -> list[bool]:
+    def disk_alarms(self) -> list[bool]:
         return [on for source, on, *_ in self.actor(self.alarms).take("set") if source == "disk"]
 
 
@@ -196,9 +196,9 @@ class DurableStage(DiskStage):
 
     def restarted(self, name: str = "q") -> Queue_:
         """Wait until a queue that crashed runs again."""
-        heard = self.actor(self.metadata).heard
-        self.until(lambda: any(message[0] == "queue_restarted" and message[2] == name for message in heard))
-        address = next(message[4] for message in heard if message[0] == "queue_restarted" and message[2] == name)
+        received = self.actor(self.metadata).received
+        self.until(lambda: any(message[0] == "queue_restarted" and message[2] == name for message in received))
+        address = next(message[4] for message in received if message[0] == "queue_restarted" and message[2] == name)
         row = replace(self.routing.queue("/", name), address=address)
         self.actor(self.metadata).take("queue_restarted")
         self.routing.put_queue(row)

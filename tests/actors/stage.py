@@ -40,16 +40,16 @@ DELETED = ExitReason(ExitKind.ORDERLY, "deleted")
 
 
 class Stub(Process):
-    """Keeps every message in `heard` and does nothing. Asked, it answers with `answers[name of the message]`."""
+    """Keeps every message in `received` and does nothing. Asked, it answers with `answers[name of the message]`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[tuple[Any, ...]] = []
+        self.received: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
         self.downs: list[tuple[Any, ExitReason]] = []
 
     def on_unknown(self, sender: Any, message: Any) -> Any:
-        self.heard.append(message)
+        self.received.append(message)
         return self.answers.get(message[0])
 
     def on_down(self, name: Any, reason: ExitReason) -> None:
@@ -57,8 +57,8 @@ class Stub(Process):
 
     def take(self, name: str) -> list[tuple[Any, ...]]:
         """Take out the messages of that name, and return their fields."""
-        found = [message[1:] for message in self.heard if message[0] == name]
-        self.heard = [message for message in self.heard if message[0] != name]
+        found = [message[1:] for message in self.received if message[0] == name]
+        self.received = [message for message in self.received if message[0] != name]
         return found
 
 
@@ -170,7 +170,7 @@ class Channel_:
         self.id = self.address.actorAddressString
         config = ChannelConfig(self.id, "connection", "client -> broker", number, "/", "guest", 131072, cancel_notify)
         stage.tell(connection, self.address, "start", stage.context, config)
-        self.say(ChannelOpen())
+        self.send(ChannelOpen())
         stage.settle()
         self.frames()
 
@@ -181,7 +181,7 @@ class Channel_:
     def input(self, *events: tuple[Any, ...]) -> None:
         self.stage.tell(self.connection, self.address, "input", list(events))
 
-    def say(self, *methods: Method) -> None:
+    def send(self, *methods: Method) -> None:
         self.input(*[(METHOD, self.number, method) for method in methods])
 
     def publish(self, bodies: list[bytes], routing_key: str = "q", props: bytes = PROPS, **fields: Any) -> None:
@@ -193,8 +193,10 @@ class Channel_:
     def frames(self) -> list[Any]:
         """The output since the last call: methods, and bodies in the place of contents."""
         connection = self.stage.actor(self.connection)
-        said_last = [data for _, _, data, _ in connection.take("channel_closed")]  # the last output is in that message
-        return said(b"".join([data for data, _ in connection.take("output")] + said_last))
+        last_output = [
+            data for _, _, data, _ in connection.take("channel_closed")
+        ]  # the last output is in that message
+        return decode_output(b"".join([data for data, _ in connection.take("output")] + last_output))
 
 
 def run(
@@ -216,11 +218,11 @@ def bodies_of(contents: list[bytes]) -> list[bytes]:
     return [content_body(content) for content in contents]
 
 
-def said(data: bytes) -> list[Any]:
+def decode_output(data: bytes) -> list[Any]:
     """The frames in `data`: methods, and bodies in the place of contents. Empty bodies are left out."""
     frames, rest = split_frames(data)
     assert not rest
     return [decode_method(payload) if kind == FRAME_METHOD else payload for kind, _, payload in frames if kind != 2]
 
 
-__all__ = ["Channel_", "Queue_", "Stage", "Stub", "bodies_of", "content_properties", "run", "said"]
+__all__ = ["Channel_", "Queue_", "Stage", "Stub", "bodies_of", "content_properties", "run", "decode_output"]

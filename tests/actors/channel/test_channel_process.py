@@ -45,7 +45,7 @@ class Writer(Stub):
     """A connection whose socket takes everything at once."""
 
     def on_output(self, sender, data, notices):
-        self.heard.append(("output", data, notices))
+        self.received.append(("output", data, notices))
         for address, _, channel_id, count in notices:
             self.send(address, ("sent", channel_id, count))
 
@@ -76,7 +76,7 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
     """AB-110, AB-111: publishes are numbered from 1, and each queue gets one entry a run."""
     one, other = stage.queue("one", process=Stub), stage.queue("other", process=Stub)
     channel = stage.channel()
-    channel.say(ConfirmSelect())
+    channel.send(ConfirmSelect())
     channel.publish([b"a", b"b"], "one")
     channel.publish([b"c"], "other")
     stage.settle()
@@ -104,7 +104,7 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
 def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
     """AB-111: a queue that ends by a fault refuses what it owed; any other end confirms it."""
     queue, channel = stage.queue(process=Stub), stage.channel()
-    channel.say(ConfirmSelect())
+    channel.send(ConfirmSelect())
     channel.publish([b"a", b"b"])
     stage.settle()
     channel.frames()
@@ -117,9 +117,9 @@ def test_the_end_of_a_queue_settles_what_it_owed(stage, end, answer):
 def test_a_transaction_ends_when_the_queue_crashes(stage):
     """AB-116: tx.commit waits for the confirms; the crash of a queue counts as a refusal, which fails the commit."""
     queue, channel = stage.queue(process=Stub), stage.channel()
-    channel.say(TxSelect())
+    channel.send(TxSelect())
     channel.publish([b"a"])
-    channel.say(TxCommit())
+    channel.send(TxCommit())
     stage.settle()
     assert TxCommitOk not in kinds(channel.frames())
     stage.crash(queue.address)
@@ -146,7 +146,7 @@ def slow(stage):
     )
     channel = stage.channel()
     stage.queue("held")
-    channel.say(BasicConsume(queue="held", nowait=True), QueueDeclare(queue="x"))
+    channel.send(BasicConsume(queue="held", nowait=True), QueueDeclare(queue="x"))
     stage.settle()
     return channel
 
@@ -166,7 +166,7 @@ def test_publishes_behind_a_method_that_fails_give_their_credit_back(stage, slow
 
 def test_a_close_behind_a_method_that_fails_is_answered(stage, slow):
     """AB-54: the client gets the channel.close of the error, and close-ok for its own close."""
-    slow.say(QueueDeclare(queue="y"), ChannelClose(200, "", 0, 0))
+    slow.send(QueueDeclare(queue="y"), ChannelClose(200, "", 0, 0))
     stage.settle()
     stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
     stage.settle()
@@ -187,7 +187,7 @@ def test_a_channel_that_is_killed_while_it_waits_does_nothing_more(stage, slow):
 def test_methods_that_wait_pause_the_reader(stage, slow):
     """FC-34: the connection stops reading when too many methods wait, and goes on when half of them are done."""
     connection = stage.actor(slow.connection)
-    slow.say(*[BasicQos(0, 1, False)] * 1001)
+    slow.send(*[BasicQos(0, 1, False)] * 1001)
     stage.settle()
     assert connection.take("pause_input") == [(1, True)]
     stage.tell(slow.address, stage.metadata, "release", NOT_FOUND)
@@ -222,11 +222,11 @@ def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
     metadata = stage.actor(stage.metadata)
     metadata.rows = [deleted.row, there.row]
     channel = stage.channel()
-    channel.say(QueueDeclare(queue="there"))
+    channel.send(QueueDeclare(queue="there"))
     stage.settle()
     assert channel.frames() == [QueueDeclareOk("there", 0, 0)] and not metadata.rows
     metadata.rows = [down.row]
-    channel.say(QueueDeclare(queue="down"))
+    channel.send(QueueDeclare(queue="down"))
     stage.settle()
     (close,) = channel.frames()
     assert (type(close), close.reply_code) == (ChannelClose, 404)
@@ -239,7 +239,7 @@ def test_a_crashed_queue_cancels_its_consumers(stage):
     """AB-126."""
     queue, channel, mute = stage.queue(), stage.channel(), stage.channel(cancel_notify=False)
     for each in (channel, mute):
-        each.say(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
+        each.send(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
     stage.settle()
     channel.frames(), mute.frames()
     stage.crash(queue.address)
@@ -255,7 +255,7 @@ def test_acks_of_an_earlier_life_do_not_settle_messages_of_this_one(stage):
 
     def live():
         queue = stage.queue()
-        channel.say(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
+        channel.send(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
         channel.publish([b"x", b"y"])
         stage.settle()
         assert kinds(channel.frames()) == [BasicConsumeOk, BasicDeliver, BasicDeliver]
@@ -298,7 +298,7 @@ def test_both_limits_together_neither_stall_nor_overrun(stage):
     """AB-128: both limits are one message; each ack lets the next message out."""
     stage.queue()
     channel = stage.channel(Writer)
-    channel.say(BasicQos(0, 1, False), BasicQos(0, 1, True), BasicConsume(queue="q", consumer_tag="t"))
+    channel.send(BasicQos(0, 1, False), BasicQos(0, 1, True), BasicConsume(queue="q", consumer_tag="t"))
     channel.publish([b"%d" % number for number in range(10)])
     for number in range(10):
         stage.settle()
@@ -312,12 +312,12 @@ def test_a_queue_returns_grants_that_it_cannot_use(stage):
     channel = stage.channel(Writer)
     channel.publish([b"n"] * 50, "narrow")
     channel.publish([b"w"] * 50, "wide")
-    channel.say(BasicQos(0, 10, True), BasicQos(0, 1, False), BasicQos(0, 10, True))
-    channel.say(BasicConsume(queue="narrow", consumer_tag="n"))
+    channel.send(BasicQos(0, 10, True), BasicQos(0, 1, False), BasicQos(0, 10, True))
+    channel.send(BasicConsume(queue="narrow", consumer_tag="n"))
     stage.settle()
     channel.frames()
     channel.actor.consumers.prefetch = 0
-    channel.say(BasicConsume(queue="wide", consumer_tag="w"))
+    channel.send(BasicConsume(queue="wide", consumer_tag="w"))
     stage.settle()
     assert [frame for frame in channel.frames() if isinstance(frame, bytes)].count(b"w") == 9
 
@@ -341,7 +341,7 @@ def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
     with Stage() as stage:
         queues = {name: stage.queue(name) for name in "ab"}
         channel = stage.channel(Writer)
-        channel.say(BasicQos(0, first_limit, True))
+        channel.send(BasicQos(0, first_limit, True))
         limit, tags, published = first_limit, [], 0
         consumers, unacked = channel.actor.consumers, channel.actor.deliveries.unacked
         for name, first, second in plan:
@@ -352,18 +352,18 @@ def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
             elif name == "consume":
                 tags.append(f"t{len(tags)}")
                 consumers.prefetch = second
-                channel.say(BasicConsume(queue=first, consumer_tag=tags[-1]))
+                channel.send(BasicConsume(queue=first, consumer_tag=tags[-1]))
             elif name == "cancel" and tags:
-                channel.say(BasicCancel(tags[first % len(tags)]))
+                channel.send(BasicCancel(tags[first % len(tags)]))
             elif name == "ack" and outstanding:
                 channel.ack(outstanding[first % len(outstanding)], second)
             elif name == "requeue" and outstanding:
-                channel.say(BasicNack(outstanding[first % len(outstanding)], False, True))
+                channel.send(BasicNack(outstanding[first % len(outstanding)], False, True))
             elif name == "limit":
                 limit = first
-                channel.say(BasicQos(0, first, True))
+                channel.send(BasicQos(0, first, True))
             elif name == "get":
-                channel.say(BasicGet(queue=first))
+                channel.send(BasicGet(queue=first))
             elif name == "settle":
                 stage.settle()
                 check_grants(stage, channel, queues, limit)
@@ -371,7 +371,7 @@ def test_grants_are_conserved_and_the_limit_holds(first_limit, plan):
                 stage.settle()
         for number, name in enumerate("ab"):
             consumers.prefetch = number  # only the last consumer of `b` has a prefetch
-            channel.say(BasicConsume(queue=name, consumer_tag=f"last {name}"))
+            channel.send(BasicConsume(queue=name, consumer_tag=f"last {name}"))
         stage.settle()
         check_grants(stage, channel, queues, limit)
         while sum(queue.actor.backing.depth() for queue in queues.values()):
@@ -401,6 +401,6 @@ def check_grants(stage, channel, queues, limit):
 def test_qos_answers_in_order(stage):
     """AB-56."""
     channel = stage.channel()
-    channel.say(BasicQos(0, 5, True), BasicQos(0, 0, True))
+    channel.send(BasicQos(0, 5, True), BasicQos(0, 0, True))
     stage.settle()
     assert kinds(channel.frames()) == [BasicQosOk, BasicQosOk]

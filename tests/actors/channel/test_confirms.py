@@ -97,13 +97,13 @@ class Client:
 
     def __init__(self) -> None:
         self.outstanding: set[int] = set()
-        self.heard: dict[int, str] = {}
+        self.received: dict[int, str] = {}
 
     def hear(self, outcome: str, tag: int, multiple: bool) -> None:
         covered = {number for number in self.outstanding if number <= tag} if multiple else {tag}
         assert covered and covered <= self.outstanding, (outcome, tag, multiple)
         self.outstanding -= covered
-        self.heard.update(dict.fromkeys(covered, outcome))
+        self.received.update(dict.fromkeys(covered, outcome))
 
 
 queues = st.sampled_from("abc")
@@ -154,7 +154,7 @@ def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(steps):
         confirms.queue_gone(queue_id, is_crashed=False)
         model.settle(queue_id, list(model.owed.get(queue_id, ())), refused=False)
     flush()
-    assert client.heard == outcomes and not client.outstanding
+    assert client.received == outcomes and not client.outstanding
     assert not confirms._fan_out and not confirms._by_queue, "numbers that were sent are still kept"
 
 

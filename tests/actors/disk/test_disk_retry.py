@@ -67,7 +67,7 @@ def test_a_write_is_repeated_until_it_works(stage, caplog):
 def test_a_write_that_works_is_not_reported(stage, caplog):
     writer, alarms = stage.create(Writer), stage.create(Stub)
     assert written(stage, writer, alarms, 0) == "written"
-    assert not stage.actor(alarms).heard and not caplog.records
+    assert not stage.actor(alarms).received and not caplog.records
 
 
 def test_it_can_be_given_up(stage):

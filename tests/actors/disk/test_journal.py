@@ -106,12 +106,12 @@ class Writer:
     def send(self) -> None:
         self.stage.tell(self.address, self.stage.journal, "append", self.queue, self.log.take(), self.log.position)
 
-    def heard(self, name: str) -> list:
+    def received(self, name: str) -> list:
         return [message[-1] for message in self.actor.take(name)]
 
     def synced(self) -> None:
         """Wait until all it has appended is durable."""
-        self.stage.until(lambda: ("durable", self.log.position) in self.actor.heard)
+        self.stage.until(lambda: ("durable", self.log.position) in self.actor.received)
         self.actor.take("durable")
 
     def publish_until(self, condition: Callable[[], object]) -> None:
@@ -120,7 +120,7 @@ class Writer:
         """
 
         def go_on() -> bool:
-            durable = max([message[1] for message in self.actor.heard if message[0] == "durable"], default=begun)
+            durable = max([message[1] for message in self.actor.received if message[0] == "durable"], default=begun)
             if self.log.position - durable < 50:
                 self.publish(1, 800)
             return bool(condition())
@@ -168,7 +168,7 @@ def test_appends_during_a_sync_share_the_next_one(stage, disk):
     one, two = Writer(stage, ONE), Writer(stage, TWO)
     one.publish()
     stage.quiet()
-    assert one.heard("durable") == [1]
+    assert one.received("durable") == [1]
     disk.hold()
     one.publish()
     stage.is_held()
@@ -176,11 +176,11 @@ def test_appends_during_a_sync_share_the_next_one(stage, disk):
         one.publish()
         two.publish(2)
     stage.settle()
-    assert one.heard("durable") == two.heard("durable") == []
+    assert one.received("durable") == two.received("durable") == []
     before = disk.syncs
     disk.release()
     stage.quiet()
-    assert (one.heard("durable"), two.heard("durable")) == ([2, 7], [5])
+    assert (one.received("durable"), two.received("durable")) == ([2, 7], [5])
     assert disk.syncs == before + 2
 
 
@@ -192,13 +192,13 @@ def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
     one.publish(more)
     one.ack(*range(10))
     stage.is_held()
-    assert one.heard("bump") == []
+    assert one.received("bump") == []
     disk.release()
     stage.quiet()
-    assert one.heard("bump") == [more]
+    assert one.received("bump") == [more]
     one.publish(initial - more - 1)
     stage.quiet()
-    assert sum(one.heard("bump")) == initial - 2 * more
+    assert sum(one.received("bump")) == initial - 2 * more
 
 
 def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
@@ -207,14 +207,14 @@ def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
     one = Writer(stage, ONE)
     disk.fail("append", NO_SPACE, NO_SPACE)
     one.publish()
-    stage.until(lambda: stage.actor(stage.alarms).heard)
-    assert stage.alarms_heard() == [True]
+    stage.until(lambda: stage.actor(stage.alarms).received)
+    assert stage.disk_alarms() == [True]
     one.publish()
     stage.settle()
-    assert one.heard("durable") == []
+    assert one.received("durable") == []
     one.synced()
     stage.quiet()
-    assert stage.alarms_heard() == [False]
+    assert stage.disk_alarms() == [False]
     stage.close()
     with JournalStage(disk) as again:
         assert Writer(again, ONE, opens=True).replayed() == [0, 1]
@@ -230,7 +230,7 @@ def test_a_failed_sync_ends_it(stage, disk):
     with pytest.raises(ProcessDown, match="JournalBroken"):
         stage.ask(stage.journal, "close").answer()
     assert not stage.is_alive(stage.journal)
-    assert one.heard("durable") == []
+    assert one.received("durable") == []
 
 
 def test_an_append_of_a_forgotten_queue_is_ignored(stage):
@@ -242,7 +242,7 @@ def test_an_append_of_a_forgotten_queue_is_ignored(stage):
     one.publish()
     one.synced()
     stage.quiet()
-    assert two.heard("durable") == []
+    assert two.received("durable") == []
 
 
 # --- queues that start again ------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_a_queue_that_crashed_gets_back_what_it_had(stage):
     again.next = 3
     again.publish()
     again.synced()
-    assert two.heard("durable") == [1]
+    assert two.received("durable") == [1]
 
 
 def test_a_queue_that_starts_again_need_not_wait_for_a_pause(stage, disk):
@@ -356,7 +356,7 @@ def test_files_are_freed_when_every_queue_has_flushed(disk):
         stage.tell(one.address, one.address, "done")
         stage.until(lambda: stage.files() == ["000002.wal"])
         stage.quiet()
-        assert stage.alarms_heard() == []
+        assert stage.disk_alarms() == []
 
 
 def test_a_queue_that_crashes_while_it_flushes_keeps_the_files(disk, monkeypatch):
@@ -495,7 +495,7 @@ def test_closing_waits_for_what_was_appended(stage, disk):
     assert not closing.is_answered
     disk.release()
     assert closing.answer() is True
-    assert one.heard("durable") == [1, 2]
+    assert one.received("durable") == [1, 2]
 
 
 # --- as an operating-system process -----------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ class QueueStandIn(Process):
 
     def __init__(self):
         super().__init__()
-        self.heard = []
+        self.received = []
         self.log = LogWriter()
 
     async def on_create(self, sender, root, file_limit):
@@ -530,17 +530,17 @@ class QueueStandIn(Process):
         return True
 
     def on_durable(self, sender, position):
-        self.heard.append(("durable", position))
+        self.received.append(("durable", position))
 
     def on_bump(self, sender, peer, amount):
-        self.heard.append((peer, amount))
+        self.received.append((peer, amount))
 
     def on_flush_synced(self, sender):
-        self.heard.append(("flush_synced", None))
+        self.received.append(("flush_synced", None))
         return True
 
     def on_heard(self, sender):
-        return self.heard
+        return self.received
 
     def on_kill(self, sender):
         self.send(self.journal, ActorExitRequest())
@@ -551,7 +551,7 @@ class QueueStandIn(Process):
         return await self.ask(self.journal, ("close",))
 
     def on_down(self, name, reason):
-        self.heard.append(("down", reason))
+        self.received.append(("down", reason))
 
 
 @pytest.fixture(params=["LoopBase", "multiprocTCPBase"])

@@ -34,7 +34,7 @@ class QueueStandIn(Process):
 
     def __init__(self):
         super().__init__()
-        self.heard = []
+        self.received = []
         self.store = self.down = None
 
     def on_create(self, sender):
@@ -71,10 +71,10 @@ class QueueStandIn(Process):
         return True
 
     def on_stored(self, sender, kind, ids):
-        self.heard.extend((kind, message_id) for message_id in ids)
+        self.received.extend((kind, message_id) for message_id in ids)
 
     def on_bump(self, sender, store, amount):
-        self.heard.append((store, amount))
+        self.received.append((store, amount))
 
     def on_is_down(self, sender):
         if self.down is None:
@@ -85,7 +85,7 @@ class QueueStandIn(Process):
         self.down = str(reason)
 
     def on_heard(self, sender):
-        return self.heard
+        return self.received
 
 
 def ask(system, address, *message):

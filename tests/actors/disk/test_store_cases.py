@@ -141,7 +141,7 @@ class SlowMetadata(Stub):
         self.writing = []
 
     def on_write(self, sender, changes):
-        self.heard.append(("write", changes))
+        self.received.append(("write", changes))
         self.writing.append(sender)
 
     def on_written(self, sender):
@@ -168,7 +168,7 @@ def test_c_16_a_queue_goes_from_the_metadata_before_its_files_go(tmp_path, disk,
         stage.until(lambda: stage.actor(slow).writing)
         stage.quiet()
         assert not deleting.is_answered and stage.files_of(queue)
-        assert [message[0] for message in stage.actor(slow).heard] == ["queue_gone", "write"]
+        assert [message[0] for message in stage.actor(slow).received] == ["queue_gone", "write"]
         rows = stage.rows
         if not kill:
             stage.tell(slow, slow, "written")

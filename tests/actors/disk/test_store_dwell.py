@@ -41,7 +41,7 @@ class BusyQueue(Process):
         self.kept = set()
         self.is_acking = True
         self.written_at = {}
-        self.heard = {}  # number -> (the kind of report, seconds after the write)
+        self.received = {}  # number -> (the kind of report, seconds after the write)
 
     async def on_begin(self, sender, settings):
         self.store = self.createActor(MessageStore)
@@ -70,13 +70,13 @@ class BusyQueue(Process):
     def on_stored(self, sender, kind, ids):
         for message_id in ids:
             number = int.from_bytes(message_id, "big")
-            self.heard[number] = kind, self.now() - self.written_at[number]
+            self.received[number] = kind, self.now() - self.written_at[number]
 
     def on_bump(self, sender, store, amount):
         """Credit is not needed: the queue writes on in any case."""
 
     def on_answers(self, sender):
-        return dict(self.heard)
+        return dict(self.received)
 
 
 class Stage:

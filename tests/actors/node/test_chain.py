@@ -44,7 +44,7 @@ def numbered(count, first=0):
 
 def opened(stage, **options):
     client = Client(stage, **options)
-    client.say(1, ChannelOpen())
+    client.send(1, ChannelOpen())
     client.go()
     return client
 
@@ -142,7 +142,7 @@ def test_a_channel_that_waits_for_metadata_holds_what_its_credit_allows(stage):
     """FC-59, FC-60: publishes behind a declare that takes its time."""
     client = opened(stage)
     Books(stage)
-    client.say(1, QueueDeclare(queue="slow"))
+    client.send(1, QueueDeclare(queue="slow"))
     client.publish(1, numbered(3000))
     client.go()
     (entry,) = client.actor.channels.by_number.values()
@@ -154,7 +154,7 @@ def test_a_refused_method_lets_a_blocked_connection_go_on(stage):
     """FC-5, AB-54: what waited behind it is dropped and its credit returned; the client's close-ok is read."""
     client = opened(stage)
     stage.actor(stage.metadata).answers["declare_queue"] = None
-    client.say(1, QueueDeclare(queue="slow"))
+    client.send(1, QueueDeclare(queue="slow"))
     client.publish(1, numbered(3000))
     client.go()
     (entry,) = client.actor.channels.by_number.values()
@@ -171,7 +171,7 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
     queues = [stage.queue(name) for name in ("a", "b")]
     slow, other = opened(stage), opened(stage)
     for name in ("a", "b"):
-        slow.say(1, BasicConsume(queue=name, consumer_tag=name, no_ack=True))
+        slow.send(1, BasicConsume(queue=name, consumer_tag=name, no_ack=True))
     slow.go()
     slow.reads = False
     body = b"x" * 60_000
@@ -190,7 +190,7 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
         assert len(queue.actor.backing) >= 300 - 200 - 50 and written <= 200
     assert slow.actor.output.size <= 2 * 200 * 60_100
     assert "output" in slow.actor.pauses and other.actor.state == "running"
-    other.say(1, BasicGet(queue="a", no_ack=True))
+    other.send(1, BasicGet(queue="a", no_ack=True))
     other.go()
     assert other.take(BasicGetOk)
     slow.reads = True
@@ -208,19 +208,19 @@ def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
     publisher.publish(1, numbered(3000))
     publisher.go()
     assert publisher.actor.state == "blocked"
-    consumer.say(1, BasicConsume(queue="q", consumer_tag="c"))
+    consumer.send(1, BasicConsume(queue="q", consumer_tag="c"))
     consumer.go()
     delivered = len(consumer.take(BasicDeliver))
     assert delivered >= 200 and consumer.actor.state == "running"
-    consumer.say(1, BasicAck(0, True))
+    consumer.send(1, BasicAck(0, True))
     consumer.go()
     assert queue.actor.backing.depth() < 800 and publisher.actor.state == "blocked"
     queue.actor.credit.bump("store", M)
-    while consumer.heard or queue.actor.publish_delay.delayed or queue.actor.publish_delay.timer is not None:
+    while consumer.received or queue.actor.publish_delay.delayed or queue.actor.publish_delay.timer is not None:
         publisher.go(), consumer.go()
         if consumer.take(BasicDeliver):
-            consumer.heard.clear()
-            consumer.say(1, BasicAck(0, True))
+            consumer.received.clear()
+            consumer.send(1, BasicAck(0, True))
         stage.until(lambda: queue.actor.publish_delay.timer is None)
     publisher.go(), consumer.go()
     assert publisher.actor.state == "running" and not publisher.unsent
@@ -232,9 +232,9 @@ def test_a_connection_that_only_consumes_is_never_blocked(stage):
     client = opened(stage)
     client.actor.credit.spend("exhausted", I)
     stage.tell(stage.alarms, client.address, "alarms", ("memory", "disk"))
-    client.say(1, BasicConsume(queue="q"), QueueDeclare(queue="q", passive=True), BasicGet(queue="q"))
+    client.send(1, BasicConsume(queue="q"), QueueDeclare(queue="q", passive=True), BasicGet(queue="q"))
     client.go()
-    assert client.actor.state == "running" and not client.unsent and len(client.heard) > 4
+    assert client.actor.state == "running" and not client.unsent and len(client.received) > 4
 
 
 def test_flow_says_nothing_to_the_client(stage):
@@ -275,7 +275,7 @@ def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypa
     """FC-23, FC-54: the connection's other channel gets what comes behind."""
     monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
-    client.say(2, ChannelOpen())
+    client.send(2, ChannelOpen())
     client.publish(1, numbered(I))
     client.publish(2, numbered(5))
     client.go()
@@ -337,7 +337,7 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
         books = Books(stage)
         queues = {name: stage.queue(name) for name in "ab"}
         eater, client = stage.create(Eater), opened(stage)
-        client.say(1, ConfirmSelect())
+        client.send(1, ConfirmSelect())
         for queue in queues.values():
             queue.consume(eater)
         stage.base.budget = rng.choice((1, 2, 64))
@@ -351,9 +351,9 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
             elif act < 0.7:
                 latest += 1
                 channels.append(latest)
-                client.say(latest, ChannelOpen())
+                client.send(latest, ChannelOpen())
             elif act < 0.75 and len(channels) > 1:
-                client.say(channels.pop(), ChannelClose(200, "", 0, 0))
+                client.send(channels.pop(), ChannelClose(200, "", 0, 0))
             elif act < 0.82:
                 name = rng.choice("ab")
                 stage.crash(queues[name].address)

@@ -36,7 +36,7 @@ def all_buried(stage, grave, count):
         lambda: (
             sum(
                 len(entry[1])
-                for message in grave.actor.heard
+                for message in grave.actor.received
                 if message[0].startswith("publish")
                 for entry in message[-1]
             )

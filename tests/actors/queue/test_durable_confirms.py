@@ -99,14 +99,14 @@ def test_a_publish_to_a_terminated_queue_is_refused(stage):
     confirms nothing.
     """
     queue, channel = stage.declare(), stage.channel()
-    channel.say(ConfirmSelect())
+    channel.send(ConfirmSelect())
     channel.publish([b"kept"], props=PERSISTENT)
     stage.until(
         lambda: (
             ("output", True)
             in [
                 (message[0], BasicAck(1, False).encode() in message[1])
-                for message in stage.actor(channel.connection).heard
+                for message in stage.actor(channel.connection).received
             ]
         )
     )

@@ -136,7 +136,7 @@ def test_a_queue_that_crashed_for_good_is_removed_with_its_files(stage, disk, mo
     stage.ask(queue.address, "flush_synced").answer()
     monkeypatch.setitem(Queue._handlers, "start", None)
     stage.crash(queue.address)
-    stage.until(lambda: any(message[0] == "queue_crashed" for message in stage.actor(stage.metadata).heard))
+    stage.until(lambda: any(message[0] == "queue_crashed" for message in stage.actor(stage.metadata).received))
     assert stage.files_of(queue)
     assert stage.ask(stage.supervisor, "forget_queue", queue.id).answer() is True
     stage.quiet()
@@ -184,8 +184,8 @@ def test_a_second_recovery_waits_until_the_store_runs(tmp_path, disk, monkeypatc
     for name in ("node.queue_supervisor", "disk.disk_retry"):
         monkeypatch.setattr(f"warren.actors.{name}.FIRST_WAIT", 0.0)
     with DurableStage(tmp_path, disk, rows) as stage:
-        heard = stage.actor(stage.metadata).heard
-        stage.until(lambda: any(message[0] == "queue_recovered" for message in heard))
-        [address] = [message[4] for message in heard if message[0] == "queue_recovered"]
+        received = stage.actor(stage.metadata).received
+        stage.until(lambda: any(message[0] == "queue_recovered" for message in received))
+        [address] = [message[4] for message in received if message[0] == "queue_recovered"]
         stage.routing.put_queue(replace(rows[0], address=address, state="running"))
         assert bodies(drained(stage, stage.recovered(), 3)) == wanted

@@ -20,13 +20,13 @@ def test_a_full_disk_confirms_nothing_until_there_is_room(tmp_path, monkeypatch,
         wanted = publisher.publish(queue, 10, size)
         publisher.await_confirms()
         wanted += publisher.publish(queue, 100, size)
-        stage.until(lambda: stage.actor(stage.alarms).heard)
-        assert set(stage.alarms_heard()) == {True}  # the store's, and perhaps the journal's
+        stage.until(lambda: stage.actor(stage.alarms).received)
+        assert set(stage.disk_alarms()) == {True}  # the store's, and perhaps the journal's
         assert publisher.confirmed == 10
         disk.limit = None
         publisher.await_confirms()
-        stage.until(lambda: stage.actor(stage.alarms).heard)
-        assert stage.alarms_heard()[-1] is False
+        stage.until(lambda: stage.actor(stage.alarms).received)
+        assert stage.disk_alarms()[-1] is False
         rows = stage.rows
     with DurableStage(tmp_path, disk, rows) as stage:
         assert bodies(drained(stage, stage.recovered(), 110)) == wanted
@@ -39,12 +39,12 @@ def test_a_full_disk_delays_a_flush(stage, disk, monkeypatch):
     wanted = mixed(stage, queue, publisher)
     disk.fail("append", NO_SPACE, NO_SPACE)
     flushing = stage.ask(queue.address, "flush_synced")
-    stage.until(lambda: stage.actor(stage.alarms).heard)
-    assert stage.alarms_heard() == [True]
+    stage.until(lambda: stage.actor(stage.alarms).received)
+    assert stage.disk_alarms() == [True]
     assert got(stage, queue, 3) == wanted[:3]
     assert flushing.answer() is True
     stage.settle()
-    assert stage.alarms_heard()[-1] is False
+    assert stage.disk_alarms()[-1] is False
     assert bodies(drained(stage, queue, len(wanted) - 3)) == wanted[3:]
 
 
@@ -56,7 +56,7 @@ def filled_up(stage, disk, size=3000):
     disk.limit = disk.held
     publisher.publish(queue, 10, size)
     flushing = stage.ask(queue.address, "flush_synced")
-    stage.until(lambda: len([message for message in stage.actor(stage.alarms).heard if message[2]]) >= 2)
+    stage.until(lambda: len([message for message in stage.actor(stage.alarms).received if message[2]]) >= 2)
     assert not flushing.is_answered
     return queue, wanted
 

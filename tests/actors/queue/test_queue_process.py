@@ -19,7 +19,7 @@ def stage():
 
 class Asker(Stub):
     async def on_go(self, sender, target, message):
-        self.heard.append(("answer", await self.ask(target, message)))
+        self.received.append(("answer", await self.ask(target, message)))
 
 
 def numbered(count, first=0):
@@ -137,7 +137,7 @@ def test_the_answer_to_consume_precedes_the_first_delivery(stage):
         channel, channel, "go", queue.address, ("consume", "ch", channel, "c", True, False, 0, False, 0, (), "guest")
     )
     stage.settle()
-    assert [message[0] for message in stage.actor(channel).heard] == ["answer", "deliver"]
+    assert [message[0] for message in stage.actor(channel).received] == ["answer", "deliver"]
 
 
 def test_no_delivery_follows_the_answer_to_cancel(stage):

@@ -33,9 +33,9 @@ class Channel(Stub):
 
     async def on_go(self, sender, target, message):
         try:
-            self.heard.append(("answer", await self.ask(target, message)))
+            self.received.append(("answer", await self.ask(target, message)))
         except AmqpError as error:
-            self.heard.append(("answer", error.reply_text))
+            self.received.append(("answer", error.reply_text))
 
     def on_deliver(self, sender, queue_id, tag, runs):
         for _, redelivered, tags, contents in runs:
