@@ -1,6 +1,8 @@
-"""The backing queues: nanoseconds per message in memory, messages per second on disk. `python -m warren.bench.backing_queue [directory]`.
+"""The backing queues: nanoseconds per message in memory, messages per second on disk. `python -m
+warren.bench.backing_queue [directory]`.
 
-On disk everything is done by one thread, syncs included: what a node does beside it in another is in `bench.journal`.
+One thread does everything, syncs included. `bench.journal` measures commits in a thread of their own, as a node runs
+them.
 """
 
 from __future__ import annotations
@@ -196,9 +198,8 @@ def on_disk(directory: str | None) -> None:
                     started, processor = time.perf_counter(), time.process_time()
                     work(total, body)
                     elapsed, processor = time.perf_counter() - started, time.process_time() - processor
-                    print(
-                        f"  {name:42s}{total / elapsed:12,.0f} messages/s {processor / total * 1e9:8.0f} ns of processor each"
-                    )
+                    rate, cost = total / elapsed, processor / total * 1e9
+                    print(f"  {name:42s}{rate:12,.0f} messages/s {cost:8.0f} ns of processor each")
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The message store with bodies of 16 KB: `python -m warren.bench.message_store [directory]`.
 
-Groups of 64 messages are written and synced, in one thread and with the syncing in another; then read back from the files; then seven of
-eight are removed and their files combined.
+Groups of 64 messages are written and synced, first in one thread, then with the syncs in another. Then they are read
+back from the files, seven of eight are removed, and the files are combined.
 """
 
 from __future__ import annotations
@@ -88,9 +88,8 @@ def measured(name: str, work: Callable[[StoreEngine], None], store: StoreEngine,
     work(store)
     elapsed = time.perf_counter() - started
     used = (time.process_time() - processor) / count * 1e6
-    print(
-        f"{name:36}{count / elapsed:10,.0f} messages/s {count * len(BODY) / elapsed / 1e6:8,.0f} MB/s {used:7.1f} us of processor a message"
-    )
+    rate, megabytes = count / elapsed, count * len(BODY) / elapsed / 1e6
+    print(f"{name:36}{rate:10,.0f} messages/s {megabytes:8,.0f} MB/s {used:7.1f} us of processor a message")
 
 
 def main() -> None:
@@ -104,9 +103,8 @@ def main() -> None:
         measured("remove seven of eight", remove, store, TOTAL * 7 // 8)
         before = store.file_sizes[0]
         measured("give back their bytes", combine, store, TOTAL * 7 // 8)
-        print(
-            f"{before / 1e6:.0f} MB of files became {store.file_sizes[0] / 1e6:.0f}, {store.file_sizes[1] / 1e6:.0f} of them wanted"
-        )
+        after, wanted = store.file_sizes
+        print(f"{before / 1e6:.0f} MB of files became {after / 1e6:.0f}, {wanted / 1e6:.0f} of them wanted")
         store.close()
 
 

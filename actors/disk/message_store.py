@@ -137,7 +137,7 @@ class MessageStore(Process):
     # --- clients ---
 
     def on_register(self, sender: Sender, client: str, address: Address[ToQueue] | None) -> None:
-        self.engine.register(client, is_told=address is not None)
+        self.engine.register(client, is_notified=address is not None)
         if address is not None:
             self._addresses[client] = address
             self.monitor(address, client)

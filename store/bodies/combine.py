@@ -1,25 +1,28 @@
-"""Giving back the garbage of a message store: the work that runs beside its owner (sections 6.7 and 6.9).
+"""The jobs that collect the garbage of a message store in another thread (queue-and-store section 6.7, 6.9).
 
-A file without wanted bytes is deleted; two neighbours whose wanted bytes fit into one file are combined. `garbage_collection` takes
-either through the same stations:
+A body is **wanted** while any queue refers to it. A file without wanted bodies is deleted; two neighbouring files
+whose wanted bodies fit into one are combined. `garbage_collection` takes both through the same stations:
 
-| station | where | what has happened |
-|---|---|---|
-| planned | owner | the files are locked: from now on no message there that nobody wants is called back, a write of it appends a new copy |
-| ready | – | an index commit holds every change up to the lock, and the intent |
-| running | thread | `CombineJob`: the wanted records of both are in `<older>.rdt`, synced, and renamed over `<older>.rdq`. `DeleteJob`: the index was asked what is there |
-| applied | owner | every message that is still where it was is moved, or dropped if unwanted; the younger file has no row; nothing is locked |
-| unlinkable | – | one index commit holds all moves, and no intent |
-| running | thread | `UnlinkJob`: the file that nothing leads to any more is deleted |
+| station    | where  | state |
+|------------|--------|-------|
+| planned    | owner  | The files are locked. An unwanted body in them stays so: a write of it appends a new copy. |
+| ready      |        | An index commit holds every change up to the lock, and the intent to combine or delete. |
+| running    | thread | See the jobs below. |
+| applied    | owner  | Each body that has not moved meanwhile has its new place, or is dropped. No file is locked. |
+| unlinkable |        | One index commit holds all new places, and no intent. |
+| running    | thread | `UnlinkJob` deletes the file to which the index does not lead any more. |
 
-Why nothing is lost (QS-31): a record that is wanted when the moves are applied was wanted all the time since the lock, so any
-committed state in between shows it, so it was copied. A kill before the rename leaves both files as they were, and an `.rdt` that
-the next start deletes. Between rename and commit the intent makes the start forget where the messages of both files were, and
-scan both. After the commit the younger file holds copies only.
+`CombineJob` copies the wanted records of both files to `<older>.rdt`, syncs it, and renames it over `<older>.rdq`;
+the younger file is unlinked later. `DeleteJob` reads from the index which bodies it still locates in the files.
 
-Removals need not wait for a locked file: what becomes unwanted meanwhile is copied, and is garbage in the new place. Reads need
-not either: the owner keeps the file it read from open, and a replaced or deleted file stays readable for who has it open (QS-28:
-no byte of it changes).
+No body is lost (QS-31): a record that is wanted when the new places are applied was wanted all the time since the
+lock, so each state that the index committed in between shows it, so it was copied. A kill before the rename leaves
+both files as they were, and an `.rdt` that the next start deletes. After a kill between rename and commit, the intent
+makes the start drop all places in both files and scan them. After the commit the younger file has copies only.
+
+Removals need not wait for a locked file: a body that becomes unwanted meanwhile is copied, and is garbage in the new
+file. Reads need not wait either: the owner keeps the file that it reads from open, and a replaced or deleted file
+stays readable through that descriptor with the same bytes (QS-28).
 """
 
 from __future__ import annotations
@@ -32,25 +35,26 @@ from .lease import Lease
 from .location_index import Located, LocationIndex
 from .rdq_file import ASIDE_SUFFIX, DamagedRecord, file_name, parse_record
 
+#: Neighbouring records are copied together, up to about this many bytes.
 COPY_BLOCK = 1 << 20
-"""Neighbouring records are read and written together, up to about so many bytes."""
 
 
 class StoreBroken(Exception):
-    """What reached the disk is unknown. Nothing more may be written; start again and recover."""
+    """It is unknown which bytes reached the disk. The store must not write any more; the next start recovers it."""
 
 
 class Move(NamedTuple):
-    """What became of a message: it was `located`, and its record now is at `offset` of the combined file, or nowhere (None)."""
+    """A body that was `located` in a file; its record is now at `offset` of the combined file, or dropped (None)."""
 
     located: Located
     offset: int | None
 
 
 class CombineJob:
-    """Builds the combined file and puts it in the older one's place. Once run, `moves`, `file_size` and `damaged` tell the result.
+    """Writes the combined file and renames it over the older one. Afterwards `moves`, `file_size` and `damaged` are
+    its result.
 
-    `run` raises OSError if nothing has happened to the files, StoreBroken if the rename may or may not be durable.
+    `run` raises OSError if the files are unchanged, StoreBroken if it is unknown whether the rename is durable.
     """
 
     def __init__(
@@ -59,8 +63,8 @@ class CombineJob:
         self.files = older, younger
         self.file_size = 0
         self.moves: list[Move] = []
+        #: Ids of wanted records that could not be read back; the combined file lacks them.
         self.damaged: list[bytes] = []
-        """Ids of records that were wanted and could not be read back; they are left out."""
         self._lease = lease
         self._disk = disk
         self._directory = directory
@@ -116,7 +120,7 @@ class CombineJob:
 
 
 def _neighbours(located: Sequence[Located]) -> Iterator[list[Located]]:
-    """Runs of records without a gap between them."""
+    """Groups of records without a gap between them."""
     run: list[Located] = []
     end = size = 0
     for one in located:
@@ -131,7 +135,7 @@ def _neighbours(located: Sequence[Located]) -> Iterator[list[Located]]:
 
 
 class DeleteJob:
-    """Finds out which messages the index still locates in files of which nothing is wanted; `moves` tells them."""
+    """Reads which bodies the index still locates in files without wanted bodies. Afterwards `moves` is its result."""
 
     def __init__(self, lease: Lease, index: LocationIndex, files: Sequence[int]) -> None:
         self.files = tuple(files)
@@ -145,7 +149,7 @@ class DeleteJob:
 
 
 class UnlinkJob:
-    """Deletes files that the index knows nothing of. May be run again after an OSError."""
+    """Deletes files to which the index does not lead. May be run again after an OSError."""
 
     def __init__(self, lease: Lease, disk: Disk, directory: str, files: Sequence[int]) -> None:
         self.files = tuple(files)

@@ -1,20 +1,21 @@
-"""What a message store knows of its files without reading them: how large they are, and how much of that is still wanted.
+"""The table of a message store's files: how large each is, and how many of its bytes queues still refer to.
 
-Invariants, which `check` asserts: the sums are those of the rows (QS-26); left and right neighbours form one chain in the order
-of the numbers, whose last file, the **current** one, is never locked (QS-27). Files are not numbered without gaps: combined and
-deleted ones leave some.
+`check` asserts the invariants. The sums are those of the rows (QS-26). Left and right neighbours form one chain in
+the order of the file numbers; its last file, the **current** one, is never locked (QS-27). The numbers have gaps
+where files were combined or deleted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Share of garbage in all files above which files are combined.
 GARBAGE_FRACTION = 0.5
 
 
 @dataclass
 class FileRow:
-    """Sizes in bytes. `locked`: it is being combined or deleted."""
+    """Sizes are in bytes; a locked file is being combined or deleted."""
 
     valid_total_size: int = 0
     file_size: int = 0
@@ -24,26 +25,26 @@ class FileRow:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing in it is wanted, and it may be deleted."""
+        """Whether the file has no wanted body and may be deleted."""
         return not self.valid_total_size and not self.locked and self.right is not None
 
 
 class FileSummary:
-    """See the module. `changed` are the files whose rows differ from what was last committed."""
+    """See the module. `changed` are the files whose rows differ from the last commit."""
 
     def __init__(self, file_limit: int) -> None:
         self._file_limit = file_limit
         self.rows: dict[int, FileRow] = {}
+        #: Number of the file to which records are appended; 0 before the first.
         self.current = 0
-        """Number of the file that is appended to; 0 before the first."""
         self.sum_valid_data = 0
         self.sum_file_size = 0
         self.changed: set[int] = set()
+        #: Files that became empty. A body in them may be wanted again since, so `take_emptied` tests them once more.
         self.emptied: set[int] = set()
-        """Files that were found empty; whoever deletes them looks again."""
 
     def add(self, file: int, valid_total_size: int = 0, file_size: int = 0) -> None:
-        """A file with a higher number than all others: the current one from now on."""
+        """Add a file with a higher number than all others. It becomes the current one."""
         assert file > self.current
         self.rows[file] = FileRow(valid_total_size, file_size, self.current or None)
         if self.current:
@@ -56,7 +57,7 @@ class FileSummary:
         self.changed.add(file)
 
     def appended(self, total_size: int) -> int:
-        """A wanted record of that size goes to the end of the current file; returns its offset."""
+        """Count a wanted record of that size at the end of the current file. Returns its offset."""
         row = self.rows[self.current]
         offset = row.file_size
         row.file_size += total_size
@@ -67,13 +68,13 @@ class FileSummary:
         return offset
 
     def wanted(self, file: int, total_size: int) -> None:
-        """A record of the file is wanted again."""
+        """Count a record of the file as wanted again."""
         self.rows[file].valid_total_size += total_size
         self.sum_valid_data += total_size
         self.changed.add(file)
 
     def unwanted(self, file: int, total_size: int) -> None:
-        """A record of the file has become garbage."""
+        """Count a record of the file as garbage."""
         row = self.rows[file]
         row.valid_total_size -= total_size
         self.sum_valid_data -= total_size
@@ -90,7 +91,7 @@ class FileSummary:
         self._note_empty(file, row)
 
     def resize(self, file: int, valid_total_size: int, file_size: int) -> None:
-        """The file was written anew."""
+        """Set the sizes of a file that was replaced."""
         row = self.rows[file]
         self.sum_valid_data += valid_total_size - row.valid_total_size
         self.sum_file_size += file_size - row.file_size
@@ -98,7 +99,7 @@ class FileSummary:
         self.changed.add(file)
 
     def remove(self, file: int) -> None:
-        """The file is no more."""
+        """Remove a file that is deleted or was combined into another."""
         assert file != self.current
         self.resize(file, 0, 0)
         row = self.rows.pop(file)
@@ -108,13 +109,15 @@ class FileSummary:
             self.rows[row.right].left = row.left
 
     def take_emptied(self) -> list[int]:
-        """Files to be deleted, in order."""
+        """The files to delete, in order."""
         emptied = sorted(file for file in self.emptied if file in self.rows and self.rows[file].is_empty)
         self.emptied.clear()
         return emptied
 
     def take_changed(self) -> dict[int, tuple[int, int] | None]:
-        """file -> (valid total size, file size), None if it is gone, for each that changed since the last call."""
+        """The files that changed since the last call: number -> (valid total size, file size), None for a removed
+        file.
+        """
         changed = {
             file: (row.valid_total_size, row.file_size) if (row := self.rows.get(file)) else None
             for file in sorted(self.changed)
@@ -123,7 +126,10 @@ class FileSummary:
         return changed
 
     def combinable(self) -> tuple[int, int] | None:
-        """The oldest two neighbours worth combining into the older, section 6.7; None if there is too little garbage, or no such pair."""
+        """The oldest neighbours to combine (queue-and-store section 6.7).
+
+        None if there is too little garbage or no such pair.
+        """
         garbage = self.sum_file_size - self.sum_valid_data
         if self.sum_file_size <= 2 * self._file_limit or garbage <= GARBAGE_FRACTION * self.sum_file_size:
             return None
@@ -142,7 +148,7 @@ class FileSummary:
         return None
 
     def check(self) -> None:
-        """Assert QS-26 and QS-27, as far as files alone go."""
+        """Assert QS-26 and QS-27 for this table."""
         assert self.sum_valid_data == sum(row.valid_total_size for row in self.rows.values())
         assert self.sum_file_size == sum(row.file_size for row in self.rows.values())
         assert all(0 <= row.valid_total_size <= row.file_size for row in self.rows.values())

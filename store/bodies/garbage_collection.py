@@ -1,8 +1,11 @@
-"""How far a message store is with the files whose garbage it gives back: the stations of `combine`, gone through from here.
+"""The garbage collection of a message store: takes one file, or two, through the stations described in `combine`.
 
-    job = garbage.take();   job.run();   garbage.finish(job), or after an OSError garbage.fail(job)
+    job = garbage.take()            # None if there is nothing to do now
+    job.run()                       # in another thread
+    garbage.finish(job)             # after an OSError: garbage.fail(job)
 
-One job at a time. Two stations last until an index commit has seen them: `wants_sync` asks for one, `sync_taken` and `synced` tell of it.
+One job runs at a time. Two stations wait for an index commit: `wants_sync` asks for one, and the owner calls
+`sync_taken` when it takes the commit's changes and `synced` when the commit is durable.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class _Station(enum.Enum):
 
 
 class GarbageCollection:
-    """See the module. `index`, `summary` and `files` are the store's, `directory` that of its files on `disk`."""
+    """See the module. `index`, `summary` and `files` belong to the store; its files are in `directory` on `disk`."""
 
     __slots__ = ("_at", "_at_in_sync", "_directory", "_disk", "_files", "_held", "_index", "_job", "_lease", "_summary")
 
@@ -45,19 +48,22 @@ class GarbageCollection:
         self._summary = summary
         self._files = files
         self._at = _Station.NONE
-        self._at_in_sync = _Station.NONE  # the station that the commit under way will have seen
+        self._at_in_sync = _Station.NONE  # the station when the commit under way was taken
         self._job: GcJob | None = None
-        self._held: list[OpenFile] = []  # files that are being combined
+        self._held: list[OpenFile] = []  # the files being combined, kept open for readers
 
     # -- commits of the index
 
     @property
     def wants_sync(self) -> bool:
-        """It goes on after the next commit."""
+        """Whether it waits for an index commit."""
         return self._at in (_Station.PLANNED, _Station.APPLIED)
 
     def sync_taken(self) -> list[tuple[int, ...]]:
-        """A commit will have what is known now. Returns the intents to go with it: groups of files that a crash would leave in a state that the index does not tell."""
+        """Take note of a commit of the present state. Returns the intents to commit with it.
+
+        An intent is a group of files that a crash may leave in a state that the index does not show.
+        """
         self._at_in_sync = self._at
         if self._at in (_Station.PLANNED, _Station.READY, _Station.RUNNING) and isinstance(
             self._job, CombineJob | DeleteJob
@@ -66,7 +72,7 @@ class GarbageCollection:
         return []
 
     def synced(self) -> None:
-        """That commit is durable."""
+        """The commit that was last taken is durable."""
         if self._at is self._at_in_sync:
             self._at = {_Station.PLANNED: _Station.READY, _Station.APPLIED: _Station.UNLINKABLE}.get(self._at, self._at)
 
@@ -77,7 +83,7 @@ class GarbageCollection:
         return self._at is _Station.RUNNING
 
     def take(self) -> GcJob | None:
-        """The next piece of work against garbage; None if there is none, or it waits for a sync (which is urgent then)."""
+        """The next job; None if there is none, or if it waits for a commit (`wants_sync`)."""
         if self._at is _Station.NONE:
             self._plan()
         if self._at is _Station.UNLINKABLE and self._job is not None:
@@ -86,7 +92,7 @@ class GarbageCollection:
         elif self._at is not _Station.READY:
             return None
         elif isinstance(self._job, CombineJob):
-            # The job may replace a file before the index says so: until then messages are read from what is open now.
+            # The job may replace a file before the index has the new places. Until then readers use the old, open file.
             self._held = [self._files.hold(file) for file in self._job.files]
         self._at = _Station.RUNNING
         return self._job
@@ -105,7 +111,7 @@ class GarbageCollection:
         self._at = _Station.PLANNED
 
     def finish(self, job: GcJob) -> list[bytes]:
-        """The job was run: messages are where it put them. Returns the ids of those it found damaged, which are gone."""
+        """Apply the result of a job. Returns the ids of wanted bodies that it found damaged, which are dropped."""
         assert job is self._job and self._at is _Station.RUNNING
         if isinstance(job, UnlinkJob):
             self._at, self._job = _Station.NONE, None
@@ -121,9 +127,7 @@ class GarbageCollection:
             for move in job.moves:
                 self._apply(move, None)
             for file in job.files:
-                assert not self._summary.rows[file].valid_total_size, (
-                    "something in a file that is to be deleted is wanted"
-                )
+                assert not self._summary.rows[file].valid_total_size, "a file to delete has a wanted body"
                 self._summary.remove(file)
         self._at = _Station.APPLIED
         return damaged
@@ -137,13 +141,13 @@ class GarbageCollection:
         for move in job.moves:
             wanted = self._apply(move, older)
             if wanted and move.offset is None:
-                assert move.located.message_id in damaged, "a wanted message was not copied"
+                assert move.located.message_id in damaged, "a wanted body was not copied"
                 gone.append(move.located.message_id)
                 lost += wanted
             else:
                 valid += wanted
         assert valid + lost == rows[older].valid_total_size + rows[younger].valid_total_size, (
-            "a wanted message has no new place"
+            "a wanted body has no new place"
         )
         self._summary.resize(older, valid, job.file_size)
         self._summary.remove(younger)
@@ -151,7 +155,10 @@ class GarbageCollection:
         return gone
 
     def _apply(self, move: Move, file: int | None) -> int:
-        """Locate a message anew, or drop it, if it still is where the job found it; returns how many wanted bytes that concerns."""
+        """Give a body its new place, or drop it, unless it has moved since the job read the index.
+
+        Returns its size if it is wanted.
+        """
         (message_id, was), offset = move
         now = self._index.get(message_id)
         if now is None or (now.file, now.offset) != (was.file, was.offset):
@@ -163,7 +170,7 @@ class GarbageCollection:
         return now.total_size if now.ref_count else 0
 
     def fail(self, job: GcJob) -> None:
-        """`job.run` raised OSError: leave the files as they are. The same files may be tried again."""
+        """`job.run` raised OSError: leave the files as they are. A later job may try them again."""
         assert job is self._job and self._at is _Station.RUNNING
         if isinstance(job, UnlinkJob):
             self._at = _Station.UNLINKABLE
@@ -180,14 +187,14 @@ class GarbageCollection:
     # -- the end
 
     def cancel(self) -> None:
-        """Forget a plan; its intent goes with the next commit."""
+        """Drop a plan that has not begun. The next commit removes its intent."""
         if self._at in (_Station.PLANNED, _Station.READY) and self._job is not None:
             for file in self._job.files:
                 self._summary.unlock(file)
             self._at, self._job = _Station.NONE, None
 
     def unlink(self) -> None:
-        """Delete, here and now, the file that nothing leads to any more, if there is one."""
+        """Delete the file to which the index does not lead any more, if there is one. Waits for the disk."""
         if self._at is _Station.UNLINKABLE:
             job = self.take()
             assert isinstance(job, UnlinkJob)

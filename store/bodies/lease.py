@@ -1,9 +1,10 @@
-"""Who may touch a message store's files: its owner's jobs, until the owner ends; then the next owner's.
+"""The lease on a message store's files: the jobs of its present owner may touch them, those of earlier owners may not.
 
-Jobs run in other threads, so one may still run, or not have begun, when its owner has crashed and the next one starts. It must
-not then rename or append to what the next one has looked through. So each job works under a shared lock of a file, and does
-nothing if the owner has ended; a start waits for the lock alone. The operating system's locks vanish with the process that held
-them, and hold between processes as between threads.
+Jobs run in other threads. When an owner crashes and the next one starts, a job of the first may still run, or not
+have begun; it must not rename or append to files that the next owner has already scanned. So each job holds a shared
+lock on a lock file while it works, and does nothing if its owner has ended; a start waits for the exclusive lock.
+These are locks of the operating system: they hold between processes as between threads, and vanish with the process
+that holds them.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from ..disk.system.file_lock import locks
 
 
 class OwnerEnded(Exception):
-    """The job does nothing any more."""
+    """The owner of a job has ended, so the job must not touch the files."""
 
 
 class Lease:
-    """Of one owner. `path` is that of the lock file, which is made."""
+    """The lease of one owner. The lock file `path` is created if necessary."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._is_ended = False
 
     def end(self) -> bool:
-        """No job begins from now on; True if none is under way."""
+        """Let no further job begin. Returns True if none is under way."""
         self._is_ended = True
         lock = self._open()
         try:
@@ -37,7 +38,7 @@ class Lease:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Around a job. Raises OwnerEnded."""
+        """Held around a job. Raises OwnerEnded. Waits for the disk."""
         lock = self._open()
         try:
             locks.lock(lock, is_shared=True)
@@ -48,7 +49,7 @@ class Lease:
             os.close(lock)
 
     def wait(self) -> None:
-        """Until no job of an owner before this one is under way."""
+        """Wait until no job of an earlier owner is under way."""
         lock = self._open()
         try:
             locks.lock(lock, is_shared=False)

@@ -1,7 +1,7 @@
-"""Where each message of a message store is, and how many queues want it: an LMDB environment, and what has changed since its last
-commit.
+"""The index of a message store: where each body is, and how many references queues have to it.
 
-It must not live in memory: ten million entries are several gigabytes of Python objects. Tables, numbers big-endian:
+It is an LMDB environment, together with the changes since its last commit. It cannot be in memory, where ten million
+entries would be several gigabytes of Python objects. Its tables, numbers big-endian:
 
     locations   message id                ->  u32 reference count | u32 file | u64 offset | u64 total size
     places      u32 file | u64 offset     ->  message id
@@ -9,24 +9,25 @@ It must not live in memory: ten million entries are several gigabytes of Python 
     counts      message id                ->  u32                   only while references are recounted
     meta        generation, checkpoint, intents                     msgpack
 
-`places` is `locations` in the order of the disk, so that combining and deleting a file need not read it to know what is in it. A
-place whose message has since been located elsewhere is stale; it goes with its file.
+`places` has the same bodies in the order of the disk, so that a file can be combined or deleted without reading it to
+find out what is in it. A place whose body has moved since is stale; it is deleted with its file.
 
 How it is kept
 --------------
-The owner's changes gather in a dict that every look-up asks first. A commit is in three steps, so that the owner never waits for
-it:
+The owner's changes gather in a dict, which every look-up reads first. A commit has three steps, so that the owner
+never waits:
 
-    changes = index.freeze(...)    what has gathered; look-ups go on seeing it
-    index.commit(changes)          in another thread, in one transaction; may be repeated
-    index.committed()              back at the owner: look-ups see the environment instead
+    changes = index.freeze(...)    # what has gathered; look-ups still see it
+    index.commit(changes)          # in another thread, one transaction; may be repeated after an error
+    index.committed()              # look-ups read the environment instead
 
-Commits are not synced. After the process was killed the environment is as of the last commit; after a power cut it may be
-anything, so it is thrown away and made anew from the data files (section 11.4); `saved` is what tells one from the other. A clean
-stop syncs (`close`).
+Commits are not synced. After a kill the environment is as of the last commit. After a power cut it may be damaged, so
+it is deleted and rebuilt from the data files (queue-and-store section 11.4); `saved` tells the two cases apart. A
+clean stop syncs (`close`).
 
-The owner looks up in one read transaction, which ends with each commit: a reader pins pages, so it never spans more than one. Most ids that are looked up are new, and
-those of a queue ascend: of each **source**, what the first eight octets of an id name, the highest id in the environment is remembered, and what is beyond it is not looked up.
+The owner looks up in one read transaction, which ends with each commit, because a reader pins pages. Most ids that
+are looked up are new, and the ids of a queue ascend. So for each **source** (the first eight bytes of an id) the
+highest id in the environment is remembered, and higher ids are not looked up.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from typing import Any, NamedTuple
 import lmdb
 import msgpack  # type: ignore[import-untyped]
 
+#: Bytes of address space, not of memory: the file grows with its content.
 MAP_SIZE = 64 << 30
-"""Address space, not memory: the file is sparse and as large as what is in it."""
+#: The owner commits when this many changes have gathered; recovery uses transactions of this size.
 COMMIT_LEAST = 4000
-"""The owner commits when so many changes have gathered, and recovery works in transactions of so many."""
 FORMAT = 1
 SOURCE_SIZE = 8
+#: How many sources have their highest id remembered. Beyond this all are forgotten, and read again when needed.
 SOURCES_MOST = 10_000
-"""Sources whose highest id is remembered; when there are more, all are found again as they are needed."""
 
 _LOCATION = Struct(">IIQQ")
 _PLACE = Struct(">IQ")
@@ -55,7 +56,10 @@ _COUNT = Struct(">I")
 
 
 class Entry(NamedTuple):
-    """Of a message. With a reference count of 0 it is garbage that may still be called back while its file is not locked (QS-29)."""
+    """The references to a body, and its place.
+
+    With a reference count of 0 it is garbage, which a write may reuse while its file is not locked (QS-29).
+    """
 
     ref_count: int
     file: int
@@ -64,46 +68,47 @@ class Entry(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Everything before this place is in the index."""
+    """A place in the data files. The index has every record before it."""
 
     file: int
     offset: int
 
 
 class Saved(NamedTuple):
-    """What the environment says of itself. Without a `generation` it says nothing that may be believed."""
+    """What the environment stores about itself. It must not be trusted if it has no `generation`."""
 
     generation: int | None
     checkpoint: Checkpoint
+    #: Groups of files that were about to be combined or deleted.
     intents: list[tuple[int, ...]]
-    """Groups of files that were about to be combined or deleted."""
+    #: File number -> (valid total size, file size).
     rows: dict[int, tuple[int, int]]
-    """file -> (valid total size, file size)"""
 
 
 class Changes(NamedTuple):
-    """One commit's worth."""
+    """The changes of one commit."""
 
     entries: dict[bytes, Entry | None]
     places: list[tuple[int, int, bytes]]
+    #: Files whose earlier places are void.
     emptied: list[int]
-    """Files whose places so far are void."""
     rows: Mapping[int, tuple[int, int] | None]
     intents: list[tuple[int, ...]]
     checkpoint: Checkpoint
 
 
 class Located(NamedTuple):
-    """A message that the index locates in a file."""
+    """A body that the index locates in a file."""
 
     message_id: bytes
     entry: Entry
 
 
 class LocationIndex:
-    """See the module. `path` is a directory of the operating system for this environment alone; raises lmdb.Error if it is damaged.
+    """See the module. `path` is a directory of the operating system for this environment alone. Raises lmdb.Error if
+    damaged.
 
-    is_read_only    nothing is locked or written; the environment exists, and nobody else has it open
+    is_read_only    locks and writes nothing; the environment exists, and no other process has it open
     """
 
     def __init__(self, path: str, map_size: int = MAP_SIZE, is_read_only: bool = False) -> None:
@@ -125,14 +130,13 @@ class LocationIndex:
         self._emptied: list[int] = []
         self._frozen: dict[bytes, Entry | None] = {}
         self._is_frozen = False
-        self._highest: dict[
-            bytes, bytes
-        ] = {}  # of a source, the highest id in the environment or on its way there; less than any of its ids if there is none
+        # For each source the highest id that is committed or frozen; less than each of its ids if there is none.
+        self._highest: dict[bytes, bytes] = {}
 
     # -- the owner's view
 
     def get(self, message_id: bytes) -> Entry | None:
-        """What is known of a message, changes of this moment included."""
+        """The entry of a body, with the changes that are not committed; None if there is none."""
         for entries in (self._entries, self._frozen):
             if message_id in entries:
                 return entries[message_id]
@@ -146,7 +150,7 @@ class LocationIndex:
         if len(self._highest) >= SOURCES_MOST:
             self._highest.clear()
         cursor = self._begin_reading().cursor()
-        # No id is longer than twice as long as its source, so this is beyond all of this one's.
+        # An id is at most twice as long as its source, so this key is beyond every id of the source.
         is_found = cursor.prev() if cursor.set_range(source + b"\xff" * (SOURCE_SIZE + 1)) else cursor.last()
         known = [cursor.key()] if is_found and cursor.key().startswith(source) else []
         highest = max(
@@ -156,25 +160,25 @@ class LocationIndex:
         return highest
 
     def count(self, message_id: bytes, entry: Entry) -> None:
-        """`entry` has another reference count than before, and the same place."""
+        """Change the reference count of a body that stays in its place."""
         self._entries[message_id] = entry
 
     def place(self, message_id: bytes, entry: Entry) -> None:
-        """The message is at a place where it was not before."""
+        """Give a body a new place."""
         self._entries[message_id] = entry
         self._new_places.append((entry.file, entry.offset, message_id))
 
     def drop(self, message_id: bytes) -> None:
-        """Nothing is to be known of it any more."""
+        """Remove a body from the index."""
         self._entries[message_id] = None
 
     def empty(self, file: int) -> None:
-        """Nothing is where it was in `file`; every message there has been dropped, or is placed anew after this."""
+        """Delete all places in `file`. Each body there was dropped, or gets a new place after this."""
         self._emptied.append(file)
 
     @property
     def changes(self) -> int:
-        """Entries that the next commit will write."""
+        """How many entries the next commit writes."""
         return len(self._entries)
 
     @property
@@ -186,7 +190,7 @@ class LocationIndex:
     def freeze(
         self, rows: Mapping[int, tuple[int, int] | None], intents: list[tuple[int, ...]], checkpoint: Checkpoint
     ) -> Changes:
-        """All that has gathered, to be committed with the rows that changed (None: the file is gone)."""
+        """The changes that have gathered, with the changed rows of the files (None for a removed file)."""
         assert not self._is_frozen, "one commit at a time"
         changes = Changes(self._entries, self._new_places, self._emptied, rows, intents, checkpoint)
         self._frozen, self._is_frozen = self._entries, True
@@ -199,7 +203,10 @@ class LocationIndex:
         return changes
 
     def commit(self, changes: Changes) -> None:
-        """Write them in one transaction; may run in another thread, and again if it failed. Raises lmdb.Error."""
+        """Write the changes in one transaction. Waits for the disk; may be repeated after a failure.
+
+        Raises lmdb.Error.
+        """
         gone = [message_id for message_id, entry in changes.entries.items() if entry is None]
         known = sorted(
             (message_id, _LOCATION.pack(*entry)) for message_id, entry in changes.entries.items() if entry is not None
@@ -222,7 +229,7 @@ class LocationIndex:
             self._put_meta(transaction, "intents", changes.intents)
 
     def committed(self) -> None:
-        """What was frozen is in the environment."""
+        """The frozen changes are in the environment."""
         self._frozen, self._is_frozen = {}, False
         self._stop_reading()
 
@@ -237,7 +244,10 @@ class LocationIndex:
             self._reader = None
 
     def located_in(self, file: int) -> list[Located]:
-        """The messages whose place is in `file`, in its order, as committed; from any thread."""
+        """The bodies that the last commit places in `file`, in the order of their offsets.
+
+        May be called in any thread.
+        """
         found = []
         with self._env.begin() as transaction:
             cursor = transaction.cursor(self._places)
@@ -254,7 +264,9 @@ class LocationIndex:
         return found
 
     def between(self, first: bytes, last: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
-        """Up to about `limit` ids that are known from `first` to `last`, ascending, changes of this moment included; and the id after which there may be more."""
+        """About `limit` known ids from `first` to `last`, ascending; and the id after which there may be more, None
+        at the end.
+        """
         committed: list[bytes] = []
         cursor = self._begin_reading().cursor()
         more = cursor.set_range(first)
@@ -270,7 +282,7 @@ class LocationIndex:
         return sorted(found), end if len(committed) == limit else None
 
     def close(self, is_clean: bool = False) -> None:
-        """Let go of the environment; if clean, what was committed is durable when this returns."""
+        """Close the environment. If `is_clean`, everything committed is durable when this returns."""
         self._stop_reading()
         if is_clean:
             self._env.sync(True)
@@ -293,13 +305,15 @@ class LocationIndex:
         )
 
     def set_generation(self, generation: int | None) -> None:
-        """None before anything is mended, the new one when all is: a crash between leaves what nobody believes."""
+        """Recovery sets None before its first change and a new generation after its last, so a half-done recovery is
+        never trusted.
+        """
         with self._env.begin(write=True) as transaction:
             self._put_meta(transaction, "generation", generation)
             self._put_meta(transaction, "format", FORMAT)
 
     def drop_located_in(self, file: int) -> None:
-        """Forget a file, and everything located in it."""
+        """Remove a file and every body located in it."""
         located = self.located_in(file)
         with self._env.begin(write=True) as transaction:
             for message_id, _ in located:
@@ -307,7 +321,7 @@ class LocationIndex:
             _delete_range(transaction.cursor(self._places), _FILE.pack(file))
 
     def fill(self, file: int, found: Sequence[tuple[bytes, int, int]]) -> None:
-        """Locate messages (id, offset, total size) that have no location; of several copies the first found counts."""
+        """Add bodies (id, offset, total size) that have no place yet. Of several copies the first one counts."""
         with self._env.begin(write=True) as transaction:
             for message_id, offset, total_size in found:
                 if transaction.put(
@@ -316,19 +330,19 @@ class LocationIndex:
                     transaction.put(_PLACE.pack(file, offset), message_id, db=self._places)
 
     def add_references(self, message_ids: Iterable[bytes]) -> None:
-        """Recounting: one more for each id, as often as it occurs; up to COMMIT_LEAST at a time."""
+        """Recounting: add a reference for each occurrence of an id. At most COMMIT_LEAST ids at a time."""
         with self._env.begin(self._counts, write=True) as transaction:
             for message_id in message_ids:
                 counted = _COUNT.unpack(transaction.get(message_id, bytes(4)))[0]
                 transaction.put(message_id, _COUNT.pack(counted + 1))
 
     def forget_references(self) -> None:
-        """Recounting begins: a count that a crash interrupted is void."""
+        """Recounting: delete the counts of a recount that a crash interrupted."""
         with self._env.begin(write=True) as transaction:
             transaction.drop(self._counts, delete=False)
 
     def settle(self) -> Iterator[Located]:
-        """Recounting: give every entry what was counted, delete those without any; yields what is left."""
+        """Recounting: set the counted references of every entry and delete entries without any. Yields the others."""
         start: bytes | None = b""
         while start is not None:
             chunk, start = self._chunk(start)
@@ -343,7 +357,7 @@ class LocationIndex:
         self.forget_references()
 
     def _chunk(self, start: bytes) -> tuple[list[Located], bytes | None]:
-        """Up to COMMIT_LEAST entries from a key on, with the counts they are to have, and where the next chunk starts."""
+        """Up to COMMIT_LEAST entries from a key on, with their new counts, and the key of the next chunk."""
         chunk: list[Located] = []
         with self._env.begin() as transaction:
             cursor = transaction.cursor(self._locations)
@@ -358,7 +372,7 @@ class LocationIndex:
         return chunk, None
 
     def put_rows(self, rows: Mapping[int, tuple[int, int]], checkpoint: Checkpoint) -> None:
-        """Recovery knows all files: these, and no intent is left."""
+        """Replace the rows of all files. No intent is left."""
         with self._env.begin(write=True) as transaction:
             transaction.drop(self._files, delete=False)
             for file, row in rows.items():
@@ -367,13 +381,13 @@ class LocationIndex:
             self._put_meta(transaction, "intents", [])
 
     def all_located(self) -> Iterator[Located]:
-        """Every entry that is committed; for whoever checks."""
+        """Every committed entry, for checks."""
         with self._env.begin(self._locations) as transaction:
             for message_id, value in transaction.cursor():
                 yield Located(message_id, Entry._make(_LOCATION.unpack(value)))
 
     def changed_entries(self) -> dict[bytes, Entry]:
-        """Every entry that is not in the environment yet; for whoever checks."""
+        """Every entry that is not committed, for checks."""
         return {
             message_id: entry for message_id, entry in {**self._frozen, **self._entries}.items() if entry is not None
         }
@@ -385,4 +399,4 @@ class LocationIndex:
 def _delete_range(cursor: lmdb.Cursor, prefix: bytes) -> None:
     more = cursor.set_range(prefix)
     while more and bytes(cursor.key()).startswith(prefix):
-        more = cursor.delete()  # moves on to the next
+        more = cursor.delete()  # leaves the cursor at the next entry

@@ -1,7 +1,7 @@
-"""The data files that a message store reads from, open while somebody reads and a while longer.
+"""The open data files of a message store. They stay open for later reads, up to `OPEN_MOST` of them.
 
-Whoever reads in another thread holds the file meanwhile, so it is not closed under the reader, even when it has been combined or
-deleted: then it is closed by the last reader.
+A read in another thread holds its file, so the file is not closed under it. A file that was combined or deleted
+meanwhile is closed when its last reader releases it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from ..disk.disk import Disk, File
 from .rdq_file import file_name
 
+#: How many files stay open without a reader.
 OPEN_MOST = 32
-"""So many stay open that nobody reads from just now."""
 
 
 @dataclass
 class OpenFile:
-    """`readers` hold it; a stale one is not given out again."""
+    """An open file with a count of its readers.
+
+    A stale one, whose file was replaced or deleted, gets no new readers.
+    """
 
     number: int
     file: File
@@ -27,7 +30,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Of one directory. Used by the owner alone; only `OpenFile.file` goes to other threads."""
+    """The open files of one directory. Only the owner uses it; other threads get `OpenFile.file`."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -35,11 +38,11 @@ class OpenFiles:
         self._open: OrderedDict[int, OpenFile] = OrderedDict()
 
     def hold(self, number: int) -> OpenFile:
-        """Opened if need be; to be given back by `release`."""
+        """The file of that number, opened if necessary. The caller gives it back with `release`."""
         held = self._open.pop(number, None)
         if held is None:
             held = OpenFile(number, self._disk.open(f"{self._directory}/{file_name(number)}"))
-        self._open[number] = held  # last in the order: used last
+        self._open[number] = held  # the most recently used is last
         held.readers += 1
         return held
 
@@ -52,7 +55,7 @@ class OpenFiles:
                 self.forget(idle.number)
 
     def forget(self, number: int) -> None:
-        """The file of that number is no longer what it was."""
+        """Close a file that was replaced or deleted, now or when its last reader releases it."""
         held = self._open.pop(number, None)
         if held is not None:
             held.is_stale = True

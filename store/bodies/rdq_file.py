@@ -1,19 +1,19 @@
-"""The message store's files, `<n>.rdq`: records one behind the other, never changed once written (QS-28).
+"""The data files of a message store, `<n>.rdq`: consecutive records that never change once written (QS-28).
 
 A record, numbers big-endian:
 
     u64 size | 16 bytes message id | u8 version 1 | u32 checksum | message | 0xFF
              `---------------------- size bytes ---------------------'
 
-`size` counts neither itself nor the closing 0xFF, so a record takes `size + 9` bytes: its **total size**, which the index and all
-sums use. The checksum is the CRC-32 of message id and message (D-19). A message is any bytes, none included.
+`size` counts neither itself nor the closing 0xFF, so a record takes `size + 9` bytes: its **total size**, which the
+index and all sums use. The checksum is the CRC-32 of message id and message (D-19). A message may be empty.
 
 A file is read in two ways:
 
-- `read_message`: one record, whose place is known. Anything that is not exactly that record raises `DamagedRecord`.
-- `scan`: all records from an offset on. It ends with the file, or with what is no whole record; `walk_records` goes on behind that, for recovery.
+- `read_message`: one record at a known place. It raises `DamagedRecord` if exactly that record is not there.
+- `scan`: all records from an offset up to the first that is not whole. For recovery `walk_records` continues behind it.
 
-`<n>.rdt` is a file in the making (see `combine`); no scan reads it, and the next start deletes it.
+`<n>.rdt` is a combined file that is not finished (see `combine`); no scan reads it, and the next start deletes it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ VERSION = 1
 ID_SIZE = 16
 MARKER = b"\xff"
 HEAD = Struct(">Q16sBI")
+#: Bytes of a record beside its message.
 OVERHEAD = HEAD.size + len(MARKER)
-"""A message's total size is its own plus this."""
+#: Bytes of a record that its size field does not count.
 OUTSIDE_SIZE = 9
-"""Bytes of a record that its size field does not count."""
 SCAN_BLOCK = 4 << 20
 _NUMBER = re.compile(r"0|[1-9]\d*", re.ASCII)
 
 
 class DamagedRecord(Exception):
-    """What stands at a place is not the record that was written there."""
+    """The bytes at a place are not the record that was written there."""
 
 
 class FoundRecord(NamedTuple):
@@ -53,17 +53,17 @@ class FoundRecord(NamedTuple):
 
 
 def file_name(number: int) -> str:
-    """Of data file `number`."""
+    """The name of data file `number`."""
     return f"{number}{SUFFIX}"
 
 
 def file_number(name: str) -> int | None:
-    """The number of a data file's name, None for any other name."""
+    """The number in the name of a data file; None for any other name."""
     return _number(name, SUFFIX)
 
 
 def aside_number(name: str) -> int | None:
-    """The same of a file in the making."""
+    """The number in the name of a combined file that is not finished; None for any other name."""
     return _number(name, ASIDE_SUFFIX)
 
 
@@ -84,7 +84,7 @@ def record(message_id: bytes, message: bytes) -> tuple[bytes, bytes, bytes]:
 def parse_record(data: bytes, message_id: bytes) -> bytes:
     """The message in `data`, which must be exactly the record of `message_id`; raises DamagedRecord."""
     if len(data) < OVERHEAD:
-        raise DamagedRecord(f"{len(data)} bytes are no record")
+        raise DamagedRecord(f"{len(data)} bytes are not a record")
     size, found_id, version, checksum = HEAD.unpack_from(data)
     if size + OUTSIDE_SIZE != len(data) or found_id != message_id or version != VERSION or data[-1:] != MARKER:
         raise DamagedRecord("another record, or none")
@@ -95,7 +95,7 @@ def parse_record(data: bytes, message_id: bytes) -> bytes:
 
 
 def read_message(file: File, offset: int, total_size: int, message_id: bytes) -> bytes:
-    """The message of the record at a known place; raises DamagedRecord, and OSError if the disk does."""
+    """The message of the record at a known place. Waits for the disk. Raises DamagedRecord, and OSError of the disk."""
     data = file.read(offset, total_size)
     if len(data) != total_size:
         raise DamagedRecord("the file ends within")
@@ -103,7 +103,10 @@ def read_message(file: File, offset: int, total_size: int, message_id: bytes) ->
 
 
 def scan(file: File, offset: int = 0, block: int = SCAN_BLOCK) -> Iterator[FoundRecord]:
-    """Whole records from `offset`, which is where a record begins, in blocks of `block` bytes; see the module for where it ends."""
+    """Yield the whole records from `offset`, where a record begins, up to the first damage.
+
+    Reads `block` bytes at a time.
+    """
     end = file.size()
     start, data = offset, b""
     while offset + OVERHEAD <= end:

@@ -1,4 +1,4 @@
-"""Reading messages from a message store's files in another thread."""
+"""The job that reads bodies from the files of a message store in another thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rdq_file import DamagedRecord, read_message
 
 
 class Cold(NamedTuple):
-    """A message that must be read from a file."""
+    """A body that must be read from a file; it becomes `messages[at]` of the job."""
 
     at: int
     message_id: bytes
@@ -20,7 +20,10 @@ class Cold(NamedTuple):
 
 
 class BodyReadJob:
-    """`messages[i]` is the message of `ids[i]`, None if there is none; complete at once if `is_complete`, else after `run`."""
+    """Reads the messages of `ids`: `messages[i]` is that of `ids[i]`, None if there is none or it is damaged.
+
+    `messages` is complete after `run`, or from the start if `is_complete`.
+    """
 
     def __init__(self, ids: Sequence[bytes], messages: list[bytes | None], cold: list[Cold]) -> None:
         self.ids = ids

@@ -1,9 +1,11 @@
-"""A message store as the queues of one process see it: they write and remove at once, and what they say is gathered until it is sent.
+"""The queue's end of a message store: it gathers writes and removes until the queue process sends them to the store.
 
-The store answers every write by a report (QS-30); a queue's confirms wait for **positions**, as they do for the journal. Here the one is made of the other: a write
-has the next position, and everything up to `durable` has been answered, be it that it is on disk or that it was removed before it came there.
+The store answers every write with a report (QS-30), but a queue's confirms wait for **positions**, as they do with
+the journal. So the client numbers the writes: everything up to position `durable` was answered, because it is on disk
+or was removed before.
 
-A remove whose write has not been sent yet cancels it (section 6.10): neither is sent, and the write counts as answered.
+A remove cancels a write that was not sent yet (queue-and-store section 6.10): neither is sent, and the write counts
+as answered.
 """
 
 from __future__ import annotations
@@ -13,35 +15,35 @@ from typing import NamedTuple
 
 
 class Sent(NamedTuple):
-    """What the store is to do, in this order."""
+    """What a queue sends to the store, which does it in this order."""
 
     writes: list[tuple[bytes, bytes]]
     removes: list[bytes]
+    #: First and last id of the messages to remove, and the ids between them to keep.
     ranges: list[tuple[bytes, bytes, Container[bytes]]]
-    """First and last id of messages to be removed, and those of them to keep."""
 
 
 class NotLoaded(Exception):
-    """A body was wanted at once that only the store has."""
+    """A queue needs a body at once that only the store has: the queue should have read it before."""
 
 
 class StoreClient:
-    """See the module; it is the `placement.Bodies` of its queues."""
+    """See the module. It implements `placement.Bodies`."""
 
     __slots__ = ("_position", "_ranges", "_removes", "_unanswered", "_writes", "has_gathered")
 
     def __init__(self) -> None:
+        #: Whether `take` may return something.
         self.has_gathered = False
-        """There may be something to take."""
         self._position = 0
+        # Position of each write without an answer, in the order of the writes.
         self._unanswered: dict[bytes, int] = {}
-        """Position of each write that no report has answered, in their order."""
         self._writes: dict[bytes, bytes] = {}
         self._removes: list[bytes] = []
         self._ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
-        """Each (id, content); returns the position at which they are durable."""
+        """Write each (id, content). Returns the position at which they are durable."""
         self.has_gathered = True
         self._position += 1
         writes = dict(messages)
@@ -50,7 +52,7 @@ class StoreClient:
         return self._position
 
     def remove(self, message_ids: Iterable[bytes]) -> None:
-        """The store knows which of them it has."""
+        """Remove one reference to each; the store ignores ids that it does not have."""
         self.has_gathered = True
         writes, removes = self._writes, self._removes
         if not writes:
@@ -63,31 +65,34 @@ class StoreClient:
                 del self._unanswered[message_id]
 
     def remove_between(self, first: bytes, last: bytes, keep: Container[bytes]) -> None:
-        """Every message with an id from `first` to `last` but those to `keep`; the store finds out which there are."""
+        """Remove one reference to each id from `first` to `last` except those in `keep`.
+
+        The store finds out which exist.
+        """
         self.remove(
             [message_id for message_id in self._writes if first <= message_id <= last and message_id not in keep]
         )
         self._ranges.append((first, last, keep))
 
     def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]:
-        """Only of what was written and not sent yet."""
+        """Messages that were written and not sent yet; NotLoaded for all others."""
         try:
             return [self._writes[message_id] for message_id in message_ids]
         except KeyError as error:
             raise NotLoaded(error.args[0].hex()) from None
 
     def contains(self, message_id: bytes) -> bool:
-        """Only of what was written and not sent yet; what else there is, the store says when it is asked."""
+        """Whether the message was written and not sent yet. Only the store knows about all others."""
         return message_id in self._writes
 
     def answered(self, message_ids: Iterable[bytes]) -> None:
-        """The store reported these written or ignored."""
+        """The store has reported these as written or ignored."""
         for message_id in message_ids:
             self._unanswered.pop(message_id, None)
 
     @property
     def durable(self) -> int:
-        """Everything up to here is durable, or was removed."""
+        """The position up to which every write is on disk, or was removed before."""
         return next(iter(self._unanswered.values())) - 1 if self._unanswered else self._position
 
     def take(self) -> Sent | None:

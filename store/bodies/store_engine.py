@@ -1,31 +1,31 @@
-"""The message store: messages too large for a queue index, one store for all queues of a vhost, each message once however many
-queues it is in.
+"""The message store: it keeps the messages too large for a queue index, once each, for all queues of a virtual host.
 
 How it works
 ------------
-A **client** is a queue. It writes messages and removes them; a message written n times is there until it was removed n times.
-Every write of a client that wants to be told is answered by exactly one report (QS-30): `written` once it is durable, `ignored`
-if it was removed before that.
+A **client** is a queue. It writes messages and removes them; a message that was written n times stays until it was
+removed n times. The store answers every write of a client that asks for reports by exactly one (QS-30): `written`
+when the message is on disk, `ignored` if it was removed before.
 
-What is written **waits** in memory. A message that is removed while it waits never reaches the disk (section 6.5). What still
-waits when a `SyncJob` is taken gets its place at the end of the **current** file, which is left for a new one when it exceeds 16
-MiB. The bodies in the current file, and those on their way, are also kept in a cache, because they are the likeliest to be read.
+A written message **waits** in memory. If it is removed while it waits, it never reaches the disk (queue-and-store
+section 6.5). When a `SyncJob` is taken, the waiting messages get their places at the end of the **current** file; a
+new file begins when that exceeds 16 MiB. Messages in the current file, and those in flight to the disk, are also in a
+cache, since they are the most likely to be read.
 
-Nothing here waits for a disk. All that does is a **job**: taken from the engine by its owner, run in another thread, and handed
-back:
+Only `recover`, `close` and `abandon` wait for the disk. All other disk work is in **jobs**, which the owner takes
+from the engine, runs in another thread, and hands back:
 
-    job = engine.take_sync();   job.run();   engine.finish_sync(job)        one at a time; what gathers meanwhile is the next one's
-    job = engine.take_gc();     job.run();   engine.finish_gc(job)          one at a time, beside the others (see `garbage_collection`)
-    job = engine.read(ids);     job.run();   engine.finish_read(job)        any number
+    job = engine.take_sync();   job.run();   engine.finish_sync(job)    # one at a time
+    job = engine.take_gc();     job.run();   engine.finish_gc(job)      # one at a time, beside a sync
+    job = engine.read(ids);     job.run();   engine.finish_read(job)    # any number
 
-A job touches what it was given and nothing else of the engine. After an OSError from `run` it may be run again; `StoreBroken`
-ends the store: only starting again helps.
+A job uses only what it was given. After an OSError from `run` it may be run again; after StoreBroken only a new start
+helps.
 
-`location_index` tells where messages are and how often they are wanted, `file_summary` what is in which file, `store_recovery`
-how all of that is found again.
+`location_index` has the places and reference counts of messages, `file_summary` the sizes of files, and
+`store_recovery` rebuilds both at a start.
 
-What differs from RabbitMQ: a message wanted no more is dropped from a locked file's count at once instead of after the combining
-(`combine` says why that is safe); reads are always the store's.
+It differs from RabbitMQ in two ways. A message without references leaves the sums of a locked file at once instead of
+after the combining (`combine` says why this is safe). And clients never read files; the store does.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ from .read_job import BodyReadJob, Cold
 from .store_recovery import References, State
 from .sync_job import FileAppend, SyncJob
 
+#: Bytes; the current file is left for a new one when it is larger.
 FILE_LIMIT = 16 << 20
 
 
 class StoreReport(NamedTuple):
-    """`kind` is 'written' or 'ignored'."""
+    """The answer to writes of a client; `kind` is "written" or "ignored"."""
 
     client: str
     kind: str
@@ -62,12 +63,12 @@ class StoreReport(NamedTuple):
 
 @dataclass
 class _Client:
-    is_told: bool
+    is_notified: bool
     is_detached: bool = False
 
 
 class _Waiting:
-    """A message that has no place yet."""
+    """A message that waits for the next SyncJob."""
 
     __slots__ = ("ref_count", "message")
 
@@ -77,12 +78,12 @@ class _Waiting:
 
 
 class StoreEngine:
-    """See the module. `recover` comes before anything else.
+    """See the module. `recover` is called first.
 
     directory    of the data files, on `disk`
     index_path   a directory of the operating system, for the index alone
-    is_durable   False: nothing outlives the node, nothing is synced, the store starts empty
-    boot_id      of this run of the operating system
+    is_durable   False if no message outlives the node: nothing is synced, and the store starts empty
+    boot_id      of this run of the operating system; it is read there if None
     """
 
     def __init__(
@@ -108,32 +109,33 @@ class StoreEngine:
         self._clients: dict[str, _Client] = {}
         self._is_tainted = False
         self._waiting: dict[bytes, _Waiting] = {}
-        # By client, what it is to be told of when the next sync is done, and when the one under way is.
-        self._told_next: dict[str, dict[bytes, None]] = {}
-        self._told_now: dict[str, dict[bytes, None]] = {}
+        # The ids to report as written to each client, after the next sync and after the one under way.
+        self._report_next: dict[str, dict[bytes, None]] = {}
+        self._report_now: dict[str, dict[bytes, None]] = {}
         self._cache: dict[bytes, bytes] = {}
         self._durable = Checkpoint(0, 0)
         self._syncing: SyncJob | None = None
         self._reports: dict[tuple[str, str], list[bytes]] = {}
         self._generation = 0
         self._is_open = False
+        #: Bytes of the messages that wait for the next SyncJob.
         self.waiting_bytes = 0
-        """Bytes of messages that wait for the next SyncJob."""
+        #: How many messages were removed while they waited, since the last SyncJob.
         self.spared = 0
-        """Messages that were removed while they waited, since the last SyncJob."""
+        #: The share of recently written messages that never had to reach the disk (smoothed, 0 to 1).
         self.spared_share = 0.0
-        """Of the messages lately written, how many never had to reach the disk (smoothed, 0 to 1)."""
+        #: Ids of messages that were lost because their records are damaged. The owner logs them and clears the list.
         self.damaged: list[bytes] = []
-        """Ids whose records could not be read back, and are gone; whoever reports them clears the list."""
 
     # -- start and stop
 
     def recover(
         self, clients: Collection[str] | None, references: References, progress: Progress = NO_PROGRESS
     ) -> bool:
-        """Find what is there; True if the store was left cleanly by just these `clients`.
+        """Open the store. Waits for the disk, and may take minutes. Returns whether it was left cleanly by exactly
+        these `clients`.
 
-        Otherwise `references` is asked for the ids that queues refer to. See `store_recovery`. May take long.
+        If not, `references` is called for the ids that queues refer to; see `store_recovery`.
         """
         self._disk.make_dir(self._directory)
         os.makedirs(os.path.dirname(self._index_path), exist_ok=True)
@@ -157,10 +159,13 @@ class StoreEngine:
         return found.is_trusted
 
     def close(self) -> None:
-        """Write and sync what is left, and leave cleanly if no client was lost. No job may be under way."""
+        """Write what is left, and leave a clean state if no client was lost. Waits for the disk.
+
+        No job may be under way.
+        """
         assert self._syncing is None and not self._garbage.is_running, "a job is under way"
         self._garbage.cancel()
-        job = self._take_sync()  # in any case: a plan that was cancelled has left its intent
+        job = self._take_sync()  # even if no message waits, because a cancelled plan has left its intent
         job.run()
         self.finish_sync(job)
         self._garbage.unlink()
@@ -173,9 +178,10 @@ class StoreEngine:
             )
 
     def abandon(self) -> None:
-        """Let go of everything without writing, as a crash does. A job that is under way ends first, in its thread; others do nothing any more.
+        """Close all files without writing, as a crash does. A job under way still ends in its thread; later ones do
+        nothing.
 
-        A store that is closed, or was never recovered, has nothing.
+        A store that is closed, or was never recovered, has no open files.
         """
         if self._is_open:
             self._is_open = False
@@ -185,29 +191,35 @@ class StoreEngine:
 
     # -- clients
 
-    def register(self, client: str, is_told: bool = True) -> None:
-        """`client` will write and remove; `is_told`: every write of it is to be reported."""
-        self._clients[client] = _Client(is_told)
+    def register(self, client: str, is_notified: bool = True) -> None:
+        """Add a client, which may then write and remove. `is_notified`: its writes are reported."""
+        self._clients[client] = _Client(is_notified)
 
     def detach(self, client: str) -> None:
-        """It will not write or remove until it registers again, perhaps after the next start; its messages stay."""
+        """The client writes and removes nothing until it registers again, perhaps after the next start.
+
+        Its messages stay.
+        """
         if client in self._clients:
             self._clients[client].is_detached = True
 
     def forget(self, client: str) -> None:
-        """It is gone, and has removed what it wrote. Nothing is reported to it any more."""
+        """The client is deleted, and has removed its messages. It gets no more reports."""
         self._clients.pop(client, None)
-        self._told_next.pop(client, None)
-        self._told_now.pop(client, None)
+        self._report_next.pop(client, None)
+        self._report_now.pop(client, None)
 
     def lost(self, client: str) -> None:
-        """It ended without a word: what it wrote may be counted for ever, so the next start must recount (section 10.1)."""
+        """The client crashed.
+
+        Its references may stay for ever, so the next start must recount (queue-and-store section 10.1).
+        """
         if client in self._clients and not self._clients[client].is_detached:
             self.doubt()
             self.forget(client)
 
     def doubt(self) -> None:
-        """More may be counted than is referred to: the next start must recount."""
+        """There may be more references than queues have, so the next start must recount."""
         self._is_tainted = True
 
     @property
@@ -215,39 +227,39 @@ class StoreEngine:
         return list(self._clients)
 
     def write(self, client: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
-        """One reference more for each (id, message). Ignored, and not reported, if the client is not registered."""
+        """Add one reference to each (id, message). Does nothing if the client is not registered."""
         known = self._clients.get(client)
         if known is None:
             return
-        told_next: list[bytes] = []
-        told_now: list[bytes] = []
+        report_next: list[bytes] = []
+        report_now: list[bytes] = []
         written: list[bytes] = []
         for message_id, message in messages:
             waiting = self._waiting.get(message_id)
             if waiting is not None:
                 waiting.ref_count += 1
-                told_next.append(message_id)
+                report_next.append(message_id)
                 continue
             entry = self._index.get(message_id)
             if entry is None or not entry.ref_count and self._summary.rows[entry.file].locked:
                 self._waiting[message_id] = _Waiting(message)
                 self.waiting_bytes += len(message)
-                told_next.append(message_id)
+                report_next.append(message_id)
                 continue
             if not entry.ref_count:
                 self._summary.wanted(entry.file, entry.total_size)
             self._index.count(message_id, entry._replace(ref_count=entry.ref_count + 1))
-            # What has a place and is not on disk is on its way there.
-            (written if self._is_on_disk(entry) else told_now).append(message_id)
-        if known.is_told:
-            for told, ids in ((self._told_next, told_next), (self._told_now, told_now)):
+            # A message that has a place and is not on disk is part of the sync under way.
+            (written if self._is_on_disk(entry) else report_now).append(message_id)
+        if known.is_notified:
+            for reported, ids in ((self._report_next, report_next), (self._report_now, report_now)):
                 if ids:
-                    told.setdefault(client, {}).update(dict.fromkeys(ids))
+                    reported.setdefault(client, {}).update(dict.fromkeys(ids))
             if written:
                 self._report(client, "written", written)
 
     def adopt(self, ids: Iterable[bytes]) -> list[bytes]:
-        """One reference more for each of these that is there; those that are not."""
+        """Add one reference to each message that exists. Returns the ids of the others."""
         missing = []
         for message_id in ids:
             waiting = self._waiting.get(message_id)
@@ -262,15 +274,15 @@ class StoreEngine:
         return missing
 
     def remove(self, client: str, ids: Iterable[bytes]) -> None:
-        """One reference less for each; ids of messages that are not there are passed over."""
-        told_next, told_now = self._told_next.get(client, {}), self._told_now.get(client, {})
+        """Remove one reference to each message. Unknown ids are skipped."""
+        report_next, report_now = self._report_next.get(client, {}), self._report_now.get(client, {})
         ignored = []
         for message_id in ids:
-            if message_id in told_next:
-                del told_next[message_id]
+            if message_id in report_next:
+                del report_next[message_id]
                 ignored.append(message_id)
-            elif message_id in told_now:
-                del told_now[message_id]
+            elif message_id in report_now:
+                del report_now[message_id]
                 ignored.append(message_id)
             waiting = self._waiting.get(message_id)
             if waiting is not None:
@@ -294,7 +306,10 @@ class StoreEngine:
     def remove_between(
         self, client: str, first: bytes, last: bytes, keep: Container[bytes], limit: int
     ) -> bytes | None:
-        """`remove` each message with an id from `first` to `last` but those to `keep`: a portion of about `limit`. Returns where to go on, None at the end."""
+        """`remove` about `limit` messages with ids from `first` to `last` that are not in `keep`.
+
+        Returns the id at which to continue, None at the end.
+        """
         found, end = self._index.between(first, last, limit)
         highest = last if end is None else end
         waiting = [message_id for message_id in self._waiting if first <= message_id <= highest]
@@ -305,9 +320,10 @@ class StoreEngine:
         return None if end is None else end + bytes(1)
 
     def forget_between(self, first: bytes, last: bytes, limit: int) -> bytes | None:
-        """Know nothing any more of messages with an id from `first` to `last`, whoever refers to them: a portion of about `limit`. Returns where to go on, None at the end.
+        """Delete about `limit` messages with ids from `first` to `last`, whatever refers to them.
 
-        What is written under such an id after that is another message; after `remove` it would be taken for the one that was there.
+        Returns the id at which to continue, None at the end. A later write of such an id is a new message; after
+        `remove` it would get the old message back, as long as that is garbage in a file.
         """
         found, end = self._index.between(first, last, limit)
         highest = last if end is None else end
@@ -330,7 +346,7 @@ class StoreEngine:
         return entry is not None and entry.ref_count > 0
 
     def read(self, ids: Sequence[bytes]) -> BodyReadJob:
-        """The messages of `ids`; run the job unless it is complete, and hand it to `finish_read` in either case."""
+        """Read the messages of `ids`. Run the job unless it is complete, and hand it to `finish_read` in both cases."""
         messages: list[bytes | None] = []
         cold = []
         for at, message_id in enumerate(ids):
@@ -346,7 +362,7 @@ class StoreEngine:
         return BodyReadJob(ids, messages, cold)
 
     def finish_read(self, job: BodyReadJob) -> None:
-        """Messages that turned out damaged are removed, and named in `damaged` (D-19)."""
+        """Release the files of a read. Damaged messages are removed, and their ids added to `damaged` (D-19)."""
         for cold in job.cold:
             self._files.release(cold.held)
         for message_id, entry in job.damaged:
@@ -361,7 +377,7 @@ class StoreEngine:
             self._summary.unwanted(entry.file, entry.total_size)
 
     def take_reports(self) -> list[StoreReport]:
-        """What clients are to be told since the last call."""
+        """The reports for clients since the last call."""
         reports = [StoreReport(client, kind, ids) for (client, kind), ids in self._reports.items()]
         self._reports = {}
         return reports
@@ -372,7 +388,7 @@ class StoreEngine:
     # -- writing
 
     def _end(self) -> Checkpoint:
-        """Behind the last record that has a place."""
+        """The place behind the last record."""
         current = self._summary.current
         return Checkpoint(current, self._summary.rows[current].file_size)
 
@@ -381,11 +397,14 @@ class StoreEngine:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether a sync should be taken: messages wait, garbage collection needs a commit, or much has changed."""
+        """Whether a sync is due: messages wait, garbage collection needs a commit, or much has changed."""
         return bool(self._waiting) or self._garbage.wants_sync or self._index.changes >= COMMIT_LEAST
 
     def take_sync(self, everything: bool = False) -> SyncJob | None:
-        """What is urgent, or `everything` that changed; None if that is nothing, or one is under way."""
+        """The next sync if one is due, or if `everything` and anything changed.
+
+        None otherwise, or while one is under way.
+        """
         if self._syncing is not None or not (self.is_urgent or everything and self._index.is_changed):
             return None
         return self._take_sync()
@@ -409,13 +428,13 @@ class StoreEngine:
             self._cache[message_id] = waiting.message
         self._waiting = {}
         self.waiting_bytes = 0
-        self._told_now, self._told_next = self._told_next, {}
+        self._report_now, self._report_next = self._report_next, {}
         changes = self._index.freeze(self._summary.take_changed(), self._garbage.sync_taken(), self._end())
         self._syncing = SyncJob(self._lease, self._disk, self._directory, self._index, parts, changes, self._is_durable)
         return self._syncing
 
     def finish_sync(self, job: SyncJob) -> None:
-        """The job was run: what it carried is durable, and reported."""
+        """The job was run, so its messages are on disk. Reports them."""
         assert job is self._syncing
         self._syncing = None
         self._index.committed()
@@ -425,44 +444,47 @@ class StoreEngine:
                 last.file, last.offset + sum(len(message) + OVERHEAD for _, message in last.messages)
             )
             if len(job.parts) > 1 or not last.offset:
-                # A file was left: what is not in the new one is no longer kept in memory.
+                # A new file has begun, so only its messages stay in the cache.
                 self._cache = {
                     message_id: self._cache[message_id] for message_id, _ in last.messages if message_id in self._cache
                 }
-        for client, ids in self._told_now.items():
+        for client, ids in self._report_now.items():
             if ids:
                 self._report(client, "written", ids)
-        self._told_now = {}
+        self._report_now = {}
         self._garbage.synced()
 
     # -- garbage
 
     def take_gc(self) -> GcJob | None:
-        """The next piece of work against garbage; None if there is none, or it waits for a sync (which is urgent then)."""
+        """The next job of garbage collection; None if there is none, or if it waits for a sync, which then is due."""
         return self._garbage.take()
 
     def finish_gc(self, job: GcJob) -> None:
-        """The job was run: messages are where it put them."""
+        """Apply the result of a job of garbage collection."""
         self.damaged += self._garbage.finish(job)
 
     def fail_gc(self, job: GcJob) -> None:
-        """`job.run` raised OSError: the files stay as they are. The same files may be tried again."""
+        """`job.run` raised OSError: the files stay as they are. A later job may try them again."""
         self._garbage.fail(job)
 
-    # -- for whoever looks from outside
+    # -- inspection
 
     @property
     def file_sizes(self) -> tuple[int, int]:
-        """Bytes in all files, and how many of them are wanted."""
+        """Bytes in all files, and how many of them belong to messages with references."""
         return self._summary.sum_file_size, self._summary.sum_valid_data
 
     @property
     def is_tainted(self) -> bool:
-        """More may be counted than is referred to, for a client was lost, perhaps; the next start counts again."""
+        """Whether there may be more references than queues have, for example because a client crashed.
+
+        The next start recounts.
+        """
         return self._is_tainted
 
     def reference_counts(self) -> dict[bytes, int]:
-        """Of every message that is wanted; for whoever checks. Reads the whole index."""
+        """The reference count of every message, for checks. Reads the whole index."""
         located = {message_id: self._index.get(message_id) for message_id, _ in self._index.all_located()}
         located.update(self._index.changed_entries())
         counts = {

@@ -1,22 +1,26 @@
-"""How a message store starts: what of its index may be believed, and how the rest is found again (section 11.4).
+"""The start of a message store: which parts of its index are trusted, and how the rest is rebuilt (queue-and-store
+section 11.4).
 
-The file `state` beside the data files says how the store was left, in a frame (see `records`) of msgpack `[is clean, generation,
-boot id, clients]`. It is replaced by rename: by a clean one as the last thing of a stop, by an unclean one before anything else
-at a start. The generation is also in the index, so that an index which is not the one that the state speaks of (deleted, restored
-from elsewhere, half mended) is noticed (QS-42).
+The file `state` beside the data files describes how the store was left. It is a frame (see `records`) of msgpack `[is
+clean, generation, boot id, clients]`, replaced by rename: a stop writes a clean state as its last step, a start
+writes an unclean one as its first change. The generation is also in the index, so an index that does not belong to
+the state (restored from elsewhere, or half rebuilt) is noticed (QS-42). There are three cases:
 
-| found | locations | reference counts |
-|---|---|---|
-| clean, the clients are those of the queues, no `.rdt`, no intent | believed | believed |
-| clean but for that, or the machine has not been started since | believed; files of intents, files without a row and what lies behind the checkpoint are scanned | recounted |
-| anything else; or a file is shorter than its row says, or the index is damaged | all files are scanned | recounted |
+- **Trusted**: the state is clean, its clients are those of the queues, and there is neither an `.rdt` file nor an
+  intent. Locations and reference counts are used as they are.
+- **Recounted**: otherwise, if the state is clean or the machine has not rebooted since. Locations are used, but the
+  files of intents, files without a row and the bytes behind the checkpoint are scanned. References are counted again.
+- **Rebuilt**: otherwise, or if a file is shorter than its row, or if the index is damaged. All files are scanned, and
+  references are counted again.
 
-A recount takes one reference for each time that a queue index names a message. Only then is anything deleted (QS-43): messages
-without references, files without messages, and the tail of the last file behind the last message, which is where the store goes
-on appending (C-19). A crash meanwhile leaves an index without generation: the next start scans.
+A recount adds one reference for each time that a queue index names a message. Only after it is anything deleted
+(QS-43): messages without references, files without messages, and the tail of the last file behind its last message,
+where the store then continues to append (C-19). A crash meanwhile leaves an index without a generation, so the next
+start scans.
 
-A scan finds every whole record, whatever is damaged between them (`walk_records`); that is garbage, and the messages that were in it are missing. The index is looked at
-page by page before LMDB opens it (`lmdb_check`): at a damaged file LMDB would end the process.
+A scan finds every whole record, behind damage too (`walk_records`). Damaged bytes are garbage, and their messages are
+missing. Every page of the index is checked before LMDB opens it (`lmdb_check`), because LMDB would end the process at
+a damaged page.
 """
 
 from __future__ import annotations
@@ -42,17 +46,18 @@ STATE = "state"
 _STATE_FRAME = 0x53
 _Item = TypeVar("_Item")
 _NOTHING_SAVED = Saved(None, Checkpoint(0, 0), [], {})
-_ANEW = f"It is made anew from the data files, and nothing is lost by it. {VERIFY}"
+_REBUILT = f"It is rebuilt from the data files. No message is lost by that. {VERIFY}"
+#: Returns, in parts of any size, the ids of all messages that queue indexes locate in the store, once for each
+#: occurrence.
 References = Callable[[], Iterable[Sequence[bytes]]]
-"""Gives, in any portions, the ids of all messages that queue indexes say are in the store, as often as they say it."""
 
 
 class _WrongIndex(Exception):
-    """The index says what cannot be."""
+    """The index contradicts the data files."""
 
 
 class State(NamedTuple):
-    """How a store was left."""
+    """The content of the file `state`."""
 
     is_clean: bool
     generation: int
@@ -61,17 +66,17 @@ class State(NamedTuple):
 
 
 class RecoveredStore(NamedTuple):
-    """`rows` are (valid total size, file size) by file number."""
+    """The result of `recover`. `rows` are (valid total size, file size) by file number."""
 
     locations: LocationIndex
     rows: dict[int, tuple[int, int]]
     generation: int
+    #: Whether locations and reference counts are those of a clean stop.
     is_trusted: bool
-    """Everything was as it was left, counts included."""
 
 
 def read_state(disk: Disk, directory: str) -> State | None:
-    """None if there is none, or it is damaged."""
+    """The state; None if the file is missing or damaged."""
     try:
         file = disk.open(f"{directory}/{STATE}")
     except FileNotFoundError:
@@ -86,7 +91,7 @@ def read_state(disk: Disk, directory: str) -> State | None:
 
 
 def write_state(disk: Disk, directory: str, state: State) -> None:
-    """Durable when it returns."""
+    """Replace the state. It is on disk when this returns."""
     payload = msgpack.packb(tuple(state))
     new = f"{directory}/{STATE}.new"
     file = disk.open(new, create=True)
@@ -100,7 +105,7 @@ def write_state(disk: Disk, directory: str, state: State) -> None:
 
 
 def erase(disk: Disk, directory: str, index_path: str) -> None:
-    """Nothing of the store is left; for a store whose content does not outlive the node."""
+    """Delete a store whose content does not outlive the node."""
     for name in disk.list(directory):
         if file_number(name) is not None or aside_number(name) is not None or name in (STATE, f"{STATE}.new"):
             disk.delete(f"{directory}/{name}")
@@ -116,7 +121,12 @@ def recover(
     references: References,
     progress: Progress = NO_PROGRESS,
 ) -> RecoveredStore:
-    """See the module. `clients` are those that the queues' own recovery terms name, None if any of them has none. `progress` hears of files that are scanned."""
+    """See the module. Waits for the disk.
+
+    clients     the queues with recovery terms; None if any queue has none
+    references  see `References`
+    progress    is notified of files that are scanned
+    """
     names = disk.list(directory)
     sizes = {number: _size(disk, f"{directory}/{name}") for name in names if (number := file_number(name)) is not None}
     asides = [name for name in names if aside_number(name) is not None]
@@ -144,7 +154,7 @@ def recover(
         and sizes.keys() <= saved.rows.keys()
     )
     try:
-        # From here on a crash is an unclean end.
+        # From here on, a crash leaves an unclean state.
         write_state(disk, directory, State(False, generation, boot_id, []))
         if is_trusted and index is not None:
             index.set_generation(generation)
@@ -155,7 +165,7 @@ def recover(
             try:
                 rows = _mend(disk, directory, index, saved, sizes, references, progress)
             except _WrongIndex as error:
-                log.warning("%s is damaged: %s. %s", index_path, error, _ANEW)
+                log.warning("%s is damaged: %s. %s", index_path, error, _REBUILT)
                 index.close()
                 index = None
         if index is None:
@@ -165,7 +175,7 @@ def recover(
         index.set_generation(generation)
         return RecoveredStore(index, rows, generation, False)
     except BaseException:
-        # Whoever starts the store again, in this process, must be able to open it.
+        # The next start may be in this very process, which can open an LMDB environment only once.
         if index is not None:
             index.close()
         raise
@@ -180,7 +190,7 @@ def _mend(
     references: References,
     progress: Progress,
 ) -> dict[int, tuple[int, int]]:
-    """Locate what `saved` does not speak for, recount, and give back what nobody refers to; returns the rows of the files that stay."""
+    """Scan the files that `saved` does not cover, then recount. Returns the rows of the files that stay."""
     index.set_generation(None)
     interrupted = {number for files in saved.intents for number in files}
     for number in interrupted:
@@ -205,8 +215,9 @@ def _mend(
 def _believable(
     state: State | None, boot_id: str, index_path: str, sizes: dict[int, int]
 ) -> tuple[LocationIndex | None, Saved]:
-    """The index, if it is as its last commit left it and speaks of the files that are there."""
-    # A commit that was not synced may be damaged after the machine stopped, and LMDB would not notice: do not even open it.
+    """The index, if it is as its last commit left it and fits the files; else None."""
+    # After a reboot, commits that were not synced may be damaged without LMDB noticing, so the index is not even
+    # opened.
     if state is None or not (state.is_clean or state.boot_id == boot_id):
         return None, _NOTHING_SAVED
     index = None
@@ -216,8 +227,8 @@ def _believable(
         index = _opened(index_path)
         saved = index.saved()
     except Exception as error:
-        # The check's and LMDB's own errors, and whatever msgpack and struct say of what is not their own.
-        log.warning("%s cannot be used: %s. %s", index_path, error, _ANEW)
+        # Errors of the check, of LMDB, and of msgpack and struct decoding damaged values.
+        log.warning("%s cannot be used: %s. %s", index_path, error, _REBUILT)
         if index is not None:
             index.close()
         return None, _NOTHING_SAVED
@@ -243,7 +254,7 @@ def _size(disk: Disk, path: str) -> int:
 
 
 def _locate(disk: Disk, directory: str, number: int, offset: int, index: LocationIndex) -> None:
-    """Fill in what a file has from an offset on."""
+    """Add the records of a file from an offset on to the index."""
     path = f"{directory}/{file_name(number)}"
     parts: list[DamagedBytes] = []
     behind = 0
@@ -259,10 +270,10 @@ def _locate(disk: Disk, directory: str, number: int, offset: int, index: Locatio
                 parts.append(part)
 
     try:
-        # A process that was killed leaves bytes that nobody synced; queues are about to rely on them.
+        # A killed process leaves bytes that were never synced. From now on queues rely on them.
         file.sync()
-        for portion in _portions(whole()):
-            index.fill(number, portion)
+        for chunk in _chunks(whole()):
+            index.fill(number, chunk)
     finally:
         file.close()
     if parts:
@@ -270,29 +281,29 @@ def _locate(disk: Disk, directory: str, number: int, offset: int, index: Locatio
             disk,
             path,
             parts,
-            f"{behind:,} whole records, which are kept" if behind else "nothing whole",
-            "Messages that were in the damaged bytes are gone, confirmed ones too, if queues still refer to them",
+            f"{behind:,} whole records, which are kept" if behind else "no whole record",
+            "Messages in the damaged bytes are lost, confirmed ones too, if queues still refer to them",
         )
 
 
-def _portions(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     iterator = iter(items)
-    while portion := list(islice(iterator, COMMIT_LEAST)):
-        yield portion
+    while chunk := list(islice(iterator, COMMIT_LEAST)):
+        yield chunk
 
 
 def _recount(
     disk: Disk, directory: str, index: LocationIndex, references: References, sizes: dict[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Count references, then give back what nobody refers to; returns the rows of the files that stay."""
+    """Count references, then delete messages and files without any. Returns the rows of the files that stay."""
     index.forget_references()
-    for portion in _portions(message_id for ids in references() for message_id in ids):
-        index.add_references(portion)
+    for chunk in _chunks(message_id for ids in references() for message_id in ids):
+        index.add_references(chunk)
     valid = dict.fromkeys(sizes, 0)
     ends = dict.fromkeys(sizes, 0)
     for message_id, entry in index.settle():
         if entry.offset + entry.total_size > sizes.get(entry.file, 0):
-            raise _WrongIndex(f"message {message_id.hex()} is said to be where no file is")
+            raise _WrongIndex(f"message {message_id.hex()} is located outside of every file")
         valid[entry.file] += entry.total_size
         ends[entry.file] = max(ends[entry.file], entry.offset + entry.total_size)
     last = max(sizes, default=0)

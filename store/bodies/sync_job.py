@@ -1,5 +1,8 @@
-"""What a message store gathered, on its way to the disk in another thread: bytes first, then the sync, then the index that tells
-where they are (section 11.2)."""
+"""The job that writes what a message store has gathered, in another thread (queue-and-store section 11.2).
+
+It appends the records, syncs the files, and commits the index that locates the records, in this order: a committed
+place always leads to a record that is on disk.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,22 @@ from .lease import Lease
 from .location_index import Changes, LocationIndex
 from .rdq_file import file_name, record
 
+#: Bytes of disk space reserved for a new file, which is about what it will hold.
 RESERVED = 16 << 20
-"""What a file will mostly hold."""
 
 
 class FileAppend(NamedTuple):
-    """Messages that go to the end of one file, which is `offset` bytes long by then; 0 begins the file."""
+    """The (message id, message) pairs to append to one file, at `offset`. An offset of 0 creates the file."""
 
     file: int
     offset: int
     messages: list[tuple[bytes, bytes]]
-    """(message id, message)"""
 
 
 class SyncJob:
-    """One write, one sync, one index commit. `run` may be called again after an OSError; not after StoreBroken.
+    """One write, one sync, one index commit. `run` may be called again after an OSError, not after StoreBroken.
 
-    is_synced    False for a store whose content need not survive
+    is_synced    False for a store whose content does not outlive the node
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class SyncJob:
         file = self._disk.open(f"{self._directory}/{file_name(part.file)}", create=not part.offset)
         try:
             if file.size() != part.offset:
-                file.truncate(part.offset)  # what an attempt that failed has left
+                file.truncate(part.offset)  # cut off the bytes of an attempt that failed
             if not part.offset:
                 file.reserve(RESERVED)
             buffers = [buffer for message_id, message in part.messages for buffer in record(message_id, message)]
@@ -86,7 +88,7 @@ class SyncJob:
             try:
                 file.append_synced(buffers)
             except SyncFailed as error:
-                # The kernel may have dropped the pages: a second sync that succeeds would prove nothing.
+                # The kernel may have dropped the pages, so a second sync that succeeds would prove nothing.
                 raise StoreBroken(f"message store {self._directory}, file {part.file}: {error}") from error
         finally:
             file.close()

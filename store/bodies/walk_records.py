@@ -1,8 +1,10 @@
-"""Walking through a data file of a message store (see `rdq_file`), at recovery and when it is verified: all whole records, also those behind damage.
+"""Finds every whole record in a data file of a message store (see `rdq_file`), behind damage too, for recovery and
+`warren verify`.
 
-Where there is no whole record the walk goes on where the next one begins: behind the damaged one, if its size leads to a whole record or to the end of the file, and else
-at the next place where a record is whole, checksum and all. Messages may contain records (somebody sends such a file by message), so what is found within a damaged
-one may be none of the store's; but whatever no queue refers to by its id is garbage.
+At a damaged record the walk continues behind it, if its size leads to a whole record or to the end of the file;
+otherwise at the next offset where a whole record with a valid checksum begins. A message may itself contain records
+(when a user sends such a file as a message), so a record found inside a damaged one may not be the store's. Recovery
+treats it as garbage, since no queue refers to its id.
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ from ..disk.disk import File
 from ..disk.walk_frames import first_not_zero
 from .rdq_file import HEAD, OUTSIDE_SIZE, OVERHEAD, SCAN_BLOCK, VERSION, DamagedRecord, FoundRecord, read_message, scan
 
+#: Bytes read at a time behind damage. Small, because each further damage reads a block again.
 RESCAN_BLOCK = 64 << 10
-"""Behind damage: there may be more of it, and each time a block is read anew."""
 _ZEROS = re.compile(rb"\x00{4,}")
 _VERSION_AT = 24
 
 
 @dataclass(frozen=True)
 class DamagedBytes:
-    """No record from `offset` to `end`, where the next whole one begins, or the file ends (`is_tail`).
+    """Bytes without a whole record, from `offset` to `end`, where the next record begins or the file ends (`is_tail`).
 
-    message_id    what the head says, for what it is worth
-    is_torn       zeros, or a record that goes on behind the end of the file: what an interrupted append leaves
+    message_id    the id in the damaged head, which may be wrong
+    is_torn       zeros, or a record cut off by the end of the file: an interrupted append leaves these
     """
 
     offset: int
@@ -41,7 +43,7 @@ class DamagedBytes:
 
 
 def walk_records(file: File, offset: int = 0) -> Iterator[FoundRecord | DamagedBytes]:
-    """Everything from `offset`, where a record begins, to the end of the file, in its order and without gaps."""
+    """Yield records and damaged bytes from `offset`, where a record begins, to the end of the file, without gaps."""
     size = file.size()
     block = SCAN_BLOCK
     while offset < size:
@@ -68,9 +70,10 @@ def _damage(file: File, offset: int, size: int) -> DamagedBytes:
 
 
 def _next_record(file: File, start: int, size: int) -> int:
-    """Where the next whole record begins; the end of the file if there is none.
+    """The offset of the next whole record; the end of the file if there is none.
 
-    A record begins with the 8 bytes of its size, which is below 4 GiB and not 0: it has four zeros, then the end of a run of zeros within the next four.
+    A record begins with the 8 bytes of its size, which is below 4 GiB and not 0. So it begins with four zeros, and
+    the run of zeros ends within the next four bytes.
     """
     while start + OVERHEAD <= size:
         block = file.read(start, SCAN_BLOCK + HEAD.size)

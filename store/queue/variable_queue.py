@@ -1,24 +1,27 @@
-"""The variable queue: a backing queue whose backlog costs disk, and whose confirms mean that the message is there
-after any crash.
+"""The variable queue: a backing queue with its backlog on disk. A message that it confirms survives any crash.
 
-How it works ------------ Messages are in the five sub-queues of `sub_queues`; `placement` moves them between memory,
-queue index and message stores. A persistent message is written when it is published: its index entry goes to the
-journal, with the body in it if that is small; a large body goes to the message store. All other writes only free
-memory.
+How it works
+------------
+Messages are in the five sub-queues of `sub_queues`; `placement` moves them between memory, queue index and message
+stores. A persistent message is written when it is published: its index entry goes to the journal, with the body in it
+if that is small; a large body goes to the message store. All other writes only free memory.
 
 The owner calls `durable(journal, store)` when everything up to these positions is on disk; `unconfirmed` finds the
 publishes that this makes safe.
 
-Messages leave memory only in `set_ram_duration_target`, `resume` and `continue_paging` (QS-15).
+Except for a change to lazy mode, messages leave memory only in `set_ram_duration_target`, `resume` and
+`continue_paging` (QS-15).
 
 This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
 `segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
 memory, `peek` reads without taking, and `queue_figures` computes statistics.
 
-Who waits for the disk ---------------------- With `reads_ahead` no method below waits for the disk unless its
-docstring says so. The owner runs the jobs of `segment_writer` and `read_ahead` in another thread; `available` says
-how many messages can be taken from the head before the next such job, and no method takes more. Without `reads_ahead`
-the queue reads and writes segments itself, when it must.
+Who waits for the disk
+----------------------
+With `reads_ahead` no method below waits for the disk unless its docstring says so. The owner runs the jobs of
+`segment_writer` and `read_ahead` in another thread; `available` says how many messages can be taken from the head
+before the next such job, and no method takes more. Without `reads_ahead` the queue reads and writes segments itself,
+when it must.
 
 A lazy queue writes large runs to its segments only, since they would get there anyway; the next flush, which is then
 synced, confirms them. Small runs go to the journal as well, where one sync serves all queues.

@@ -1,8 +1,9 @@
-"""The engines of the store without processes, for tests that look at one of them: journal, message stores and queues share a thread.
+"""The engines of the store without processes, for tests that look at one of them: journal, message stores and queues
+share a thread.
 
-What a process gathers and sends at the end of its turn is passed on at once here (`DirectLog`, `DirectBodies`), and what a
-process has done in another thread is done where it is needed. Recovery as a whole, with several queues and in its real
-order, is tested with the processes instead: see `sim_vhost`.
+What a process gathers and sends at the end of its turn is passed on at once here (`DirectLog`, `DirectBodies`), and
+what a process has done in another thread is done where it is needed. Recovery as a whole, with several queues and in
+its real order, is tested with the processes instead: see `sim_vhost`.
 """
 
 from __future__ import annotations
@@ -145,13 +146,19 @@ class DirectBodies(StoreClient):
 
 
 def stored_ids(disk: Disk, directory: str, queue: int, segment: int, replayed: Replayed | None) -> list[bytes]:
-    """The ids in a message store that a queue's index names. `replayed`, which the queue itself recovers from later, is left as it is."""
+    """The ids in a message store that a queue's index names.
+
+    `replayed`, which the queue itself recovers from later, is left as it is.
+    """
     found = QueueIndex(disk, directory, queue, LogWriter(), segment).scan(copy.deepcopy(replayed), None)
     return [message_id for span in (found.stored if found is not None else []) for message_id in span.ids()]
 
 
 def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> int:
-    """Commit what was appended; if the journal has closed files, flush every level and give them up. Returns the durable position."""
+    """Commit what was appended; if the journal has closed files, flush every level and give them up.
+
+    Returns the durable position.
+    """
     durable = journal.write_all()
     if journal.closed_files:
         current = journal.current
@@ -167,7 +174,10 @@ def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> in
 
 
 def references(level: VariableQueue) -> Iterator[tuple[bool, bytes]]:
-    """Of each body in a message store that the queue refers to: whether it is persistent, and its id. Reads all of delta."""
+    """Of each body in a message store that the queue refers to: whether it is persistent, and its id.
+
+    Reads all of delta.
+    """
     sub, place = level.sub_queues, level._place
     runs = [*sub.q4.runs, *sub.q3.runs]
     start = sub.delta.start

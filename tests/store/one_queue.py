@@ -1,4 +1,4 @@
-"""A variable queue with a journal and stores on a disk that forgets, and what tests do to it."""
+"""A variable queue with its journal and stores on a `FaultyDisk`, without processes, and helpers for tests of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:
 
 
 class Node:
-    """What a node keeps around one queue; bodies go to the store, so that paging can take them out of memory."""
+    """One queue with its journal and stores.
+
+    Bodies go to the store by default, so that paging can take them out of memory.
+    """
 
     def __init__(self, tmp_path, embed_below=0, io_batch_size=1, **more):
         self.disk = FaultyDisk()

@@ -1,8 +1,8 @@
 """The processes of one virtual host on a simulated machine, for tests that stop them at an exact place.
 
-`SimVhost` runs what a node runs for a virtual host with a data directory: its `VhostSupervisor`, the journal, both message
-stores and the queues. Nothing runs in another thread: whatever a process wants done there becomes a `Call`, which waits until
-the test makes it. So a test decides which writes reach the disk before the crash and which do not:
+`SimVhost` runs what a node runs for a virtual host with a data directory: its `VhostSupervisor`, the journal, both
+message stores and the queues. Nothing runs in another thread: whatever a process wants done there becomes a `Call`,
+which waits until the test makes it. So a test decides which writes reach the disk before the crash and which do not:
 
     vhost.queue.publish(contents)       the processes have handled it; its writes wait in `vhost.calls`
     vhost.make(vhost.call(SyncJob))     the message store has written the body; nothing has written the entry
@@ -132,7 +132,10 @@ class _Channel(Process):
 
 
 class SimQueue:
-    """A durable queue, as its one channel uses it. Publishes are numbered from 1; `tags` are those of the backing queue."""
+    """A durable queue, as its one channel uses it.
+
+    Publishes are numbered from 1; `tags` are those of the backing queue.
+    """
 
     def __init__(self, vhost: SimVhost, number: int, max_priority: int | None) -> None:
         self.vhost = vhost
@@ -187,7 +190,10 @@ class SimQueue:
         priority: int = 0,
         shared: int = 0,
     ) -> range:
-        """Publish one run, each body of `size` bytes or as its header says. Returns the numbers by which they are confirmed."""
+        """Publish one run, each body of `size` bytes or as its header says.
+
+        Returns the numbers by which they are confirmed.
+        """
         body_bytes = (
             sum(int.from_bytes(got[11:19], "big") for got in contents) if size is None else size * len(contents)
         )
@@ -217,7 +223,10 @@ class SimQueue:
         self._send(to_queue.cancel(self._id, tag))
 
     def fetch(self, count: int) -> list[Delivered]:
-        """Up to `count` messages from the head, which are pending from then on. Of the calls that wait only reads are made."""
+        """Up to `count` messages from the head, which are pending from then on.
+
+        Of the calls that wait only reads are made.
+        """
         channel = self.channel
         wanted = min(count, len(self))
         if not wanted:
@@ -278,9 +287,11 @@ class SimQueue:
 
 
 class SimVhost:
-    """The virtual host `/`. `root` is the data directory; `queues` maps the number of each durable queue to its highest priority.
+    """The virtual host `/`. `root` is the data directory; `queues` maps the number of each durable queue to its
+    highest priority.
 
-    `disk` holds the files (the indexes in LMDB are real files below `root` in any case); a new `FaultyDisk` if it is None.
+    `disk` holds the files (the indexes in LMDB are real files below `root` in any case); a new `FaultyDisk` if it is
+    None.
     """
 
     def __init__(
@@ -454,7 +465,9 @@ class SimVhost:
         self.base.finish(call)
 
     def make_all(self, *owners: Owner) -> None:
-        """Make the calls of these, or of all if none is named, until none waits; the processes go on with the results."""
+        """Make the calls of these, or of all if none is named, until none waits; the processes go on with the
+        results.
+        """
         self.turn()
         while chosen := [call for call in self.calls if not owners or any(call.is_of(owner) for owner in owners)]:
             self.make(chosen[0])

@@ -1,4 +1,6 @@
-"""`LocationIndex` against a dict: what is looked up is what was said last, whatever has been committed of it and whatever is only known to be beyond all that was."""
+"""`LocationIndex` against a dict: a look-up finds the last value, committed or not, and nothing for ids beyond the
+highest.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ ids = st.builds(
 
 
 class Lookups(RuleBasedStateMachine):
-    """`located` is the dict."""
+    """`located` is the dict that the index must agree with."""
 
     def __init__(self):
         super().__init__()
@@ -70,13 +72,15 @@ class Lookups(RuleBasedStateMachine):
 
 
 def test_look_ups_see_what_was_said_last(monkeypatch):
-    """Also when more sources were looked up than are remembered."""
+    """Look-ups are right also when more sources were looked up than are remembered."""
     monkeypatch.setattr(location_index, "SOURCES_MOST", 2)
     run_state_machine_as_test(Lookups)
 
 
 def test_what_is_beyond_all_that_is_there_is_not_looked_up(tmp_path):
-    """The ids of a queue ascend, and nearly every one that is written is new."""
+    """Ids beyond the highest of a source are not looked up: the ids of a queue ascend, and most that are written are
+    new.
+    """
     index = LocationIndex(str(tmp_path))
     index.place(SOURCES[1] + bytes(8), Entry(1, 1, 0, 10))
     index.commit(index.freeze({}, [], Checkpoint(1, 0)))

@@ -1,4 +1,6 @@
-"""The cases of RabbitMQ's backing_queue_SUITE, msg_store_SUITE and per_vhost_msg_store_SUITE that concern the message store, and those of the crash table."""
+"""Cases of RabbitMQ's backing_queue_SUITE, msg_store_SUITE and per_vhost_msg_store_SUITE about the message store, and
+of the crash table.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def test_msg_store_confirms(store, operations, is_there, reports):
     [("RW", True, ["written"]), ("RWR", False, ["written"]), ("RWRW", True, ["written"])],
 )
 def test_msg_store_confirms_of_a_stored_message(store, operations, is_there, reports):
-    """Removed and written again it is the same record, durable already (QS-29)."""
+    """A message that is removed and written again is the same record, which is on disk already (QS-29)."""
     run(store, "W")
     before = store.file_sizes[0]
     told = run(store, operations)
@@ -140,7 +142,7 @@ def run(store, operations):
 
 @pytest.mark.parametrize("removed", ["in flight", "before", "after"])
 def test_msg_store_removed_around_its_sync(store, removed):
-    """QS-30: one report, whenever the removal comes."""
+    """QS-30: a write gets one report, whenever the removal comes."""
     store.write("q", [(A, b"body")])
     if removed == "before":
         store.remove("q", [A])
@@ -159,7 +161,7 @@ def test_msg_store_removed_around_its_sync(store, removed):
 
 
 def test_msg_store_never_idle(store):
-    """What is written while a sync is under way is confirmed by the next one, however long that goes on."""
+    """A message that is written during a sync is confirmed by the next one, however often that repeats."""
     store.write("q", [(name(0), b"0")])
     job = store.take_sync()
     for number in range(1, 20):
@@ -171,7 +173,7 @@ def test_msg_store_never_idle(store):
 
 
 def test_msg_store_reference_counts_across_two_clients(store):
-    """Stored once, there until both have removed it, reported to each."""
+    """A message of two queues is stored once, stays until both have removed it, and is reported to each."""
     store.write("q", [(A, b"body")])
     store.write("p", [(A, b"body")])
     sync(store)
@@ -185,7 +187,7 @@ def test_msg_store_reference_counts_across_two_clients(store):
 
 
 def test_msg_store_half_restart(vhost):
-    """Exactly the ids that were counted are kept."""
+    """A start keeps exactly the ids that were counted."""
     store = vhost.start()
     ids = [name(number) for number in range(100)]
     store.write("q", [(message_id, message_id * 9) for message_id in ids])
@@ -205,7 +207,10 @@ def test_msg_store_write_read_without_sync(store):
 
 
 def test_msg_store_hundred_files(tmp_path):
-    """Written, read and removed by thirds from the young end: what is left is read all the time, and in the end nothing is."""
+    """A hundred files are written, read, and removed by thirds from the young end.
+
+    The rest stays readable; in the end none is left.
+    """
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")), file_limit=65536)
     store = vhost.start()
     ids = [name(number) for number in range(1000)]
@@ -226,7 +231,7 @@ def test_msg_store_hundred_files(tmp_path):
 
 
 def test_msg_store_forget_with_writes_in_flight(store):
-    """A client that is gone is told nothing, and what it writes after that does not count."""
+    """A forgotten client gets no reports, and its later writes do not count."""
     store.write("q", [(A, b"body")])
     job = store.take_sync()
     store.write("q", [(B, b"body")])
@@ -242,7 +247,7 @@ def test_msg_store_forget_with_writes_in_flight(store):
 
 
 def test_bq_variable_queue_delete_msg_store_files_callback(tmp_path):
-    """A file that somebody reads from is deleted at once, and stays readable for him."""
+    """A file with a reader is deleted at once, and stays readable for that reader."""
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")), file_limit=4 << 20)
     store = vhost.start()
     ids = [name(number) for number in range(30)]
@@ -262,7 +267,7 @@ def test_bq_variable_queue_delete_msg_store_files_callback(tmp_path):
 
 
 def test_single_vhost_storage_delete_is_safe(tmp_path):
-    """One wiped while down comes back empty; the other keeps all of its messages."""
+    """A store that is wiped while it is down starts empty; that of the other vhost keeps all messages."""
     disk = RealDisk(str(tmp_path / "disk"))
     ids = [name(number) for number in range(200)]
     for vhost in ("one", "two"):
@@ -285,7 +290,7 @@ def test_single_vhost_storage_delete_is_safe(tmp_path):
 
 
 def test_qs_42_index_deleted_while_down(vhost):
-    """Even after a clean stop: nothing is lost, it only takes a scan."""
+    """A missing index loses no message, even after a clean stop: the start scans the files."""
     store = vhost.start()
     store.write("q", [(name(number), name(number) * 5) for number in range(50)])
     vhost.stop()
@@ -297,7 +302,7 @@ def test_qs_42_index_deleted_while_down(vhost):
 
 @pytest.mark.parametrize("clients", [None, ["q"], ["p", "q", "r"]])
 def test_other_clients_than_the_stores(vhost, clients):
-    """C-21: queues whose own state is not that of the store are counted anew."""
+    """C-21: references are counted again if the clients are not those of the store's state."""
     vhost.start()
     vhost.stop()
     vhost.start(clients=clients)
@@ -305,7 +310,7 @@ def test_other_clients_than_the_stores(vhost, clients):
 
 
 def test_queue_killed_then_clean_restart(vhost):
-    """Section 10.1: what a queue that died left behind keeps its count, so the next start must not believe it."""
+    """Queue-and-store section 10.1: the references of a crashed queue stay counted, so the next start must recount."""
     store = vhost.start()
     store.write("q", [(A, b"body")])
     sync(store)
@@ -321,7 +326,9 @@ def test_queue_killed_then_clean_restart(vhost):
 
 
 def test_after_a_kill_only_what_is_new_is_scanned(vhost, monkeypatch):
-    """Section 11.4: the index as of its last commit is believed; after a power cut it is not even opened."""
+    """Queue-and-store section 11.4: after a kill the index of the last commit is used; after a power cut it is not
+    even opened.
+    """
     store = vhost.start()
     store.write("q", [(A, b"a" * 1000)])
     sync(store)
@@ -340,7 +347,7 @@ def test_after_a_kill_only_what_is_new_is_scanned(vhost, monkeypatch):
 
 
 def test_c_2_bytes_written_and_not_in_the_index(vhost):
-    """C-2, C-25: killed between the sync and the commit. With a reference the message is there, without it is garbage."""
+    """C-2, C-25: after a kill between sync and commit, a message with a reference is there; one without is garbage."""
     for references in ([A, B], [A]):
         vhost.index += "x"
         store = vhost.start([])
@@ -356,7 +363,10 @@ def test_c_2_bytes_written_and_not_in_the_index(vhost):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_c_19_torn_tail_is_cut(vhost, seed):
-    """What was being appended when the power went is whole or gone; the next record goes behind the last one that is referred to."""
+    """A record that was being appended at a power cut is whole or gone.
+
+    The next one goes behind the last that has references.
+    """
     store = vhost.start()
     store.write("q", [(A, b"body")])
     sync(store)
@@ -378,7 +388,7 @@ def test_c_19_torn_tail_is_cut(vhost, seed):
 
 
 def test_flipped_byte_in_a_body(tmp_path):
-    """D-19: it is never delivered; the message is gone, and is named."""
+    """D-19: a damaged message is never delivered; it is removed, and its id reported."""
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")))
     store = vhost.start()
     store.write("q", [(A, b"body"), (B, b"other")])
@@ -398,7 +408,9 @@ def test_flipped_byte_in_a_body(tmp_path):
 @pytest.mark.parametrize("boot", ["same", "other"])
 @pytest.mark.parametrize("at", [0, 4, 6, 7, 10, 24, 26, 40])
 def test_damage_costs_its_record(tmp_path, caplog, boot, at):
-    """Whatever byte, the size included: what is behind it is found and stays, start after start, and what is written then comes behind it all."""
+    """Whichever byte is damaged, even of a size: each start finds the records behind it, and new records go behind
+    them all.
+    """
     vhost = Vhost(tmp_path, RealDisk(str(tmp_path / "disk")))
     vhost.start()
     ids = [name(number) for number in range(60)]
@@ -427,7 +439,7 @@ def test_damage_costs_its_record(tmp_path, caplog, boot, at):
 
 
 def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
-    """Its rows have no checksums; where they cannot be right the files are scanned."""
+    """The rows of the index have no checksums. Where they contradict the files, the files are scanned."""
     store = vhost.start()
     store.write("q", [(A, b"body"), (B, b"other")])
     sync(store)
@@ -437,11 +449,11 @@ def test_an_index_that_leads_nowhere_is_made_anew(vhost, caplog):
     index.close()
     store = vhost.start([A, B, name(9)])
     assert read(store, A, B) == [b"body", b"other"]
-    assert "is said to be where no file is" in caplog.text
+    assert "is located outside of every file" in caplog.text
 
 
 def test_qs_43_nothing_is_deleted_before_the_recount_is_done(vhost):
-    """QS-43: a crash while references are counted leaves every file."""
+    """QS-43: a crash while references are counted leaves every file in place."""
     vhost.options["file_limit"] = 100
     store = vhost.start()
     ids = [name(number) for number in range(20)]
@@ -466,7 +478,7 @@ def test_qs_43_nothing_is_deleted_before_the_recount_is_done(vhost):
 
 
 def test_full_disk_confirms_nothing_until_there_is_room(store, vhost):
-    """QS-35: the same job goes through later, and each write is reported once."""
+    """QS-35: the job that failed on a full disk succeeds later, and each write is reported once."""
     vhost.disk.limit = 500
     store.write("q", [(A, b"x" * 1000)])
     job = store.take_sync()
@@ -484,7 +496,7 @@ def test_full_disk_confirms_nothing_until_there_is_room(store, vhost):
 
 
 def test_failed_sync_ends_the_store(store, vhost):
-    """The kernel may have dropped the pages, so another sync would prove nothing."""
+    """A failed sync ends the store: the kernel may have dropped the pages, so a second sync would prove nothing."""
     store.write("q", [(A, b"body")])
     job = store.take_sync()
     vhost.disk.fail_after(3, OSError(errno.EIO, "injected"))
@@ -493,7 +505,7 @@ def test_failed_sync_ends_the_store(store, vhost):
 
 
 def test_transient_store_is_empty_at_every_start(tmp_path):
-    """It syncs nothing, reports what was written, and does not outlive the node, however that ended."""
+    """The transient store syncs nothing, reports what was written, and starts empty after every kind of end."""
     disk = FaultyDisk()
     for _ in range(3):
         store = StoreEngine(disk, "t", str(tmp_path / "t"), is_durable=False)
@@ -511,7 +523,7 @@ def test_transient_store_is_empty_at_every_start(tmp_path):
 
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_index_beside_the_data_files(tmp_path, is_durable):
-    """A store may have all it has in one directory."""
+    """A store may have its files and its index in one directory."""
     disk = RealDisk(str(tmp_path))
     for life in range(3):
         store = StoreEngine(disk, "s", str(tmp_path / "s" / "index"), is_durable)
@@ -526,7 +538,10 @@ def test_index_beside_the_data_files(tmp_path, is_durable):
 
 
 def test_removing_a_queues_messages_in_portions(tmp_path):
-    """A purge: what waits, what is on its way, what is on disk and what is left by earlier portions; others' messages and those to keep stay."""
+    """A purge removes messages that wait, that are in flight and that are on disk, in several calls.
+
+    Those of other queues and those to keep stay.
+    """
     engine = StoreEngine(FaultyDisk(), "s", str(tmp_path / "index"))
     engine.recover(None, lambda: ())
     engine.register("q")

@@ -1,4 +1,4 @@
-"""QS-31: a combination of files may end at every operation of the disk, by a kill or a power cut, and nothing that is wanted is lost."""
+"""QS-31: a kill or a power cut at any disk operation of a combination loses no message that has references."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sync(store) -> None:
 
 
 def collect(store) -> int:
-    """Until there is no garbage worth it; returns the number of jobs that took."""
+    """Run garbage collection until none is due. Returns the number of its jobs."""
     jobs = 0
     while True:
         sync(store)
@@ -51,7 +51,7 @@ def collect(store) -> int:
 
 
 def with_garbage(disk, root) -> tuple[StoreEngine, list[bytes]]:
-    """Seven files, of which less than half is wanted, and one of which nothing."""
+    """A store of seven files with less than half of their bytes wanted; one file has no wanted message."""
     store = opened(disk, root)
     store.write("q", [(name(number), body(number)) for number in range(42)])
     sync(store)
@@ -69,7 +69,7 @@ def holds(store, wanted) -> bool:
 
 
 def test_combining_gives_back_what_is_garbage(tmp_path):
-    """S000: what is wanted moves together, in the order it had, and the rest of the files goes."""
+    """The wanted messages move together in their order, and the other files are deleted."""
     disk = FaultyDisk()
     store, wanted = with_garbage(disk, tmp_path)
     before, _ = store.file_sizes
@@ -92,7 +92,9 @@ def operations(tmp_path) -> int:
 
 @pytest.mark.parametrize("way", ["kill", "power cut"])
 def test_killed_at_every_operation(tmp_path, way):
-    """Everything wanted is there after every one of them, and is so again after a second end right behind the start."""
+    """Stopped at each operation: every wanted message is there after the next start, and after a second end right
+    behind it.
+    """
     for at in range(1, operations(tmp_path) + 1):
         for seed in range(1 if way == "kill" else 8):
             disk = FaultyDisk()
@@ -116,7 +118,7 @@ def test_killed_at_every_operation(tmp_path, way):
 
 @pytest.mark.parametrize("moment", range(14))
 def test_what_happens_meanwhile(tmp_path, moment):
-    """While files are locked, messages are removed, called back and written again, and reads that had begun go on."""
+    """While files are locked, messages are removed and written again, and reads that had begun continue."""
     disk = FaultyDisk()
     store, wanted = with_garbage(disk, tmp_path)
     reading = store.read(list(wanted))
@@ -130,7 +132,7 @@ def test_what_happens_meanwhile(tmp_path, moment):
             sync(store)
         elif (job := store.take_gc()) is not None:
             job.run()
-            assert holds(store, wanted)  # files have been replaced, and the index does not know yet
+            assert holds(store, wanted)  # files have been replaced, and the index does not have the new places yet
             store.finish_gc(job)
         assert holds(store, wanted)
     reading.run()
@@ -142,7 +144,9 @@ def test_what_happens_meanwhile(tmp_path, moment):
 
 
 def test_called_back_before_the_lock_is_copied(tmp_path):
-    """A reference that went from 0 to 1 is not committed yet when its file is chosen: the commit of the intent is (6.9, step 1)."""
+    """A reference that went from 0 to 1 before the lock is committed with the intent (queue-and-store section 6.9,
+    step 1).
+    """
     disk = FaultyDisk()
     store, wanted = with_garbage(disk, tmp_path)
     sync(store)  # commits the removals
@@ -153,7 +157,7 @@ def test_called_back_before_the_lock_is_copied(tmp_path):
 
 
 def test_full_disk_leaves_the_files_alone(tmp_path):
-    """No room for the combined file: the two are as they were, and are combined once there is room."""
+    """Without space for the combined file the two files stay as they were; with space they are combined."""
     disk = FaultyDisk()
     store, wanted = with_garbage(disk, tmp_path)
     failed = 0
@@ -180,7 +184,7 @@ def test_full_disk_leaves_the_files_alone(tmp_path):
 
 
 def test_damaged_record_is_left_out_and_named(tmp_path):
-    """D-19: combining verifies what it copies; the message is gone, and is said to be."""
+    """D-19: a combination verifies the records it copies. A damaged message is removed, and its id reported."""
     disk = RealDisk(str(tmp_path / "disk"))
     store, wanted = with_garbage(disk, tmp_path / "index")
     sync(store)

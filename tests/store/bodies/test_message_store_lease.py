@@ -22,7 +22,7 @@ def opened(tmp_path, references=()) -> StoreEngine:
 
 
 def test_job_that_has_not_begun_does_nothing(tmp_path):
-    """Its owner crashed, and the next one has looked at the files."""
+    """A job that begins after its owner crashed and the next one has scanned the files does nothing."""
     store = opened(tmp_path)
     store.write("q", [(A, b"never confirmed")])
     job = store.take_sync()
@@ -35,7 +35,7 @@ def test_job_that_has_not_begun_does_nothing(tmp_path):
 
 
 def test_start_waits_for_a_job_under_way(tmp_path):
-    """It sees all of what the job did."""
+    """The next owner waits for a job that is under way, and sees everything it did."""
     store = opened(tmp_path)
     store.write("q", [(A, b"body")])
     job = store.take_sync()
@@ -68,7 +68,7 @@ def test_start_waits_for_a_job_under_way(tmp_path):
 
 
 def test_jobs_work_beside_each_other(tmp_path):
-    """A sync need not wait for garbage collection."""
+    """Two jobs of one owner run at the same time, so a sync does not wait for garbage collection."""
     lease = Lease(str(tmp_path / "lock"))
     with lease.work(), lease.work():
         assert not lease.end()

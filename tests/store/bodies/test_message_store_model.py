@@ -1,4 +1,6 @@
-"""The message store against a dict, on a disk that loses, tears and reorders what was not synced, with ends at every step of everything it does."""
+"""The message store against a dict, on a disk that loses, tears and reorders unsynced writes, stopped at any
+operation.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def number_of(message_id: bytes) -> int:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`held[client]` is what a client refers to, `told[client]` what of it was reported as written, `owed[client]` the reports that are still to come."""
+    """The model.
+
+    Of each client: `held` are its references, `told` those that were reported as written, `owed` the reports still
+    due.
+    """
 
     @initialize(is_durable=st.sampled_from([True, True, True, False]))
     def begin(self, is_durable):
@@ -75,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(client=client_names, data=st.data())
     def write_what_was_there(self, client, data):
-        """The other queue's messages, and those that nobody refers to any more."""
+        """Write messages that the other queue has, or that have no reference any more."""
         known = sorted((set(self.held[CLIENTS[0]]) | set(self.held[CLIENTS[1]]) | self.past) - set(self.held[client]))
         if known:
             self.write_ids(client, data.draw(st.lists(st.sampled_from(known), max_size=6, unique=True)))
@@ -90,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
     def remove(self, client, data):
         held = list(self.held[client])
         if held:
-            # All but every second or third leaves files that are worth combining.
+            # Removing all but every second or third message leaves files that are worth combining.
             start, step = data.draw(st.integers(0, min(2, len(held) - 1))), data.draw(st.integers(2, 4))
             ids = (
                 held[start::step]
@@ -130,7 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.reading)
     @rule()
     def finish_reading(self):
-        """Whatever happened to the files since it started."""
+        """A read finds its messages whatever happened to the files since it began."""
         self.reading.run()
         assert self.reading.messages == [body(number_of(message_id)) for message_id in self.reading.ids]
         self.store.finish_read(self.reading)
@@ -192,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(client=client_names, steps=st.integers(0, 14), keep=st.integers(2, 4))
     def combine(self, client, steps, keep):
-        """Several files of which little is wanted, and a part of the way to fewer."""
+        """Make several files with few wanted messages, and begin to combine them."""
         self.write_ids(client, [name(number) for number in range(self.next, self.next + 24)])
         self.next += 24
         for _ in range(6):
@@ -202,14 +208,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(2, 12))
     def work(self, steps):
-        """Up to any point of a combination."""
+        """Stop at any point of a combination."""
         for _ in range(steps):
             self.sync_step()
             self.gc_step()
 
     @rule()
     def settle(self):
-        """Until there is nothing to do: every write is answered, and garbage is at most what section 6.7 leaves."""
+        """When nothing is left to do, every write is answered and garbage is within the bounds of queue-and-store
+        section 6.7.
+        """
         for _ in range(1000):
             self.sync_step(everything=True)
             was_idle = self.gc is None
@@ -219,7 +227,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.sync is None and self.gc is None
         assert not any(self.owed.values())
         file_bytes, wanted_bytes = self.store.file_sizes
-        # Neighbours that do not fit one file want more than a limit of bytes together; a file is at most a record larger than that.
+        # Neighbours that do not fit into one file have more wanted bytes than the limit together, and a file exceeds
+        # the limit by at most one record.
         assert file_bytes <= 3 * wanted_bytes + 4 * LIMIT
 
     # -- ends and starts
@@ -232,7 +241,7 @@ class StoreMachine(RuleBasedStateMachine):
         again=st.one_of(st.none(), st.integers(1, 12)),
     )
     def crash(self, seed, at, kill, again):
-        """A kill or a power cut, perhaps in the middle of a job, perhaps once more in the middle of the start after it."""
+        """A kill or a power cut, possibly in the middle of a job, and possibly again during the next start."""
         random = Random(seed)
         if at is not None:
             self.disk.fail_after(at, Crash())
@@ -243,7 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
             except Crash:
                 pass
             self.disk.heal()
-        # What the queues' own indexes name after this: all that was confirmed, and any of the rest.
+        # The queue indexes may name any message that was not confirmed, and name all that were.
         named = {
             client: [
                 message_id
@@ -276,7 +285,7 @@ class StoreMachine(RuleBasedStateMachine):
         }
         self.told = {client: set(self.held[client]) for client in CLIENTS}
         self.owed = {client: set() for client in CLIENTS}
-        # As a queue does with entries whose ack was not durable, it takes them up, and here acknowledges at once.
+        # Like a queue with entries whose ack was lost, the client registers them, and acknowledges them at once.
         self.store.remove(CLIENTS[0], resurrected)
 
     def cut(self, random, kill):
@@ -295,7 +304,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_durable)
     @rule(seed=st.integers(0, 1 << 16), is_wiped=st.sampled_from([False, False, True]))
     def stop_and_start(self, seed, is_wiped):
-        """After a clean stop nothing is counted anew, whatever the disk does to what was not synced; without its index it is (QS-42)."""
+        """After a clean stop no reference is counted again, whatever becomes of unsynced writes; without the index
+        all are (QS-42).
+        """
         if self.reading is not None:
             self.finish_reading()
         while self.sync or self.has_run["gc"] or self.gc:

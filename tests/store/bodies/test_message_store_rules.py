@@ -1,4 +1,6 @@
-"""What a message store never does, looked at after every step of writing, removing, combining, ending and starting (QS-27, QS-28, QS-44, D-11)."""
+"""Rules that a message store never breaks, checked after each step of writing, removing, combining and restarting
+(QS-27, QS-28, QS-44, D-11).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def name(number: int) -> bytes:
 
 
 class Life:
-    """A store that is used at random: `step` does one thing. `held` are the ids that are wanted."""
+    """A store that is used at random: `step` does one thing. `held` are the ids with references."""
 
     def __init__(self, root: Path, seed: int, disk: FaultyDisk | None = None) -> None:
         self.root = root
@@ -66,7 +68,7 @@ class Life:
         self.store.take_reports()
 
     def collect(self) -> None:
-        """Take a job, run it, or hand it back: other steps come between."""
+        """Take a job, run it, or hand it back, with other steps in between."""
         if self.gc is None:
             self.gc = self.store.take_gc()
         else:
@@ -88,7 +90,7 @@ def life(request, tmp_path):
 
 
 def test_qs_27_the_current_file_is_left_alone(life):
-    """One chain by number; the last of it is never locked, combined or deleted."""
+    """QS-27: the files form one chain by number; the last is never locked, combined or deleted."""
     collected = 0
     for _ in range(600):
         life.step()
@@ -105,7 +107,7 @@ def test_qs_27_the_current_file_is_left_alone(life):
 
 
 def test_qs_28_what_was_written_is_not_written_over(life):
-    """The bytes of a file only become more, be it read, combined with others or deleted; only a start cuts off what is behind the last record that is wanted."""
+    """QS-28: a file only grows. Only a start cuts bytes off, behind the last record that has references."""
     seen: dict[int, tuple[object, bytes]] = {}
 
     def look(is_start: bool) -> None:
@@ -115,7 +117,7 @@ def test_qs_28_what_was_written_is_not_written_over(life):
             _, before = seen.get(id(content), (content, b""))
             now = bytes(content.data)
             assert now.startswith(before) or is_start and before.startswith(now), path
-            seen[id(content)] = content, now  # the content is kept, so that no other gets its id
+            seen[id(content)] = content, now  # keeps the object alive, so that no other gets its id
 
     for step in range(600):
         life.step()
@@ -127,7 +129,7 @@ def test_qs_28_what_was_written_is_not_written_over(life):
 
 
 class WatchedEnvironment:
-    """An LMDB environment that tells which threads have a write transaction open, and counts them."""
+    """An LMDB environment that records which threads have a write transaction open, and counts the transactions."""
 
     writing: set[int] = set()
     begun = 0
@@ -154,7 +156,7 @@ class WatchedEnvironment:
 
 
 class WatchedDisk(FaultyDisk):
-    """No operation of the disk may come while the thread has an LMDB write transaction open."""
+    """A disk that fails the test if a thread uses it while it has an LMDB write transaction open."""
 
     watched = 0
 
@@ -165,7 +167,7 @@ class WatchedDisk(FaultyDisk):
 
 
 def test_qs_44_no_write_transaction_is_held_across_the_disk(tmp_path, monkeypatch):
-    """Neither while the store works nor while it starts; each ends before the method that began it does, so no message and no wait comes between."""
+    """QS-44: a write transaction ends in the method that began it, and no disk operation happens in between."""
     real = LocationIndex.__init__
 
     def opened(index, *arguments, **options):
@@ -187,7 +189,10 @@ def test_qs_44_no_write_transaction_is_held_across_the_disk(tmp_path, monkeypatc
 
 
 def test_memory_in_use_with_a_large_lmdb_cache(tmp_path):
-    """D-11: looking through a large index makes many of its pages resident, which the system takes back by itself; they are not counted."""
+    """D-11: scanning a large index makes many of its pages resident.
+
+    They do not count, since the kernel can drop them.
+    """
     index = LocationIndex(str(tmp_path))
     count = 200_000
     for start in range(0, count, 20_000):
@@ -206,6 +211,6 @@ def test_memory_in_use_with_a_large_lmdb_cache(tmp_path):
 
 
 def file_backed() -> int:
-    """Bytes of files that are mapped and resident."""
+    """Resident bytes of mapped files."""
     status = Path("/proc/self/status").read_text()
     return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(("RssFile", "RssShmem")))

@@ -1,4 +1,6 @@
-"""The engine as its process drives it: syncs, combinations and reads in threads, while messages come and go, on a real disk."""
+"""The engine on a real disk as its process drives it: syncs, combinations and reads in threads while messages come
+and go.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def body(number: int) -> bytes:
 
 
 class Driver:
-    """`held` are the numbers referred to, each once."""
+    """`held` are the numbers of the messages with a reference."""
 
     def __init__(self, tmp_path, seed):
         self.random = Random(seed)
@@ -49,7 +51,7 @@ class Driver:
             self.store.write("q", [(name(number), body(number)) for number in numbers])
             self.held.extend(numbers)
         elif choice < 0.75 and len(self.held) > 300 or len(self.held) > 600:
-            # Mostly the oldest, so that files empty, and some of the others, so that they are combined.
+            # Mostly the oldest messages, so that files become empty, and some others, so that files are combined.
             ids = self.held[:3] + self.random.sample(self.held[3:], 3)
             self.store.remove("q", map(name, ids))
             self.held = [number for number in self.held if number not in ids]
@@ -86,12 +88,14 @@ class Driver:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_threads(tmp_path, seed):
-    """Everything referred to reads as it was written, at any moment; the sums agree; and it all is there after a kill and after a clean stop."""
+    """A message with references can be read at any moment, sums agree, and all are there after a kill and after a
+    clean stop.
+    """
     driver = Driver(tmp_path, seed)
     for step in range(STEPS):
         driver.step()
         if not step % 20:
-            driver.finish(wait=True)  # however slow the disk, there is no backlog, and garbage is collected
+            driver.finish(wait=True)  # however slow the disk is, no backlog builds up and garbage is collected
         if step == STEPS // 2:
             driver.finish(wait=True)
             for job in iter(driver.store.take_sync, None):

@@ -1,4 +1,4 @@
-"""Records of the message store's files: what was written is found, what is damaged is not taken for it."""
+"""Records of the message store's files: written records are found, and damaged ones are never returned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file_of(data: bytes):
 
 
 def layout(records) -> tuple[bytes, list[FoundRecord]]:
-    """The bytes of the records, and where each is."""
+    """The bytes of the records, and the offset of each."""
     data, found = b"", []
     for message_id, message in records:
         found.append(FoundRecord(message_id, len(data), len(message) + OVERHEAD))
@@ -41,7 +41,7 @@ def layout(records) -> tuple[bytes, list[FoundRecord]]:
 
 
 def test_layout_is_the_documented_one():
-    """Size counts id and body, not itself and not the marker."""
+    """The size field counts everything between itself and the marker."""
     data = b"".join(record(b"i" * 16, b"message"))
     assert data[:8] == (16 + 1 + 4 + 7).to_bytes(8, "big")
     assert data[8:24] == b"i" * 16
@@ -52,7 +52,7 @@ def test_layout_is_the_documented_one():
 
 @given(messages, st.integers(1, 200))
 def test_scan_finds_every_record(records, block):
-    """Whatever the size of the blocks it reads."""
+    """A scan finds every record, whatever the size of the blocks it reads."""
     data, found = layout(records)
     file = file_of(data)
     assert list(scan(file, block=max(block, HEAD.size))) == found
@@ -63,12 +63,12 @@ def test_scan_finds_every_record(records, block):
 
 @given(messages, st.data())
 def test_scan_of_a_torn_file_finds_what_is_whole(records, data):
-    """A tail that was cut ends the scan, and so do zeros."""
+    """A torn tail ends the scan, and so do zeros."""
     whole, found = layout(records)
     cut = data.draw(st.integers(0, len(whole)))
     expected = [f for f in found if f.offset + f.total_size <= cut]
     assert list(scan(file_of(whole[:cut]))) == expected
-    # A record whose tail is zeros has a wrong marker, so even a record of zeros is not taken for whole.
+    # A record of zeros is not whole either, since its marker is wrong.
     assert list(scan(file_of(whole[:cut] + bytes(200)))) == expected
 
 
@@ -90,12 +90,12 @@ def test_damaged_record_is_passed_over(records, data):
 
 @given(st.binary(max_size=300))
 def test_scan_of_anything_ends(data):
-    """Bytes that nobody wrote give no record and no error."""
+    """Random bytes give no record and no error."""
     assert list(scan(file_of(data))) == []
 
 
 def test_wrong_place_is_damage():
-    """Another record at the place, one of another size, or the file's end."""
+    """DamagedRecord is raised for another record at the place, another size, or the end of the file."""
     data, found = layout([(b"a" * 16, b"one"), (b"b" * 16, b"two")])
     file = file_of(data)
     for offset, size, message_id in [

@@ -1,4 +1,4 @@
-"""A message store as one queue sees it (store/store_client.py), against the obvious way to think of it."""
+"""`StoreClient`, the queue's end of a message store, against a simple model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_write_is_durable_when_it_was_answered():
 
 
 def test_a_remove_before_its_write_was_sent_cancels_both():
-    """Section 6.10: neither is sent, and the write counts as answered (QS-30)."""
+    """Queue-and-store section 6.10: neither is sent, and the write counts as answered (QS-30)."""
     client = StoreClient()
     client.write([(name(1), b"a"), (name(2), b"b")])
     client.remove([name(1), name(9)])
@@ -38,7 +38,7 @@ def test_a_remove_before_its_write_was_sent_cancels_both():
 
 
 def test_a_remove_after_its_write_was_sent_is_sent():
-    """The store says `ignored` then, and that answers the write (QS-30)."""
+    """The store reports `ignored` for it, which answers the write (QS-30)."""
     client = StoreClient()
     client.write([(name(1), b"a")])
     client.take()
@@ -60,7 +60,7 @@ def test_only_what_was_not_sent_can_be_read_here():
 
 
 def test_answers_for_others_are_nothing():
-    """A store reports to a queue, which asks both its clients."""
+    """A queue passes each report to both of its clients, which skip ids that they did not write."""
     client = StoreClient()
     client.write([(name(1), b"a")])
     client.answered([name(7)])
@@ -68,7 +68,10 @@ def test_answers_for_others_are_nothing():
 
 
 class ClientMachine(RuleBasedStateMachine):
-    """The store counts references: what it was sent, in order, is what the queue wrote and did not remove; each position is durable once all up to it was answered."""
+    """The store gets exactly the messages that the queue wrote and did not remove.
+
+    A position is durable once all writes up to it are answered.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.client.remove(sorted(ids))
         self.wanted -= ids
         for message_id in ids - self.held:
-            self.settle(message_id)  # it never gets there
+            self.settle(message_id)  # the store never gets it
 
     @rule()
     def send(self):

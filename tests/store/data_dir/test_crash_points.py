@@ -1,9 +1,9 @@
 """The table of crash points (queue-and-store section 10.2): the processes of a virtual host are stopped exactly there.
 
-`SimVhost` runs the real processes and lets a test decide which of their writes reach the disk. A process is stopped by a kill,
-and by power cuts that lose, tear or zero what was not synced. Each crash point has its test here under its number, except
-C-19 (test_message_store_cases.py) and C-20 (test_message_store_combine.py). The model tests of this folder and the simulation
-stop processes at random places; here it is certain that the place is met.
+`SimVhost` runs the real processes and lets a test decide which of their writes reach the disk. A process is stopped
+by a kill, and by power cuts that lose, tear or zero what was not synced. Each crash point has its test here under its
+number, except C-19 (test_message_store_cases.py) and C-20 (test_message_store_combine.py). The model tests of this
+folder and the simulation stop processes at random places; here it is certain that the place is met.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ def vhost(tmp_path: Path, end: str | int) -> Iterator[Vhost]:
 
 
 def to_segments(vhost: Vhost) -> list[bytes]:
-    """Publish until the journal has closed a file; the flush that the journal asks of the queue is not made yet. Returns the contents."""
+    """Publish until the journal has closed a file; the flush that the journal asks of the queue is not made yet.
+
+    Returns the contents.
+    """
     contents: list[bytes] = []
     while not vhost.waits(FlushJob):
         contents += vhost.publish(5, SMALL)
@@ -144,7 +147,7 @@ def each_operation(tmp_path: Path, ways: Iterable[str | int], least: int) -> Ite
                 break
 
 
-# -- bodies and entries ---
+# -- bodies and entries
 
 
 @pytest.mark.parametrize("operations", range(4))
@@ -201,7 +204,9 @@ def test_c_5_confirm_sent(vhost, size):
 
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_c_6_embedded(vhost, is_synced):
-    """Entry and body are one record: the messages are there if the journal was synced, and absent if it was not written."""
+    """Entry and body are one record: the messages are there if the journal was synced, and absent if it was not
+    written.
+    """
     published = vhost.publish(3, SMALL)
     if is_synced:
         vhost.make(vhost.call(Journal))
@@ -209,7 +214,7 @@ def test_c_6_embedded(vhost, is_synced):
     assert vhost.contents() == (published if is_synced else [])
 
 
-# -- acknowledgements ---
+# -- acknowledgements
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
@@ -224,7 +229,9 @@ def test_c_7_delivered_and_not_acked(vhost, size):
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 @pytest.mark.parametrize("is_store_synced", [True, False])
 def test_c_8_ack_in_the_buffer_of_the_journal(vhost, size, is_store_synced):
-    """The message returns with its body: the start counts references again, even if the store had committed that there is none."""
+    """The message returns with its body: the start counts references again, even if the store had committed that
+    there is none.
+    """
     kept = vhost.kept(4, size)
     vhost.queue.ack(vhost.taken(2))
     assert vhost.waits(Journal)
@@ -263,11 +270,14 @@ def test_c_10_file_of_an_acked_body_gone_and_the_ack_not_durable(vhost):
     assert vhost.contents() == found
 
 
-# -- flushing to segments ---
+# -- flushing to segments
 
 
 def test_c_11_middle_of_a_segment_append(tmp_path):
-    """D-9: the torn tail is cut, and the journal still has all of it. Stopped at each operation of the flush, with each fate of what was not synced."""
+    """D-9: the torn tail is cut, and the journal still has all of it.
+
+    Stopped at each operation of the flush, with each fate of what was not synced.
+    """
     torn = 0
     for vhost in each_operation(tmp_path, ("kill", *range(4)), 5):
         kept = to_segments(vhost)
@@ -342,7 +352,7 @@ def test_c_15_tail_of_the_journal(vhost, spoil):
     assert not set(lost) & set(kept + later)
 
 
-# -- purge and delete ---
+# -- purge and delete
 
 
 def filled(vhost: Vhost) -> list[bytes]:
@@ -371,7 +381,10 @@ def test_c_16_purged(vhost):
 
 
 def test_c_16_deleted(tmp_path):
-    """QS-23: stopped at each operation of a deletion. The metadata has no such queue any more, so nothing of it is left after the next start."""
+    """QS-23: stopped at each operation of a deletion.
+
+    The metadata has no such queue any more, so nothing of it is left after the next start.
+    """
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 5):
         filled(vhost)
         vhost.run(vhost.queue.delete)
@@ -396,7 +409,7 @@ def test_c_17_queues_that_the_metadata_has_no_more(tmp_path, end):
     vhost.kill()
 
 
-# -- the files of the message store ---
+# -- the files of the message store
 
 
 def test_c_18_rolled_and_the_new_file_is_empty_or_missing(tmp_path):
@@ -427,7 +440,7 @@ def test_c_18_rolled_and_the_new_file_is_empty_or_missing(tmp_path):
     assert seen >= {None, 0}
 
 
-# -- stop and start ---
+# -- stop and start
 
 
 def mixed(vhost: Vhost) -> list[bytes]:
@@ -440,7 +453,9 @@ def mixed(vhost: Vhost) -> list[bytes]:
 
 
 def test_c_21_between_two_steps_of_a_stop(tmp_path):
-    """Recovery terms without a cleanly closed store, or no terms: the start scans every index and counts every reference."""
+    """Recovery terms without a cleanly closed store, or no terms: the start scans every index and counts every
+    reference.
+    """
     for vhost in each_operation(tmp_path, ("kill", 0, 1), 10):
         kept = mixed(vhost)
         vhost.run(vhost.stop)
@@ -485,7 +500,7 @@ def test_c_22_terms_count_once(vhost):
     assert vhost.found() == [(number, got, True) for (number, _, _), got in zip(vhost.found(), kept, strict=True)]
 
 
-# -- modes and levels ---
+# -- modes and levels
 
 
 def test_c_23_becoming_lazy(tmp_path):
@@ -520,7 +535,7 @@ def test_c_24_one_level_flushed_and_another_not(tmp_path, end, levels):
     vhost.kill()
 
 
-# -- LMDB ---
+# -- LMDB
 
 
 def test_c_25_commit_missing_for_bytes_in_a_file(vhost, monkeypatch):

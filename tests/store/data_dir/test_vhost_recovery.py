@@ -25,7 +25,8 @@ QUEUES = {1: None, 2: None, 3: 2}
 
 
 class VhostMachine(RuleBasedStateMachine):
-    """Messages are known by (queue, content). `published` are the persistent ones that the queues should hold, `confirmed` those
+    """Messages are known by (queue, content). `published` are the persistent ones that the queues should hold,
+    `confirmed` those
     that must survive any crash, `acked` those acknowledged since the last start, and `handed_out` the pending ones."""
 
     def __init__(self) -> None:
@@ -244,7 +245,9 @@ def test_wiped_directories_leave_a_working_queue(vhost, wiped):
 
 
 def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
-    """QS-35: writes fail and nothing is confirmed; with room again the processes write it all, and all of it survives."""
+    """QS-35: writes fail and nothing is confirmed; with room again the processes write it all, and all of it
+    survives.
+    """
     vhost = SimVhost(tmp_path, disk=FaultyDisk(limit=3000))
     vhost.start()
     fill(vhost, 10)

@@ -1,6 +1,10 @@
-"""backing_queue_SUITE: its cases about the variable queue and its index by their names (section 12.1), with bodies in the index and in the store, in both modes.
+"""Cases of RabbitMQ's backing_queue_SUITE about the variable queue and its index (queue-and-store section 12.1),
+under their names.
 
-Its cases about the message store are in test_message_store_cases.py. Figures that hold for one mode and one limit alone are in test_variable_queue.py.
+Each runs in both modes, with bodies in the index and in the store.
+
+Cases about the message store are in test_message_store_cases.py; figures that hold for one mode only, in
+test_variable_queue.py.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ def node(request, tmp_path, mode):
 
 
 def drain(queue, ack=True):
-    """(numbers, redelivered flags) of all that is ready; acked."""
+    """Fetch every ready message, and ack it. Returns numbers and redelivered flags."""
     deliveries = queue.fetch(1_000_000, True)
     got = [(tag, delivery.redelivered) for delivery in deliveries for tag in delivery.tags]
     if ack:
@@ -43,7 +47,7 @@ def restarted(node, terms):
     return node.queue
 
 
-# --- the index --------------------------------------------------------------------------------------------------------
+# -- the index
 
 
 def files(node):
@@ -52,7 +56,9 @@ def files(node):
 
 @pytest.mark.parametrize("is_flushed", [False, True], ids=["journal", "segments"])
 def test_bq_queue_index_bounds_and_reads(node, is_flushed):
-    """After parts of segments were published, bounds are those of whole segments and reads find what is there; nothing is left when all is acked."""
+    """With half-filled segments, bounds are those of whole segments and reads find every entry; no file is left when
+    all are acked.
+    """
     index = node.queue._index
 
     def numbers(start, stop):
@@ -78,7 +84,7 @@ def test_bq_queue_index_bounds_and_reads(node, is_flushed):
 
 
 def test_bq_queue_index_restart(node):
-    """Transients vanish at a restart and persistent ones are counted, in number and octets."""
+    """A restart drops transient messages, and counts persistent ones and their bytes."""
     node.publish(SEGMENT + HALF)
     node.publish(10, TRANSIENT)
     terms = node.stop()
@@ -95,7 +101,7 @@ def test_bq_queue_index_restart(node):
     "counts", [(HALF,), (SEGMENT,), (SEGMENT + HALF,), (2 * SEGMENT, HALF)], ids=["partial", "whole", "next", "several"]
 )
 def test_bq_queue_index_files_disappear(node, counts):
-    """All acked and flushed: no bounds, no files; in the patterns of parts and whole segments."""
+    """When every entry is acked and flushed, no segment is left, for half and whole segments."""
     for count in counts:
         node.publish(count)
         node.queue.segment_writer.flush(True)
@@ -108,7 +114,7 @@ def test_bq_queue_index_files_disappear(node, counts):
 
 @pytest.mark.parametrize("flushes", range(8))
 def test_bq_queue_index_journal_and_segment(node, flushes):
-    """Publish, delivery and ack stand in the journal or in a segment, in every combination, through a restart of either kind."""
+    """Publish and ack are in the journal or in a segment in every combination before a clean or an unclean restart."""
     node.publish(3)
     for step, act in enumerate((lambda: node.queue.fetch(2, True), lambda: node.queue.ack([0]), lambda: None)):
         if flushes >> step & 1:
@@ -130,7 +136,7 @@ def test_bq_queue_index_props(node):
 
 @pytest.mark.parametrize("count", [SEGMENT, HALF], ids=["completely", "partially"])
 def test_v2_delete_segment_file_completely_or_partially_acked(node, count):
-    """A whole segment, or a part-filled one, all acked, is deleted by the next flush."""
+    """The next flush deletes a segment whose entries are all acked, full or not."""
     node.publish(count)
     node.queue.segment_writer.flush(True)
     assert files(node) == ["0.idx"]
@@ -140,7 +146,7 @@ def test_v2_delete_segment_file_completely_or_partially_acked(node, count):
 
 
 def test_v2_delete_segment_file_partially_acked_with_holes(node):
-    """The same with gaps, only after the last ack."""
+    """A segment with gaps is deleted only after its last ack."""
     node.publish(HALF)
     node.queue.segment_writer.flush(True)
     taken = tags(node.queue.fetch(HALF, True))
@@ -153,11 +159,13 @@ def test_v2_delete_segment_file_partially_acked_with_holes(node):
     assert files(node) == []
 
 
-# --- the queue --------------------------------------------------------------------------------------------------------
+# -- the queue
 
 
 def test_bq_queue_recover(node):
-    """Two segments of confirmed messages survive a kill; the head is redelivered, the count exact; it works again."""
+    """Two segments of confirmed messages survive a kill: the head is redelivered, the count is exact, and the queue
+    works.
+    """
     node.publish(2 * SEGMENT, confirm=True)
     node.sync()
     assert node.queue.drain_confirmed() == [(0, 2 * SEGMENT - 1)]
@@ -172,7 +180,9 @@ def test_bq_queue_recover(node):
 
 
 def test_variable_queue_dynamic_duration_change(node):
-    """Publishes, fetches and acks go on while the target goes down, to nothing, up and away; everything drains."""
+    """Publishes, fetches and acks continue while the memory target falls to 0, rises and is removed; then the queue
+    drains.
+    """
     node.publish(SEGMENT)
     held = []
     for target in (1.0, 0.25, 0.0, 0.25, INFINITE):
@@ -191,7 +201,9 @@ def test_variable_queue_dynamic_duration_change(node):
 
 @pytest.mark.parametrize("mode", ["default"], indirect=True)
 def test_variable_queue_partial_segments_delta_thing(node):
-    """The figures are in test_variable_queue.py; here: with any limit of embedding the order holds through those states."""
+    """Messages keep their order through q1, q3 and delta, with bodies embedded or stored. test_variable_queue.py has
+    the figures.
+    """
     node.publish(SEGMENT + HALF)
     page_all(node.queue)
     node.publish(1)
@@ -199,7 +211,9 @@ def test_variable_queue_partial_segments_delta_thing(node):
 
 
 def test_variable_queue_all_the_bits_not_covered_elsewhere_A(node):
-    """Persistent and transient messages without memory: a dirty restart brings back exactly the persistent ones, all redelivered; a later transient is fresh."""
+    """After an unclean restart exactly the persistent messages are back, all redelivered; a later transient one is
+    not.
+    """
     page_all(node.queue)
     node.publish(HALF)
     node.publish(HALF, TRANSIENT)
@@ -215,7 +229,7 @@ def test_variable_queue_all_the_bits_not_covered_elsewhere_A(node):
 
 
 def test_variable_queue_all_the_bits_not_covered_elsewhere_B(node):
-    """Transients that were paged, fetched and requeued do not survive a restart."""
+    """Transient messages that were paged, fetched and requeued do not survive a restart."""
     node.publish(SEGMENT, TRANSIENT)
     page_all(node.queue)
     node.queue.requeue(tags(node.queue.fetch(HALF, True)))
@@ -223,7 +237,7 @@ def test_variable_queue_all_the_bits_not_covered_elsewhere_B(node):
 
 
 def test_variable_queue_drop(node):
-    """Drop with ack gives a tag, and requeue restores; drop without ack empties."""
+    """Drop with ack returns a tag that requeue accepts; drop without ack empties the queue."""
     node.publish(1)
     page_all(node.queue)
     dropped = node.queue.drop(1, True)
@@ -235,7 +249,7 @@ def test_variable_queue_drop(node):
 
 
 def test_variable_queue_fold_msg_on_disk(node):
-    """Ackfold reads a pending message from the disk."""
+    """Ackfold reads the body of a pending message from disk."""
     node.publish(1)
     page_all(node.queue)
     taken = tags(node.queue.fetch(1, True))
@@ -244,7 +258,7 @@ def test_variable_queue_fold_msg_on_disk(node):
 
 
 def is_below(number):
-    """A predicate for messages whose expiry is their number."""
+    """A predicate for messages whose expiry equals their number."""
     return lambda expiry, size: expiry < number
 
 
@@ -254,7 +268,7 @@ def numbered(node, count, origin=PERSISTENT):
 
 
 def test_variable_queue_dropfetchwhile(node):
-    """Fetchwhile returns the first 5 in order and what follows them; requeued, dropwhile takes 5, and 5 remain in order."""
+    """Fetchwhile returns the first 5 in order; after a requeue dropwhile takes 5, and 5 remain in order."""
     numbered(node, 10)
     swept, messages = node.queue.fetchwhile(is_below(5), lambda message, acc: [*acc, message.tag], [])
     assert (messages, swept.head_expiry) == ([0, 1, 2, 3, 4], 5)
@@ -265,7 +279,7 @@ def test_variable_queue_dropfetchwhile(node):
 
 @pytest.mark.parametrize("sweep", ["dropwhile", "fetchwhile"])
 def test_variable_queue_dropwhile_and_fetchwhile_varying_ram_duration(node, sweep):
-    """A predicate that fails leaves the head where it was, without memory and with."""
+    """A predicate that does not hold leaves the head in place, in memory and on disk."""
     for step in (lambda: page_all(node.queue), lambda: node.queue.set_ram_duration_target(INFINITE)):
         numbered(node, 3)
         step()
@@ -279,7 +293,7 @@ def test_variable_queue_dropwhile_and_fetchwhile_varying_ram_duration(node, swee
 
 @pytest.mark.parametrize("is_flushed", [False, True], ids=["dropwhile_restart", "dropwhile_sync_restart"])
 def test_variable_queue_dropwhile_restart(node, is_flushed):
-    """10,000 persistent, 5 dropped, clean restart with the terms, with and without a flush before: 9,995 are left, then none."""
+    """Of 10,000 persistent messages 5 are dropped; after a clean restart 9,995 are left, then none."""
     for _ in range(10):
         node.publish(1000)
     node.queue.dropwhile(lambda expiry, size: True, 5)
@@ -292,7 +306,7 @@ def test_variable_queue_dropwhile_restart(node, is_flushed):
 
 
 def test_variable_queue_ack_limiting(node):
-    """Half of 1024 fetched and everything taken out of memory that can be: all is still there."""
+    """Half of 1024 messages are pending when all are paged out: every one is still there."""
     node.publish(1024)
     taken = tags(node.queue.fetch(512, True))
     page_all(node.queue)
@@ -313,7 +327,9 @@ def test_variable_queue_purge(node):
 
 
 def test_variable_queue_requeue(node):
-    """After requeues that leave holes the requeued are flagged, fresh ones are not, and all come by their places."""
+    """After a requeue with holes, requeued messages are redelivered, others are not, and all come in the order of
+    their numbers.
+    """
     node.publish(3 * SEGMENT)
     taken = tags(node.queue.fetch(3 * SEGMENT, True))
     node.queue.requeue(taken[::2])
@@ -331,7 +347,7 @@ def test_variable_queue_requeue(node):
 
 
 def requeue_one_by_one(node, after):
-    """Pending messages go back into memory, are paged out, and go back one by one; `after` is called after each step."""
+    """Requeue pending messages one by one, among messages that are paged out. `after` is called after each step."""
     count = 2 * SEGMENT + 2
     node.publish(count)
     taken = tags(node.queue.fetch(count, True))
@@ -347,12 +363,12 @@ def requeue_one_by_one(node, after):
 
 
 def test_variable_queue_requeue_ram_beta(node):
-    """Requeued one by one, among what was paged out: all come back in order, as delivered."""
+    """Messages that are requeued one by one among paged ones come back in order, redelivered."""
     requeue_one_by_one(node, node.queue.check)
 
 
 def test_variable_queue_mode_change(node):
-    """The same with a mode chosen anew after each step."""
+    """The same with a random mode after each step."""
     choose = random.Random(2)
 
     def change():
@@ -363,19 +379,21 @@ def test_variable_queue_mode_change(node):
 
 
 def test_variable_queue_batch_publish(node):
-    """Length 10 after a batch of 10."""
+    """The length is 10 after a batch of 10."""
     node.publish(10)
     assert len(node.queue) == 10
 
 
 def test_variable_queue_batch_publish_delivered(node):
-    """Depth 10 after a delivered batch of 10."""
+    """The depth is 10 after a delivered batch of 10."""
     given = node.queue.publish_delivered(PERSISTENT, contents(10), 100, None, False)
     assert (list(given), len(node.queue), node.queue.depth()) == (list(range(10)), 0, 10)
 
 
 def test_an_empty_queue_keeps_its_numbers(node):
-    """Numbers are never given twice: the journal may still have acks of the old ones, and the store bodies."""
+    """An empty queue does not give numbers twice, because the journal may still have acks of them and the store
+    bodies.
+    """
     node.publish(5)
     drain(node.queue)
     node.sync()

@@ -1,4 +1,4 @@
-"""Every backing queue against a plain list, operation by operation."""
+"""Each backing queue against a plain list, operation by operation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Held:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """`self.ready` and `self.pending` are what the queue should hold; `level` is 0 for queues without priorities."""
+    """`ready` and `pending` are the messages that the queue should hold. `level` is 0 for queues without priorities."""
 
     max_priority = 0
 
@@ -131,7 +131,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def drain_confirmed(self):
-        """Each number once (QS-18), and all of them once everything is synced."""
+        """Each number is confirmed once (QS-18), and all are when everything is synced."""
         self.sync()
         self.take_confirmed()
         assert not self.unconfirmed
@@ -239,7 +239,7 @@ class PriorityMachine(QueueMachine):
 
 
 class VariableMachine(QueueMachine):
-    """The same, with segments of 16, some bodies too large to embed, memory targets, modes, and every kind of end."""
+    """The same with segments of 16, bodies too large to embed, memory targets, modes, and every kind of end."""
 
     entries = 16
     embed_below = 40
@@ -276,7 +276,7 @@ class VariableMachine(QueueMachine):
         return VariableQueue(1, index, *self.stores, replayed, self.embed_below, 1, self.entries)
 
     def sync(self):
-        """The owner's part: write, say what is durable, fold when the journal has closed files."""
+        """What the owner does: write everything, then pass on the durable positions."""
         for store in self.stores:
             store.write_all()
         self.queue.durable(write_journal(self.journal, [self.queue]), self.stores[0].durable)
@@ -302,7 +302,7 @@ class VariableMachine(QueueMachine):
         self.queue.segment_writer.flush()
 
     def restarted(self, terms, mark_all):
-        """Persistent messages are ready again; after an unclean end all of them are redelivered."""
+        """Persistent messages are ready again; after an unclean end all are redelivered."""
         watermark = self.queue._watermark
         kept = [held for held in self.all_held() if held.origin.persistent]
         is_lazy = self.queue.sub_queues.is_lazy
@@ -327,7 +327,7 @@ class VariableMachine(QueueMachine):
 
     @rule(seed=st.integers(0, 1 << 16), kill=st.booleans())
     def crash_after_sync(self, seed, kill):
-        """Nothing that is durable is lost, whatever sub-queue it was in."""
+        """No durable message is lost, whichever sub-queue it was in."""
         self.sync()
         self.end_life(seed, kill)
         self.restarted(Recover.NON_CLEAN, True)
@@ -336,7 +336,9 @@ class VariableMachine(QueueMachine):
 
     @rule(seed=st.integers(0, 1 << 16), kill=st.booleans(), at=st.integers(1, 12))
     def crash_during_sync(self, seed, kill, at):
-        """What was durable and not acked since is there (QS-37), nothing else but what was published (QS-38), in order (QS-39)."""
+        """Durable messages that were not acked are there (QS-37), no message that was never published is (QS-38), and
+        all in order (QS-39).
+        """
         certain = {tag for tag in self.certain if any(held.tag == tag for held in self.all_held())}
         possible = {held.tag: held for held in [*self.since_sync, *self.certain.values()] if held.origin.persistent}
         self.disk.fail_after(at, KeyboardInterrupt())
@@ -398,7 +400,7 @@ def priorities() -> PriorityQueue:
 
 
 def test_numbers_go_on_after_a_clean_restart():
-    """A queue numbers its messages from 0 for ever, even if the messages themselves are gone."""
+    """Numbers continue after a clean restart, even if the messages themselves are gone."""
     queue = MemoryQueue()
     queue.init(Recover.NEW)
     queue.publish(ORIGINS[0], [content(3)] * 5, 15, None, False)
@@ -409,7 +411,7 @@ def test_numbers_go_on_after_a_clean_restart():
 
 
 def test_drop_takes_from_the_highest_level(priorities):
-    """Of 1,2,3 published three times, a limit of four leaves 2,1,1,1 (AB-104)."""
+    """Of priorities 1, 2, 3 published three times, a limit of four leaves 2, 1, 1, 1 (AB-104)."""
     for priority in (1, 2, 3) * 3:
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
         priorities.drop(max(0, len(priorities) - 4), False)
@@ -417,7 +419,7 @@ def test_drop_takes_from_the_highest_level(priorities):
 
 
 def test_expired_low_level_waits_behind_live_high_head(priorities):
-    """A sweep stops at the first level whose head is live (AB-104)."""
+    """A sweep stops at the first level whose head has not expired (AB-104)."""
     priorities.publish(ORIGINS[3], [content(1)], 1, None, False)
     priorities.publish(ORIGINS[1], [content(1)], 1, 5, False)
     swept = priorities.dropwhile(lambda expiry, size: expiry is not None)
@@ -433,7 +435,7 @@ def test_ackfold_visits_the_highest_level_first(priorities):
 
 
 def test_an_unknown_info_key_is_empty(priorities):
-    """Before and after a level exists."""
+    """An unknown item is empty, before and after the queue has a level."""
     for _ in range(2):
         assert priorities.info("no such item") == ""
         priorities.publish(ORIGINS[0], [content(1)], 1, None, False)

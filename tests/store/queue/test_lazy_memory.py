@@ -1,4 +1,6 @@
-"""Queue-and-store section 7.3, scaled down: what a lazy queue keeps in memory does not grow with its length. bench/backlog.py does it with ten million messages."""
+"""The memory of a lazy queue does not grow with its length (queue-and-store section 7.3). bench/backlog.py measures
+ten million messages.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def forget(vhost: SimVhost) -> None:
 
 
 def held(vhost: SimVhost) -> int:
-    """Bytes of Python objects, when the disk has everything."""
+    """Bytes of Python objects, once everything is on disk."""
     vhost.write_all()
     forget(vhost)
     gc.collect()
@@ -31,7 +33,7 @@ def held(vhost: SimVhost) -> int:
 
 
 def test_a_lazy_queue_of_any_length_takes_the_same_memory(tmp_path):
-    """The processes hold at most 1.5 MB more than with an empty queue, whether it has 20,000 messages of 1 KB or five times as many."""
+    """They take at most 1.5 MB more than with an empty queue, with 20,000 and with 100,000 messages of 1 KB."""
     head = (
         b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00"
         + SIZE.to_bytes(8, "big")

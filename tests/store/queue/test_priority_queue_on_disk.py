@@ -1,4 +1,6 @@
-"""A queue with priorities whose levels page, change their mode and end (queue-and-store section 9): against the same plain list as every other backing queue."""
+"""A priority queue over variable queues (queue-and-store section 9) against a plain list, while its levels page,
+change mode and end.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SEGMENT = 16
 
 
 class Priorities:
-    """A queue of all levels, small segments, bodies in the index and in the store."""
+    """A priority queue on a disk, with small segments and bodies in the index and in the store."""
 
     def __init__(self) -> None:
         self.disk = FaultyDisk()
@@ -67,7 +69,7 @@ class Priorities:
 
     @property
     def levels(self):
-        """By priority, those in use."""
+        """The levels in use, by priority."""
         return self.queue._by_priority
 
     def write_all(self) -> None:
@@ -86,7 +88,10 @@ class Priorities:
                 level.continue_paging()
 
     def end(self, seed: int | None) -> BackingQueue:
-        """A kill, or a power cut, after everything was written."""
+        """Kill the process, or cut the power with a seed, after everything was written.
+
+        Returns the queue of the next start.
+        """
         self.write_all()
         for store in (self.persistent, self.transient):
             store.engine.abandon()
@@ -102,7 +107,7 @@ class Priorities:
 
 
 class PagedPriorityMachine(PriorityMachine):
-    """See the module."""
+    """The model of test_backing_queues with paging, modes and crashes."""
 
     def make_queue(self) -> BackingQueue:
         self.disk = Priorities()
@@ -132,7 +137,7 @@ class PagedPriorityMachine(PriorityMachine):
 
     @rule(seed=st.one_of(st.none(), st.integers(0, 1 << 16)))
     def end_uncleanly(self, seed):
-        """What is persistent is ready again, level by level, and redelivered."""
+        """Persistent messages are ready again, level by level, and redelivered."""
         self.queue = self.disk.end(seed)
         self.ready = sorted(
             (
@@ -152,7 +157,7 @@ class PagedPriorityMachine(PriorityMachine):
 
     @invariant()
     def levels_are_in_order(self):
-        """QS-36, and QS-1 to QS-12 of each."""
+        """QS-36 holds, and QS-1 to QS-12 for each level."""
         priorities = [priority for priority, _ in self.queue._levels]
         assert priorities == sorted(set(priorities), reverse=True)
         for level in self.disk.levels.values():
@@ -173,7 +178,7 @@ def priorities():
 
 @pytest.mark.parametrize("size", [5, 100], ids=["embedded", "stored"])
 def test_each_level_pages_by_itself(priorities, size):
-    """All are told the same; what comes to a level that is paged out stays behind what it has, and before all lower ones."""
+    """A message for a level that is paged out comes after the others of the level and before all lower levels."""
     for priority in (1, 3, 2):
         priorities.queue.publish(
             ORIGINS[priority], [content(size, number) for number in range(100)], 100 * size, None, False

@@ -1,4 +1,4 @@
-"""Reading ranges of numbers without consuming, against a plain list, while the queue is paged, folded, acked and added to."""
+"""Range reads against a dict, while the queue is paged, flushed, acked and added to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def content(number: int, size: int) -> bytes:
 
 
 class RangeMachine(RuleBasedStateMachine):
-    """`self.held` is what the queue should hold, by number; `self.pending` are the numbers of it that await an ack."""
+    """`held` are the messages that the queue should hold, by number; `pending` are the numbers that await an ack."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class VariableRangeMachine(RangeMachine):
 
     @precondition(lambda self: not self.reads_ahead)
     @rule(is_synced=st.booleans())
-    def fold(self, is_synced):
+    def flush(self, is_synced):
         self.queue.segment_writer.flush(is_synced)
 
     @invariant()
@@ -260,8 +260,8 @@ def test_a_portion_has_one_message_at_least_and_stops_at_its_bytes(machine):
     run.teardown()
 
 
-def test_a_segment_is_read_once_for_several_portions():
-    """Without prepared blocks an index segment would be read anew for every batch."""
+def test_a_segment_is_read_once_for_several_batches():
+    """One job reads an index segment for several batches."""
     run = AheadRangeMachine()
     run.set_mode("lazy")
     run.publish(16, 4, 1)

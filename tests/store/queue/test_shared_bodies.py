@@ -1,4 +1,6 @@
-"""Messages that are in several queues: stored once, there as long as one of the queues has them, and no longer."""
+"""Messages in several queues: the store has each body once, as long as one of the queues has the message, and no
+longer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ HIGHEST = {1: None, 2: None, 3: 2}
 
 
 class SharedMachine(RuleBasedStateMachine):
-    """Queues that are given the same messages, on a disk that forgets. After each step the stores count exactly the references that the queues have.
+    """Queues that are given the same messages, on a disk that forgets. After each step the stores count exactly the
+    references that the queues have.
 
     Messages are known by (queue, content). `published` are those the queues should hold, `confirmed` those that must
     survive any crash, `acked` those that were acknowledged since the last start, and `handed_out` the pending ones.
@@ -111,7 +114,7 @@ class SharedMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def purge(self, data):
-        """Its answer waits for the journal, and is not waited for here."""
+        """The purge is answered after the journal has synced; the test goes on before."""
         queue = self.queue_of(data)
         self.vhost.queues[queue].begin(to_queue.purge())
         kept = {got.content for got in self.handed_out[queue]}
@@ -119,7 +122,7 @@ class SharedMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete(self, data):
-        """Deleted, and declared anew."""
+        """Delete a queue, and declare another one."""
         queue = self.queue_of(data)
         self.vhost.queues[queue].delete()
         self.note_confirms()
@@ -219,7 +222,9 @@ class SharedMachine(RuleBasedStateMachine):
 
     @invariant()
     def references_agree(self):
-        """Each reference that a queue has is counted, and no other: no body is removed that is wanted, none stays that is not."""
+        """Each reference that a queue has is counted, and no other: no body with references is removed, none without
+        stays.
+        """
         self.vhost.persistent.check()
         levels = [level for opened in self.vhost.queues.values() for level in opened.levels.values()]
         if any(level.segment_writer.take_release() is not None for level in levels):
@@ -251,13 +256,13 @@ TestSharedBodies = SharedMachine.TestCase
 TestSharedBodies.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
-# -- what only segments know -----------------------------------------------------------------------------
+# -- what only segments know
 
 BACKLOG = SEGMENT + 10
 
 
 def publish_shared(node, count=BACKLOG):
-    """Messages that another client has as well; their ids."""
+    """Publish messages that another client has as well. Returns their ids."""
     first = SharedIds(os.urandom).take(contents(count), 0)
     ids = [as_bytes(first + index) for index in range(count)]
     node.queue.publish(PERSISTENT, contents(count), 10 * count, None, False, shared=first)
@@ -273,14 +278,14 @@ def counts(node, ids):
 
 @pytest.fixture
 def node(tmp_path):
-    """Of a lazy queue."""
+    """A node with a lazy queue."""
     node = Node(tmp_path)
     node.queue.set_queue_mode("lazy")
     return node
 
 
 def test_a_purge_gives_back_each_reference_once(node):
-    """Not those of pending messages, nor, a second time, those of messages that were acked and stand in the segment all the same."""
+    """A purge keeps the references of pending messages, and does not remove those of acked messages a second time."""
     ids = publish_shared(node)
     node.queue.segment_writer.flush(True)
     node.sync()
@@ -310,7 +315,9 @@ def test_a_deleted_queue_gives_back_all_it_had(node):
 
 @pytest.mark.parametrize("end", ["purge", "delete_and_terminate"])
 def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
-    """Neither what it is about to write, nor the acks that it takes along; nor what comes behind it."""
+    """A purge during a flush removes the references of entries that the flush writes, that it acks, and that come
+    later.
+    """
     node = Node(tmp_path, reads_ahead=True)
     node.queue.set_queue_mode("lazy")
     ids = publish_shared(node)
@@ -340,7 +347,7 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
 
 
 def test_messages_of_several_sources_that_come_back_together(tmp_path):
-    """Each keeps its id, in one run or not."""
+    """Each message keeps its id, also when runs are joined."""
     node = Node(tmp_path)
     ids = []
     for source in [SharedIds(os.urandom), SharedIds(os.urandom)] * 2:
@@ -364,7 +371,10 @@ def tags_and_contents(deliveries):
 
 @pytest.mark.parametrize("at", ["a byte", "the file"])
 def test_what_is_damaged_gives_nothing_back(node, at):
-    """What had been acked in the damaged bytes would be given back twice, and be another queue's. The next start counts."""
+    """Acks in the damaged bytes are lost, so a reference might be removed twice, at the cost of another queue.
+
+    The next start counts.
+    """
     ids = publish_shared(node)
     node.queue.segment_writer.flush(True)
     if at == "a byte":
@@ -380,12 +390,12 @@ def test_what_is_damaged_gives_nothing_back(node, at):
     assert node.queue.has_lost_entries
 
 
-# -- ids ------------------------------------------------------------------------------------------------
+# -- ids
 
 
 @given(st.lists(st.integers(1, 600), max_size=30), st.integers(1, 1 << 64))
 def test_no_two_messages_have_the_same_id(counts, queue):
-    """Not from one source, not from two, not one that is shared and a queue's own."""
+    """Ids differ within a source, between sources, and between shared ids and those of a queue."""
     sources = [SharedIds(os.urandom) for _ in range(2)]
     seen = {as_bytes(own_base(queue - 1) + number) for number in (0, 1, 1 << 20, (1 << 63) - 1)}
     assert not any(map(is_shared, seen))
@@ -397,7 +407,7 @@ def test_no_two_messages_have_the_same_id(counts, queue):
 
 
 def test_a_source_of_ids_that_runs_out():
-    """It draws anew."""
+    """A source without ids left draws a new first id."""
     source = SharedIds(os.urandom)
     first = source.take([bytes(10)], 10)
     source._next = source._end - 1
@@ -410,7 +420,7 @@ def test_small_messages_need_no_id():
 
 @given(st.integers(0, 1 << 40), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=20))
 def test_spans_of_ids(first, runs):
-    """They say the same ids again, and those that go on are one span."""
+    """Spans give the same ids again, and consecutive ids are one span."""
     ids = [base << 70 | (first + at) for at, base in enumerate(base for base, count in runs for _ in range(count))]
     spans = stored_spans(first, map(as_bytes, ids))
     assert [message_id for span in spans for message_id in span.ids()] == [as_bytes(message_id) for message_id in ids]

@@ -1,4 +1,4 @@
-"""Cases of RabbitMQ's backing_queue_SUITE, with the figures it meant to check (section 12.1), and what concerns this queue alone."""
+"""Figures of RabbitMQ's backing_queue_SUITE (queue-and-store section 12.1), and cases of the variable queue alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def node(tmp_path) -> Node:
 
 
 def test_partial_segments_delta_thing(node):
-    """One and a half segments without memory: q3 is a segment, delta half; a publish goes to q1; after a segment is fetched, delta is blank."""
+    """With one and a half segments paged out, q3 has one segment and delta half; a publish goes to q1; a fetch of a
+    segment empties delta.
+    """
     half = SEGMENT // 2
     node.publish(SEGMENT + half)
     page_all(node.queue)
@@ -28,7 +30,7 @@ def test_partial_segments_delta_thing(node):
 
 
 def test_ack_limiting(node):
-    """Half of 1024 fetched: 512 of each in memory; without memory none, and all still there."""
+    """With half of 1024 messages fetched, 512 of each kind are in memory; paging leaves none there and loses none."""
     node.publish(1024)
     node.queue.fetch(512, True)
     keys = ("messages_ready_ram", "messages_unacknowledged_ram", "messages_ram")
@@ -41,7 +43,7 @@ def test_ack_limiting(node):
 
 
 def test_requeue_into_q3_and_delta(node):
-    """Requeued messages return to their places among holes and are flagged; fresh ones are not."""
+    """Requeued messages return to their places among holes and are redelivered; others are not."""
     node.publish(3 * SEGMENT)
     taken = tags(node.queue.fetch(3 * SEGMENT, True))
     node.queue.requeue([tag for tag in taken if tag % 3])
@@ -64,7 +66,7 @@ def test_ackfold_reads_the_disk(node):
 
 @pytest.mark.parametrize("embed_below", [0, 1024])
 def test_confirms_wait_for_body_and_entry(tmp_path, embed_below):
-    """QS-17: neither the journal nor the store alone is enough, if there is a body in the store."""
+    """QS-17: a message with its body in the store is confirmed only when journal and store are synced."""
     node = Node(tmp_path, embed_below)
     queue = node.queue
     node.publish(3, confirm=True)
@@ -76,7 +78,9 @@ def test_confirms_wait_for_body_and_entry(tmp_path, embed_below):
 
 
 def test_transients_are_confirmed_at_once_and_do_not_survive(node):
-    """Paged, fetched and requeued transients are gone after a restart; persistent ones are back."""
+    """Transient messages are gone after a restart, even if they were paged, fetched and requeued; persistent ones are
+    back.
+    """
     node.publish(10, TRANSIENT, confirm=True)
     node.publish(10)
     assert node.queue.drain_confirmed() == [(0, 9)]
@@ -90,7 +94,9 @@ def test_transients_are_confirmed_at_once_and_do_not_survive(node):
 
 
 def test_head_after_unclean_end_is_redelivered(node):
-    """bq_queue_recover: two segments of confirmed messages survive; the head is redelivered; a later message is fresh."""
+    """bq_queue_recover: two segments of confirmed messages survive; the head is redelivered; a later message is
+    fresh.
+    """
     node.publish(2 * SEGMENT, confirm=True)
     node.sync()
     assert node.queue.drain_confirmed() == [(0, 2 * SEGMENT - 1)]
@@ -103,7 +109,9 @@ def test_head_after_unclean_end_is_redelivered(node):
 
 
 def test_watermark_gap(node):
-    """D-5: numbers that are missing, of transients that a restart has lost, do not stop the watermark; what was delivered behind them is redelivered after the next."""
+    """D-5: gaps of transient messages that a restart has lost do not stop the watermark: messages behind them count
+    as redelivered.
+    """
     for _ in range(2):
         node.publish(5, TRANSIENT)
         node.publish(5)
@@ -128,7 +136,9 @@ def test_clean_restart_after_drop(node):
 
 
 def test_purge_of_a_backlog_reads_no_embedded_bodies(tmp_path):
-    """A purge of what only the disk knows costs a record a segment; pending messages stay and can be requeued."""
+    """A purge of delta costs one record for each segment and reads no body; pending messages stay and can be
+    requeued.
+    """
     node = Node(tmp_path, embed_below=4096)
     node.publish(20 * SEGMENT)
     node.queue.fetch(2, True)
@@ -143,7 +153,7 @@ def test_purge_of_a_backlog_reads_no_embedded_bodies(tmp_path):
 
 
 def test_emptied_stores_and_segments_give_their_space_back(node):
-    """Publishing, paging, draining and deleting leaves nothing on disk."""
+    """A queue that was filled, paged, drained and deleted leaves no file on disk."""
     node.publish(10 * SEGMENT, size=5000)
     page_all(node.queue)
     node.sync()
@@ -157,7 +167,7 @@ def test_emptied_stores_and_segments_give_their_space_back(node):
 
 
 def test_lazy_backlog_is_not_in_memory(tmp_path):
-    """Embedded bodies wait in memory for no more than the byte bound (D-12)."""
+    """Embedded bodies in memory stay within the byte bound until they are flushed (D-12)."""
     node = Node(tmp_path, embed_below=4096)
     node.queue.set_queue_mode("lazy")
     for _ in range(100):
@@ -170,7 +180,7 @@ def test_lazy_backlog_is_not_in_memory(tmp_path):
 
 
 def test_paging_round_is_bounded(node):
-    """QS-14: no round moves more than 8000 messages of a kind; it says that it has more to do."""
+    """QS-14: a round moves at most 8000 messages of a kind, and reports that it has more to do."""
     for _ in range(10):
         node.publish(1000)
     node.queue.paging.target = 0
@@ -194,7 +204,9 @@ def test_lost_body_is_dropped_not_delivered(node):
 
 
 def test_memory_target_follows_rates(tmp_path):
-    """A target in seconds becomes messages by the smoothed rates; an idle queue reports no duration (section 4.7)."""
+    """A target in seconds becomes messages by the smoothed rates; an idle queue reports no duration (queue-and-store
+    section 4.7).
+    """
     now = [0.0]
     node = Node(tmp_path, clock=lambda: now[0])
     assert node.queue.ram_duration() == INFINITE
@@ -207,7 +219,7 @@ def test_memory_target_follows_rates(tmp_path):
 
 
 def test_duration_is_the_mean_of_two_samples(tmp_path):
-    """D-6: what was in memory at the last report counts as much as what is now."""
+    """D-6: the duration averages the messages in memory now and at the last report."""
     now = [0.0]
     node = Node(tmp_path, clock=lambda: now[0])
     node.publish(1000)
@@ -222,7 +234,7 @@ def test_duration_is_the_mean_of_two_samples(tmp_path):
 
 
 def test_terms_are_read_once(tmp_path):
-    """Reading clears them durably: from then on a crash is an unclean end (C-22)."""
+    """Reading the recovery terms clears them durably, so a crash after it is an unclean end (C-22)."""
     terms = RecoveryTerms(str(tmp_path / "terms"))
     terms.put_all({7: {"next_seq_id": 3, "segments": {0: 2}}})
     assert terms.take_all() == {7: {"next_seq_id": 3, "segments": {0: 2}}}

@@ -1,6 +1,7 @@
-"""The invariants of the variable queue (queue-and-store section 4.3, QS-1 to QS-13, QS-15, and QS-20): held in every state, and seen by `check` when they are not.
+"""The invariants of the variable queue (queue-and-store section 4.3: QS-1 to QS-13, QS-15 and QS-20) hold in every
+state.
 
-`check` is what the model test, the simulation and these tests ask; so a test breaks each of them by hand.
+The model tests rely on `check`, so a test breaks each invariant by hand and expects `check` to fail.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def everywhere(node) -> SubQueues:
 
 
 def test_qs_1_to_5_messages_go_through_all_sub_queues_in_order(node):
-    """QS-1 to QS-5: with something everywhere, and after each message that is taken from it."""
+    """QS-1 to QS-5 hold with messages in each sub-queue, and after each message that is taken."""
     everywhere(node)
     taken = []
     while len(node.queue):
@@ -52,7 +53,7 @@ def test_qs_1_to_5_messages_go_through_all_sub_queues_in_order(node):
 
 @pytest.mark.parametrize("paged", [True, False])
 def test_qs_6_empty_is_what_has_neither_q3_nor_q4(node, paged):
-    """The step that takes the last of q3 has refilled it, or made q1 the fast path."""
+    """Taking the last message of q3 refills it, or makes q1 the new q4."""
     node.publish(2 * SEGMENT + HALF)
     if paged:
         page_all(node.queue)
@@ -67,7 +68,7 @@ def test_qs_6_empty_is_what_has_neither_q3_nor_q4(node, paged):
 
 
 def test_qs_8_what_is_in_memory_is_part_of_what_there_is(node):
-    """Counts and octets, with some pending and some paged."""
+    """Counts and bytes agree, with some messages pending and some paged."""
     everywhere(node)
     info = node.queue.info
     node.queue.fetch(5, True)
@@ -78,7 +79,7 @@ def test_qs_8_what_is_in_memory_is_part_of_what_there_is(node):
 
 
 def test_qs_9_delta_does_not_count_its_holes(node):
-    """Messages that are pending, or acknowledged, leave holes between its ends."""
+    """Pending and acknowledged messages leave holes in delta."""
     node.publish(4 * SEGMENT)
     taken = tags(node.queue.fetch(4 * SEGMENT, True))
     node.queue.requeue(taken[::3])
@@ -94,7 +95,7 @@ def test_qs_9_delta_does_not_count_its_holes(node):
 
 
 def test_qs_10_what_is_not_in_memory_is_on_disk(node):
-    """And what is persistent has its index entry from the first."""
+    """Messages that are not in memory are on disk, and persistent ones have an index entry from the start."""
     node.publish(HALF)
     node.publish(HALF, TRANSIENT)
     sub = node.queue.sub_queues
@@ -106,7 +107,7 @@ def test_qs_10_what_is_not_in_memory_is_on_disk(node):
 
 
 def indexed(node, start, stop) -> list[tuple[int, bool]]:
-    """(number, persistent) of the entries that the index has and that are not acknowledged; looked for as a start does, without the queue's own tables."""
+    """(number, is persistent) of each index entry that is not acknowledged, found by a scan as at a start."""
     node.queue.segment_writer.flush(True)
     index = QueueIndex(node.disk, "q", 1, LogWriter(), SEGMENT)
     index.scan(
@@ -126,7 +127,9 @@ def indexed(node, start, stop) -> list[tuple[int, bool]]:
 
 
 def test_qs_11_every_entry_within_delta_is_in_one_place(node):
-    """In delta, pending, or a transient one that an earlier run has left; and there are no others."""
+    """Every entry within delta belongs to a ready message, a pending one, or a transient one from before the last
+    start.
+    """
     node.publish(HALF, TRANSIENT)
     node.publish(SEGMENT)
     page_all(node.queue)
@@ -147,7 +150,7 @@ def test_qs_11_every_entry_within_delta_is_in_one_place(node):
 
 
 def test_qs_12_numbers_are_for_life(node):
-    """Requeued, paged and switched between modes, messages keep their numbers, and no two have the same."""
+    """Messages keep their numbers when they are requeued, paged and switched between modes; no two have the same."""
     node.publish(3 * SEGMENT)
     bodies = {
         tag: content
@@ -170,7 +173,7 @@ def test_qs_12_numbers_are_for_life(node):
 
 
 def test_qs_15_publishing_pages_nothing(node):
-    """D-4: whatever the target; nothing but what is published is written, and the next round takes it all."""
+    """D-4: whatever the target, a publish writes only its own messages; the next round pages the backlog."""
     page_all(node.queue)
     sub = node.queue.sub_queues
     for turn in range(1, 21):
@@ -186,7 +189,7 @@ def test_qs_15_publishing_pages_nothing(node):
     assert node.queue.info("messages_ready_ram") == 0
 
 
-# --- `check` --------------------------------------------------------------------------------------------------------
+# -- `check`
 
 
 def out_of_order(sub: SubQueues) -> None:
@@ -274,7 +277,7 @@ def test_a_violation_is_seen(node, broken: Callable[[SubQueues], None], named):
 
 
 def test_a_number_that_is_ready_and_pending_is_seen(node):
-    """QS-12."""
+    """QS-12: `check` fails if a number is both ready and pending."""
     node.publish(5)
     run = node.queue.sub_queues.q4.runs[0]
     node.queue._pending.add(run.part(1, 2))
@@ -282,11 +285,11 @@ def test_a_number_that_is_ready_and_pending_is_seen(node):
         node.queue.check()
 
 
-# --- what the journal hears ---------------------------------------------------------------------------------------------
+# -- the records in the journal
 
 
 class Listening:
-    """A log that asserts the order of what it is told of each number (QS-20), and passes it on."""
+    """A log that asserts the order of records of each number (QS-20), and passes them on."""
 
     def __init__(self, log) -> None:
         self.log = log
@@ -312,7 +315,9 @@ class Listening:
 @pytest.mark.parametrize("mode", ["default", "lazy"])
 @pytest.mark.parametrize("embed_below", [0, 1024])
 def test_qs_20_and_13_of_each_number_its_publish_then_one_ack(tmp_path, mode, embed_below):
-    """QS-20; and QS-13: nothing is kept back that could come after the ack, for there is one stream to the journal and no cache before it."""
+    """QS-20, QS-13: no record of a number follows its ack, because there is one stream to the journal and no cache
+    before it.
+    """
     node = Node(tmp_path, embed_below)
     node.queue._index._log = listening = Listening(node.queue._index._log)
     node.queue.set_queue_mode(mode)

@@ -267,7 +267,7 @@ def test_a_truncated_lmdb_file(template, tmp_path, name, size):
         cwd="/",
     )
     assert (result.returncode, result.stdout) == (0, f"{len(held)}\n"), result.stderr
-    assert str(data.parent) in result.stderr and "nothing is lost by it" in result.stderr
+    assert str(data.parent) in result.stderr and "No message is lost by that" in result.stderr
 
 
 @given(data=st.data())
