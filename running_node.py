@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from thespian.actors import ActorSystem
 
@@ -17,11 +16,11 @@ from .actors.channel.contract import ToDirectClient
 from .actors.connection.listener import ListenError
 from .actors.connection.tls_context import TlsError
 from .actors.disk.errors import StorageError
-from .actors.node.contract import ToNode
+from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
-from .runtime.contract import Answer, Message
+from .runtime.contract import Address, Answer, C, Message
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
@@ -119,9 +118,9 @@ class RunningNode:
             on_begin(self)
             system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
-            self._address = system.createActor(NodeSupervisor)
+            self._address: Address[ToNode] = system.createActor(NodeSupervisor)
             # With a data directory it takes as long as what is there takes to be recovered: a node that gave up would give up again at every start.
-            start = ("start", settings, extensions, RealDisk, None, _ForSomebody(self._base, progress), limits)
+            start = to_node.start(settings, extensions, RealDisk, None, _ForSomebody(self._base, progress), limits)
             facts = self._ask(self._address, start, CALL_TIMEOUT if self._claim is None else None)
         except ListenError as error:
             self._end()
@@ -143,7 +142,7 @@ class RunningNode:
         self.host: str = facts["host"]
         self.port: int = facts["port"]
         self.tls_port: int | None = facts["tls_port"]
-        self.memory: dict[str, Any] = facts["memory"]
+        self.memory = facts["memory"]
         self.down: list[str] = facts["down"]
         self._direct = facts["direct"]
 
@@ -154,7 +153,7 @@ class RunningNode:
             with suppress(ProcessDown, ProcessTimeout):
                 self._client.ask(
                     self._address,
-                    ("stop", reason),
+                    to_node.stop(reason),
                     self._stop_timeout + (SHUTDOWN_SECONDS if self._claim is None else STORE_SECONDS),
                 )
         finally:
@@ -177,7 +176,7 @@ class RunningNode:
     def run_until_interrupted(self) -> None:
         """Run on the calling thread until `interrupt`. Raises ProcessDown if the node ends by itself."""
         with suppress(ProcessTimeout):
-            self._client.ask(self._address, ("await_end",))
+            self._client.ask(self._address, to_node.await_end())
 
     def interrupt(self) -> None:
         """End the start or `run_until_interrupted`; may be called from a signal handler."""
@@ -187,15 +186,13 @@ class RunningNode:
 
     def ask_node(self, request: Message[ToNode, Answer]) -> Answer:
         """The node supervisor's answer. Raises `BrokerError` for what the broker refuses, `LimitError` for a limit that cannot be read."""
-        answer: Answer = self._ask(self._address, request, CALL_TIMEOUT)
-        return answer
+        return self._ask(self._address, request, CALL_TIMEOUT)
 
     def ask_direct(self, request: Message[ToDirectClient, Answer]) -> Answer:
         """The answer of the client that drives a channel without a socket. Raises `BrokerError`."""
-        answer: Answer = self._ask(self._direct, request, CALL_TIMEOUT)
-        return answer
+        return self._ask(self._direct, request, CALL_TIMEOUT)
 
-    def _ask(self, address: Any, request: Any, timeout: float | None) -> Any:
+    def _ask(self, address: Address[C], request: Message[C, Answer], timeout: float | None) -> Answer:
         try:
             return self._client.ask(address, request, timeout)
         except AmqpError as error:

@@ -13,8 +13,8 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
 
+from .actors.resources.contract import MemoryStatus
 from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
@@ -80,7 +80,7 @@ def report(
     settings: Settings,
     host: str,
     port: int,
-    memory: dict[str, Any],
+    memory: MemoryStatus,
     tls_port: int | None = None,
     down: Sequence[str] = (),
 ) -> str:
@@ -131,7 +131,7 @@ def _kept(data_dir: str | None) -> str:
     return f"what is durable is kept in {os.path.abspath(data_dir)}; --in-memory keeps nothing"
 
 
-def _watermark(memory: dict[str, Any]) -> str:
+def _watermark(memory: MemoryStatus) -> str:
     if memory["used"] is None:
         return "cannot be measured on this system; publishers are never blocked for it"
     return f"publishers are blocked above {shown_size(memory['limit'])} of {shown_size(memory['total'])}"

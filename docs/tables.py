@@ -7,13 +7,19 @@ lines.
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
+import pkgutil
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import warren.actors
 from warren import Settings
+from warren.runtime.contract import Contract
 
 DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
 
 
 def settings() -> list[str]:
@@ -26,7 +32,63 @@ def settings() -> list[str]:
     return ["| setting | default | meaning |", "|---|---|---|", *rows]
 
 
-TABLES: list[tuple[str, str, Callable[[], list[str]]]] = [("embedding.md", "## Settings", settings)]
+def contracts() -> dict[str, type[Contract]]:
+    """The contracts of all processes, by the name of the instance that makes their messages (`to_queue`)."""
+    modules = pkgutil.walk_packages(warren.actors.__path__, "warren.actors.")
+    return {
+        name: type(value)
+        for module in (importlib.import_module(found.name) for found in modules if found.name.endswith(".contract"))
+        for name, value in sorted(vars(module).items())
+        if isinstance(value, Contract) and type(value).__module__ == module.__name__
+    }
+
+
+def own_messages(contract: type[Contract]) -> dict[str, Callable[..., object]]:
+    """The messages that `contract` lists itself, without those of the contract that it derives from."""
+    return {
+        name: declared
+        for name, declared in contract.messages.items()
+        if declared.__qualname__ == f"{contract.__name__}.{name}"
+    }
+
+
+def senders() -> dict[tuple[type[Contract], str], set[str]]:
+    """Who sends each message: folders of `actors`, and other folders and files, whose source has `to_queue.publish(`."""
+    instances = contracts()
+    makes = re.compile(rf"\b({'|'.join(instances)})\.(\w+)\(")
+    found: dict[tuple[type[Contract], str], set[str]] = {}
+    for pattern in ("*.py", "actors/*/*.py", "simulation/**/*.py"):
+        for path in sorted(ROOT.glob(pattern)):
+            place = path.relative_to(ROOT).parts
+            sender = place[1] if place[0] == "actors" else place[0]
+            for instance, message in makes.findall(path.read_text("utf-8")):
+                # The contract that lists the message, which may be one that the receiver's derives from.
+                for contract in instances[instance].__mro__:
+                    if issubclass(contract, Contract) and message in own_messages(contract):
+                        found.setdefault((contract, message), set()).add(sender)
+    return found
+
+
+def messages() -> list[str]:
+    """One row for each message of a process: folders that send it, contract of the receiver, shape and meaning."""
+    rows = []
+    sent_by = senders()
+    for contract in contracts().values():
+        for name, declared in own_messages(contract).items():
+            signature = inspect.signature(declared)
+            shape = f"{name}({', '.join(list(signature.parameters)[1:])})"
+            if signature.return_annotation != "None":
+                shape += f" -> {signature.return_annotation}"
+            meaning = " ".join((inspect.getdoc(declared) or "").split("\n\n")[0].split())
+            cells = ", ".join(sorted(sent_by.get((contract, name), ()))), contract.__name__, f"`{shape}`", meaning
+            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return ["| from | to | message | meaning |", "|---|---|---|---|", *rows]
+
+
+TABLES: list[tuple[str, str, Callable[[], list[str]]]] = [
+    ("embedding.md", "## Settings", settings),
+    ("internals/architecture.md", "### Messages", messages),
+]
 
 
 def with_table(text: str, heading: str, lines: list[str]) -> str:

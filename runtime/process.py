@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from thespian.actors import (
     Actor,
@@ -72,6 +72,15 @@ EVENTS = frozenset(
         "writable",
     )
 )
+
+if TYPE_CHECKING:
+    #: A message of the runtime itself: an ask and its answer, an ask given up, a monitor, and what a monitor reports.
+    OwnMessage = (
+        tuple[Literal["ask"], Any, Any]
+        | tuple[Literal["$answer"], Any, bool, Any]
+        | tuple[Literal["$forget", "$monitor", "$demonitor"], Any]
+        | tuple[Literal["$down"], Any, ExitReason]
+    )
 
 Handler = Callable[..., Any]
 
@@ -122,7 +131,7 @@ class Process(Actor):
     if TYPE_CHECKING:
         myAddress: Address[Any]
 
-        def send(self, address: Address[C], message: Message[C, Any] | tuple[Any, ...]) -> None:
+        def send(self, address: Address[C], message: Message[C, Any] | OwnMessage) -> None:
             """Put `message`, made by the contract of the process at `address`, into that process's mailbox."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -175,15 +184,7 @@ class Process(Actor):
 
     # -- asking and answering ----------------------------------------------------------------------
 
-    @overload
-    def ask(
-        self, address: Address[C], message: Message[C, Answer], timeout: float | None = None
-    ) -> Awaitable[Answer]: ...
-
-    @overload
-    def ask(self, address: Any, message: tuple[Any, ...], timeout: float | None = None) -> Awaitable[Any]: ...
-
-    def ask(self, address: Any, message: Any, timeout: float | None = None) -> Awaitable[Any]:
+    def ask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Awaitable[Answer]:
         """Send `message` now and return an awaitable for its answer.
 
         The `await` raises the error that the process at `address` answered with, ProcessDown if that process ends (or

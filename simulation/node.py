@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..actors.node.contract import NodeFacts, to_node
 from ..actors.node.extensions import NO_EXTENSIONS
 from ..actors.node.process import NodeSupervisor
 from ..runtime.sim.port import SimAnswer, SimPort
@@ -45,8 +46,8 @@ class SimNode:
         self.settings = Settings(
             port=PORT, node_name=f"warren@{name}", data_dir=None if self.disks is None else self.disks.root, **settings
         )
-        self.starting: SimAnswer | None = None
-        self._stopping: SimAnswer | None = None
+        self.starting: SimAnswer[NodeFacts] | None = None
+        self._stopping: SimAnswer[bool] | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -55,9 +56,11 @@ class SimNode:
         self._stopping = None
         self.port = SimPort(self.machine.boot())
         self.address = self.port.base.newPrimaryActor(NodeSupervisor)
-        start: tuple[Any, ...] = ("start", self.settings)
-        if self.disks is not None:
-            start += (NO_EXTENSIONS, self.disks.open, self.disks.boot_id, NO_PROGRESS, self.limits)
+        disks = self.disks
+        if disks is None:
+            start = to_node.start(self.settings)
+        else:
+            start = to_node.start(self.settings, NO_EXTENSIONS, disks.open, disks.boot_id, NO_PROGRESS, self.limits)
         self.starting = self.port.begin(self.address, start)
 
     def start(self) -> SimNode:
@@ -97,7 +100,7 @@ class SimNode:
 
     def begin_stop(self) -> None:
         """As an operator stops it; see `has_stopped`."""
-        self._stopping = self.port.begin(self.address, ("stop", "shutdown"))
+        self._stopping = self.port.begin(self.address, to_node.stop("shutdown"))
 
     @property
     def is_stopping(self) -> bool:
@@ -121,8 +124,7 @@ class SimNode:
 
     def listing(self, kind: str) -> list[dict[str, Any]]:
         """As `warren list`; runs the world until the answer is there."""
-        found: list[dict[str, Any]] = self.port.request(self.address, ("list", kind, None))
-        return found
+        return self.port.request(self.address, to_node.list(kind, None))
 
     def processes(self, name: str) -> list[Any]:
         """The actors of a class that run."""

@@ -30,6 +30,8 @@ USER_NAME = "direct"
 
 class DirectClient(Process):
     contract = ToDirectClient
+
+    contract = ToDirectClient
     reply_errors = (AmqpError,)
 
     def on_start(self, sender: Sender, context: NodeContext) -> None:

@@ -65,6 +65,8 @@ CONNECTION = "connection"
 
 
 class Channel(Process):
+    contract = ToChannel
+
     __slots__ = (
         "acknowledge",
         "backlog",

@@ -47,6 +47,8 @@ class ListenError(ProcessError):
 
 class Listener(Process):
     contract = ToListener
+
+    contract = ToListener
     reply_errors = (ListenError, TlsError)
 
     def __init__(self) -> None:

@@ -63,6 +63,8 @@ _HANDSHAKE_STATES = ("pre_init", "starting", "securing", "tuning", "opening")
 
 
 class Connection(Process):
+    contract = ToConnection
+
     __slots__ = (
         "alarms",
         "channels",

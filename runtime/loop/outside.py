@@ -19,6 +19,7 @@ from thespian.actors import ActorAddress, ActorSystem
 from thespian.system import isInternalActorSystemMessage
 
 from ..address import LoopAddress
+from ..contract import Address, Answer, C, Message
 from ..errors import ProcessDown, ProcessTimeout
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 
@@ -121,7 +122,7 @@ class OutsideClient(Port):
         self._waiting: dict[int, Finish] = {}
         self._refs = itertools.count(1)
 
-    def ask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Any:
+    def ask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Answer:
         """Send `message` and wait for its answer.
 
         Raises the error that it was answered with, ProcessDown if the process ends or the system is shut down, or
@@ -149,10 +150,11 @@ class OutsideClient(Port):
             arrived.acquire()  # the answer came after the timeout and before `_give_up`
         ok, value = outcome[0]
         if ok:
-            return value
+            answer: Answer = value
+            return answer
         raise value
 
-    async def aask(self, address: ActorAddress, message: Any, timeout: float | None = None) -> Any:
+    async def aask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Answer:
         """`ask` for asyncio, in which no thread waits. Cancelling it gives the ask up."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[bool, Any]] = loop.create_future()
@@ -175,10 +177,11 @@ class OutsideClient(Port):
         finally:
             self._give_up(ref, address)
         if ok:
-            return value
+            answer: Answer = value
+            return answer
         raise value
 
-    def _send(self, address: ActorAddress, message: Any, finish: Finish) -> int:
+    def _send(self, address: Any, message: Any, finish: Finish) -> int:
         ref = next(self._refs)
         self._waiting[ref] = finish
         if self.base._is_closed:
@@ -187,7 +190,7 @@ class OutsideClient(Port):
             self.base.post(self.base.enqueue, self.address, address, ("ask", ref, message))
         return ref
 
-    def _give_up(self, ref: int, address: ActorAddress) -> bool:
+    def _give_up(self, ref: int, address: Any) -> bool:
         """Drop the ask and notify the process that no answer is needed; False if it was answered before."""
         if self._waiting.pop(ref, None) is None:
             return False

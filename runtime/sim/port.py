@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from thespian.actors import ActorAddress
 from thespian.system import isInternalActorSystemMessage
 
 from ..address import LoopAddress
+from ..contract import Address, Answer, C, Message
 from ..errors import ProcessDown, ProcessTimeout
 from ..exit_reason import ExitKind, ExitReason
 
@@ -23,7 +24,7 @@ WAIT = 60.0
 MACHINE_CRASHED = ExitReason(ExitKind.KILLED, "the machine crashed")
 
 
-class SimAnswer:
+class SimAnswer(Generic[Answer]):
     """The answer to one ask, once `is_here`."""
 
     __slots__ = ("_ok", "_value", "is_here")
@@ -37,12 +38,13 @@ class SimAnswer:
         if not self.is_here:
             self.is_here, self._ok, self._value = True, ok, value
 
-    def value(self) -> Any:
+    def value(self) -> Answer:
         """The answer. Raises the error that the ask was answered with, or ProcessTimeout if there is no answer yet."""
         if not self.is_here:
             raise ProcessTimeout("no answer yet")
         if self._ok:
-            return self._value
+            answer: Answer = self._value
+            return answer
         raise self._value
 
 
@@ -61,7 +63,7 @@ class SimPort:
         self.address._cell = self  # type: ignore[assignment]
         base.cells[self.address._aaddr] = self
         self._arrived: deque[Any] = deque()
-        self._answers: dict[int, SimAnswer] = {}
+        self._answers: dict[int, SimAnswer[Any]] = {}
         self._last_ref = 0
 
     def append(self, envelope: tuple[ActorAddress, Any]) -> None:
@@ -78,18 +80,18 @@ class SimPort:
         """Send `message` to the actor at `address`; Thespian's name for it."""
         self.base.enqueue(self.address, address, message)
 
-    def begin(self, address: ActorAddress, message: Any) -> SimAnswer:
+    def begin(self, address: Address[C], message: Message[C, Answer]) -> SimAnswer[Answer]:
         """Ask the process at `address` without waiting for the answer."""
         self._last_ref += 1
-        answer = SimAnswer()
+        answer: SimAnswer[Answer] = SimAnswer()
         if self.base.is_alive:
             self._answers[self._last_ref] = answer
-            self.tell(address, ("ask", self._last_ref, message))
+            self.base.enqueue(self.address, address, ("ask", self._last_ref, message))
         else:
             answer.settle(False, ProcessDown(MACHINE_CRASHED))
         return answer
 
-    def request(self, address: ActorAddress, message: Any, timeout: float = WAIT) -> Any:
+    def request(self, address: Address[C], message: Message[C, Answer], timeout: float = WAIT) -> Answer:
         """Ask the process at `address` and run the world until it answers.
 
         Raises the error that it answered with, ProcessDown if the process or its machine ends, or ProcessTimeout after

@@ -1,0 +1,77 @@
+"""Processes keep their contracts, and every message is made by one (`runtime/contract.py`)."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from warren.runtime.contract import Contract, message
+from warren.runtime.process import Process
+
+
+def loaded(path):
+    spec = importlib.util.spec_from_file_location(f"architecture_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+contracts = loaded(Path(__file__).with_name("contracts.py"))
+PROCESSES = contracts.processes()
+
+
+def test_the_checker_finds_the_processes():
+    """A checker that finds no processes finds no differences either."""
+    assert {"Channel", "Connection", "Metadata", "NodeSupervisor", "Queue"} <= {
+        process.__name__ for process in PROCESSES
+    }
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.__name__)
+def test_handlers_fit_the_contract(process):
+    assert contracts.differences(process) == []
+
+
+def test_no_process_sends_a_tuple(root):
+    raw = {
+        str(path.relative_to(root)): lines
+        for path in sorted(root.glob("actors/*/*.py"))
+        if (lines := contracts.raw_messages(path.read_text("utf-8")))
+    }
+    assert raw == {}
+
+
+def test_every_message_has_a_sender_and_a_meaning(root):
+    """The generated table of messages (docs/tables.py) has no row with an empty cell."""
+    rows = loaded(root / "docs" / "tables.py").messages()[2:]
+    assert [row for row in rows if row.startswith("|  |") or row.endswith("|  |") or "TODO" in row] == []
+
+
+class ToThing(Contract):
+    @message
+    def grow(self, by: int) -> None: ...
+
+    @message
+    def size(self, unit: str = "cm") -> int: ...
+
+
+class Unruly(Process):
+    contract = ToThing
+
+    def on_grow(self, sender, by: float) -> None: ...
+
+    async def on_size(self, sender, unit: str = "cm") -> None: ...
+
+    def on_shrink(self, sender) -> None: ...
+
+
+def test_differences_are_found():
+    found = "\n".join(contracts.differences(Unruly))
+    assert "Unruly.on_shrink is no message of its contract" in found
+    assert "Unruly.on_grow: takes" in found and "Unruly.on_size: returns" in found
+    Nameless = type("Nameless", (Unruly,), {"contract": Contract})
+    assert contracts.differences(Nameless) == ["Nameless receives messages and names no contract"]
+
+
+def test_tuples_are_found():
+    assert contracts.raw_messages("self.ask(queue, to_queue.counts())\nself.send(queue, ('publish', 1))") == [2]
