@@ -1,13 +1,14 @@
-"""Kill a broker hundreds of times while clients work, and look each time whether everything that was confirmed is there, in order, and nothing else.
+"""Kill a broker hundreds of times while clients work, and check each time that no message is missing or surplus.
 
-    python -m warren.bench.torture --kills 500              half of them with very small files, which begin and end all the time, half with files as they are
-    python -m warren.bench.torture --kills 40 --seed 17     the same choices as any other run with that seed
+    python -m warren.bench.torture --kills 500              half with very small files, half with real file sizes
+    python -m warren.bench.torture --kills 40 --seed 17     makes the same choices as any other run with that seed
     python -m warren.bench.torture --kills 500 --directory /mnt/disk
 
-What is done and what is checked is described in `tests/torture/torture.py` and `model.py`. When something is wrong the directory stays: its `account` says what happened when,
-`broker.log` what the broker said, `before` is the data directory as it was before the last start, and `data` as the failed broker left it.
+`tests/torture/torture.py` and `model.py` describe what is done and checked. After a failure the directory is kept:
+`account` lists the events with their times, `broker.log` is the broker's log, `before` is the data directory before the
+last start, and `data` the data directory as the failed broker left it.
 
-Exit code 0 when all kills were survived, 1 when not.
+Exit code 0 if no check failed, else 1.
 """
 
 from __future__ import annotations
@@ -31,18 +32,22 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m warren.bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=500, metavar="N", help="in all (default %(default)s)")
+    parser.add_argument("--kills", type=int, default=500, metavar="N", help="number of kills (default %(default)s)")
     parser.add_argument(
-        "--seed", type=int, default=random.randrange(1_000_000), metavar="N", help="of all choices (default: any)"
+        "--seed",
+        type=int,
+        default=random.randrange(1_000_000),
+        metavar="N",
+        help="seed of all choices (default: random)",
     )
     parser.add_argument(
         "--directory",
         type=Path,
         default=Path(tempfile.gettempdir()),
         metavar="DIR",
-        help="where the directories are made (default %(default)s)",
+        help="where to create the test directories (default %(default)s)",
     )
-    parser.add_argument("--quiet", action="store_true", help="only the outcome")
+    parser.add_argument("--quiet", action="store_true", help="print only the outcome")
     options = parser.parse_args(arguments)
     if options.kills < 2:
         parser.error("--kills must be at least 2: one for each kind of files")
@@ -59,21 +64,23 @@ def main() -> int:
         directory = Path(tempfile.mkdtemp(prefix="warren-torture-", dir=options.directory))
         print(f"{kills} kills, {name}, in {directory}", flush=True)
         began = time.monotonic()
-        torture = Torture(directory, options.seed + number, files, tell=_silent if options.quiet else _progress)
+        torture = Torture(directory, options.seed + number, files, on_note=_silent if options.quiet else _progress)
         try:
             torture.run(kills)
         except Exception:
             traceback.print_exc()
             print(
-                f"\nFAILED after {torture.kills} kills, seed {options.seed}. The account, the log, and the data before and after are in {directory}",
+                f"\nFAILED after {torture.kills} kills, seed {options.seed}. "
+                f"The account, the log, and the data before and after are in {directory}",
                 file=sys.stderr,
             )
             return 1
         shutil.rmtree(directory)
         model = torture.model
         print(
-            f"survived {torture.kills} kills ({torture.kills_in_recovery} while it recovered, {torture.kills_in_stop} while it stopped) and {torture.stops} clean stops "
-            f"in {time.monotonic() - began:.0f} s: {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled, "
+            f"survived {torture.kills} kills ({torture.kills_in_recovery} in recovery, {torture.kills_in_stop} while "
+            f"stopping) and {torture.stops} clean stops in {time.monotonic() - began:.0f} s: "
+            f"{model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled, "
             f"{model.found:,} found after starts",
             flush=True,
         )
@@ -85,7 +92,7 @@ def _progress(line: str) -> None:
 
 
 def _silent(line: str) -> None:
-    """Nothing."""
+    """Print nothing."""
 
 
 if __name__ == "__main__":

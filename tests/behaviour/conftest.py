@@ -1,7 +1,8 @@
-"""The broker whose behaviour is tested, and clients for it.
+"""The broker under test, and clients for it.
 
-All modules share one embedded broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the same tests run against that broker instead: against
-RabbitMQ they show that what they demand is the truth. Tests that look inside, or need other settings, are skipped there.
+All modules share one embedded broker. With `WARREN_TEST_URL=amqp://guest:guest@host:port/%2F` the tests run against the
+broker at that URL instead. Against RabbitMQ they show that RabbitMQ behaves as the tests require. Tests that need the
+processes or the settings of an embedded broker are skipped then.
 """
 
 import itertools
@@ -21,7 +22,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def broker():
-    """The embedded broker, or None if another one is tested."""
+    """The embedded broker, or None if the tests run against another one."""
     if "WARREN_TEST_URL" in os.environ:
         yield None
         return
@@ -36,17 +37,17 @@ def url(broker):
 
 @pytest.fixture
 def inside(broker):
-    """A way to the processes of the embedded broker."""
+    """Access to the processes of the embedded broker."""
     if broker is None:
-        pytest.skip("looks inside the embedded broker")
+        pytest.skip("needs the processes of an embedded broker")
     return Inside(broker)
 
 
 @pytest.fixture
 def own_broker():
-    """`own_broker(**settings)` is a broker with settings of its own."""
+    """`own_broker(**settings)` starts another embedded broker with these settings."""
     if "WARREN_TEST_URL" in os.environ:
-        pytest.skip("needs settings of its own")
+        pytest.skip("needs an embedded broker with its own settings")
     brokers = []
 
     def start(**settings):
@@ -60,7 +61,7 @@ def own_broker():
 
 @pytest.fixture
 def connect(url):
-    """`connect()` is another connection."""
+    """`connect()` opens another connection."""
     clients = []
 
     def connect(capabilities=CAPABILITIES, frame_max=131_072, to=url):
@@ -84,5 +85,5 @@ def channel(client):
 
 @pytest.fixture
 def name():
-    """A name that no other test uses, also on a shared broker."""
+    """A name that no other test uses, even on a shared broker."""
     return f"b-{os.getpid()}-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""A way to the processes of an embedded broker, for what no client can do: kill one, or look at it."""
+"""Access to the processes of an embedded broker, for tests that crash or inspect them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warren.routing.table import RoutingTable
 
 
 class Inside:
-    """Everything runs on the broker's own thread, between two turns of its processes."""
+    """Runs functions on the broker's thread, between two turns of its processes."""
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
@@ -40,7 +40,7 @@ class Inside:
         return node.routing
 
     def crash(self, name: str) -> None:
-        """The queue's process meets a message that it cannot handle."""
+        """Crash the queue's process with a message that it cannot handle."""
         self.call(lambda: self._crash(name))
 
     def _crash(self, name: str) -> None:
@@ -48,7 +48,7 @@ class Inside:
         self._base.enqueue(queue.myAddress, queue.myAddress, ("publish", "nobody", None))
 
     def crash_for_good(self, name: str) -> None:
-        """Crash the queue until its supervisor gives up."""
+        """Crash the queue until its supervisor no longer restarts it."""
         while self.call(lambda: self.routing_state(name)) == "running":
             self.call(lambda: self._crash(name))
             self.broker.wait_idle()
@@ -57,22 +57,22 @@ class Inside:
         return self.routing().queue("/", name).state
 
     def crash_at_publish(self, name: str) -> None:
-        """The queue's process crashes when the next message is published to it."""
+        """Crash the queue's process when the next message is published to it."""
 
         def fail(*_: Any) -> None:
-            raise RuntimeError("told to crash")
+            raise RuntimeError("a crash for a test")
 
         self._handle_instead(name, {"publish": fail})
 
     def _handle_instead(self, name: str, changed: dict[str, Callable[..., Any]]) -> None:
-        """Have the queue's process handle these messages otherwise; an empty mapping undoes it."""
+        """Replace these handlers of the queue's process; an empty mapping restores all of them."""
         queue = self.queue(name)
         cell = queue.myAddress._cell
         self.call(lambda: setattr(cell, "handlers", {**type(queue)._handlers, **changed}))
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
-        """The queue's process handles no publishes inside; afterwards those that came."""
+        """The queue's process handles the publishes that arrive inside only afterwards."""
         held: list[tuple[Any, ...]] = []
         self._handle_instead(
             name,
@@ -83,19 +83,19 @@ class Inside:
         self.call(lambda: [self._base.enqueue(*message) for message in held])
 
     @contextmanager
-    def deaf(self, name: str) -> Iterator[None]:
-        """The queue's process hears nothing inside."""
+    def ignoring(self, name: str) -> Iterator[None]:
+        """The queue's process ignores all messages inside."""
         self._handle_instead(name, dict.fromkeys(Queue._handlers, lambda *_: None))
         yield
         self._handle_instead(name, {})
 
     def delete_immediately(self, name: str) -> None:
-        """End the queue by the reference of its process (AB-179)."""
+        """Delete the queue with a message to its process, without Metadata (AB-179)."""
         queue = self.queue(name)
         self.call(lambda: self._base.enqueue(queue.myAddress, queue.myAddress, ("delete", False, False)))
 
     def give_extra_queue(self, name: str, extra: str) -> None:
-        """The internal option of AB-79."""
+        """Set the extra queue of a queue, an internal option (AB-79)."""
 
         def give() -> None:
             routing = self.routing()

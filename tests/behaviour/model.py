@@ -1,7 +1,8 @@
-"""What two queues and the channels on them must look like from outside: a plain model to compare a broker with.
+"""A plain model of two queues and their channels, as clients see them, to compare a broker with.
 
-The model is told every operation when it is sent, and every frame when it comes. It does not foretell who gets a message; it knows who may, and what is left
-over when nobody moves any more.
+A test reports to the model each operation when it sends it, and each frame when it arrives. The model does not predict
+which consumer gets a message. It checks that the consumer may get it, and which messages may be left when nothing
+happens any more.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ class Consumer:
 
 @dataclass
 class Held:
-    """A delivery that awaits its acknowledgement."""
+    """An unacknowledged delivery."""
 
     queue: str
     number: int
-    consumer: Consumer | None  # None: basic.get
-    counts: bool = True  # towards the limit of the channel
+    consumer: Consumer | None  # None for basic.get
+    counts: bool = True  # whether it counts towards the limit of the channel
 
 
 @dataclass(eq=False)
 class Worker:
-    """One channel. `limit` is that of basic.qos global."""
+    """One channel. `limit` is the prefetch count of basic.qos with `global`."""
 
     name: str
     next_tag: int = 1
@@ -46,15 +47,20 @@ class Worker:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     cancelling: dict[str, Consumer] = field(default_factory=dict)
     held: dict[int, Held] = field(default_factory=dict)
-    gets: list[tuple[str, bool, bool]] = field(default_factory=list)  # asked for: queue, no_ack, under a limit
+    gets: list[tuple[str, bool, bool]] = field(
+        default_factory=list
+    )  # unanswered: queue, no_ack, whether the channel had a limit
 
     def volume(self) -> int:
         return sum(held.counts for held in self.held.values())
 
 
 class Model:
-    """`ready`, `seen` (delivered at least once) and `uncertain` (perhaps on their way to a channel that ended) are message numbers by queue; `taken` and
-    `returned` are of the step."""
+    """The state of the queues, as message numbers by queue.
+
+    `seen` messages were delivered at least once; `uncertain` ones were perhaps in flight to a channel that ended.
+    `taken` and `returned` belong to the current step.
+    """
 
     def __init__(self, queues: list[str]) -> None:
         self.published = dict.fromkeys(queues, 0)
@@ -69,7 +75,7 @@ class Model:
         self.taken: dict[str, list[int]] = {queue: [] for queue in self.ready}
         self.returned = False
 
-    # -- what is sent
+    # -- operations sent ---
 
     def publish(self, queue: str) -> int:
         number = self.published[queue]
@@ -114,11 +120,11 @@ class Model:
         worker.gets.append((queue, no_ack, worker.limit is not None))
 
     def close(self, worker: Worker) -> None:
-        """To be told when close-ok has come."""
+        """Record channel.close-ok."""
         self.recover(worker)
         self.workers.remove(worker)
 
-    # -- what comes
+    # -- frames received ---
 
     def delivered(
         self, worker: Worker, tag: int, consumer_tag: str, redelivered: bool, queue: str, number: int
@@ -143,7 +149,7 @@ class Model:
     def _take(self, worker: Worker, tag: int, redelivered: bool, queue: str, number: int) -> None:
         assert tag == worker.next_tag, "delivery tags count up by one"
         worker.next_tag += 1
-        assert number in self.ready[queue], f"message {number} of {queue} was not there to be delivered"
+        assert number in self.ready[queue], f"message {number} of {queue} was delivered but was not ready"
         self.ready[queue].remove(number)
         assert redelivered == (number in self.seen[queue]) or number in self.uncertain[queue], (
             f"message {number}: redelivered is {redelivered}"
@@ -152,7 +158,7 @@ class Model:
         self.uncertain[queue].discard(number)
         self.taken[queue].append(number)
 
-    # -- when nobody moves any more
+    # -- when nothing happens any more ---
 
     def check_rest(self) -> None:
         for worker in self.workers:
@@ -160,10 +166,10 @@ class Model:
             worker.cancelling.clear()
             for consumer in worker.consumers.values():
                 assert not consumer.prefetch or consumer.no_ack or consumer.unacked <= consumer.prefetch, (
-                    f"{consumer.tag} has more than its prefetch"
+                    f"{consumer.tag} has more deliveries than its prefetch allows"
                 )
                 assert not (self.ready[consumer.queue] and consumer.may_take()), (
-                    f"{consumer.tag} could take what waits in {consumer.queue}"
+                    f"{consumer.tag} may take messages that are ready in {consumer.queue}"
                 )
         if not self.returned:
             for queue, taken in self.taken.items():

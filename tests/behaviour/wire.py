@@ -1,7 +1,7 @@
-"""A client that hides nothing: every method goes out as written and every frame that comes back can be looked at, in order.
+"""A client that sends every method as written and lets tests inspect every frame that arrives, in order.
 
-It speaks with the project's own codec, whose octets `tests/wire` compares with an independent one. What is sent is sent at once; what comes is
-sorted by channel and waits there until a test asks for it. Whoever waits for something that does not come fails after `PATIENCE` seconds.
+It uses warren's own codec, which `tests/wire` compares with an independent one. It sends at once, and keeps what
+arrives by channel until a test asks for it. A wait fails after `PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REPLIES: dict[type, tuple[type, ...]] = {
 
 
 class Event(NamedTuple):
-    """A method that came, with its content if it has one."""
+    """A method that arrived, with its content if it has one."""
 
     method: Any
     properties: Properties | None = None
@@ -68,7 +68,7 @@ class Event(NamedTuple):
 
 
 class Refused(Exception):
-    """channel.close or connection.close of the broker."""
+    """The broker sent channel.close or connection.close."""
 
     def __init__(self, close: Any) -> None:
         super().__init__(f"{close.reply_code} {close.reply_text}")
@@ -81,12 +81,12 @@ def table(arguments: Mapping[str, Any] | None) -> Table:
 
 
 def plain(text: str) -> str:
-    """A reply text without the decoration of terms in which the reference prints octets."""
+    """A reply text without the Erlang notation in which RabbitMQ prints strings."""
     return text.replace('<<"', '"').replace('">>', '"')
 
 
 class Client:
-    """One connection, open when made."""
+    """One connection, which the constructor opens."""
 
     def __init__(self, url: str, capabilities: Mapping[str, bool] = CAPABILITIES, frame_max: int = 131_072) -> None:
         parts = urlsplit(url)
@@ -94,7 +94,7 @@ class Client:
         self.vhost = unquote(parts.path[1:]) or "/"
         self.events: dict[int, deque[Event]] = {0: deque()}
         self._rest = b""
-        self._contents: dict[int, list[Any]] = {}  # channel -> [method, properties, body parts, octets missing]
+        self._contents: dict[int, list[Any]] = {}  # channel -> [method, properties, body parts, bytes missing]
         self._held: list[bytes] | None = None
         self._highest = 0
         self.socket = socket.create_connection((parts.hostname, parts.port))
@@ -110,7 +110,7 @@ class Client:
         self.wait(0, m.ConnectionOpenOk)
 
     def channel(self, number: int = 0) -> Channel:
-        """A new open channel; `number` 0 takes the next one never used."""
+        """Open a channel; `number` 0 means the next unused one."""
         self._highest = max(self._highest, number) if number else self._highest + 1
         return Channel(self, number or self._highest)
 
@@ -120,22 +120,25 @@ class Client:
             frame += build_content(channel, properties, body, self.frame_max)
         self.write(frame)
 
-    def write(self, octets: bytes) -> None:
+    def write(self, data: bytes) -> None:
         if self._held is not None:
-            self._held.append(octets)
+            self._held.append(data)
         else:
-            self.socket.sendall(octets)
+            self.socket.sendall(data)
 
     @contextmanager
     def in_one_piece(self) -> Iterator[None]:
-        """What is sent inside goes out as one write."""
+        """Send everything inside as one write."""
         self._held = []
         yield
         held, self._held = self._held, None
         self.socket.sendall(b"".join(held))
 
     def wait(self, channel: int, *wanted: type) -> Event:
-        """Take out the next event of the `wanted` types (of any if none is given); the others stay. Raises Refused if the channel or connection is closed first."""
+        """Take out the next event of the `wanted` types, or of any type if none is given. Other events stay.
+
+        Raises Refused if the broker closes the channel or the connection first.
+        """
         deadline = monotonic() + PATIENCE
         while True:
             events = self.events[channel]
@@ -153,18 +156,18 @@ class Client:
                     raise Refused(event.method)
             if not self.receive(deadline - monotonic()):
                 names = " or ".join(kind.__name__ for kind in wanted) or "anything"
-                raise AssertionError(f"no {names} on channel {channel} within {PATIENCE} s; there: {list(events)}")
+                raise AssertionError(f"no {names} on channel {channel} within {PATIENCE} s; received: {list(events)}")
 
     def receive(self, seconds: float) -> bool:
-        """Take in what has come; False if nothing comes within `seconds`."""
+        """Read from the socket; False if nothing arrives within `seconds`."""
         self.socket.settimeout(max(seconds, 0.001))
         try:
-            octets = self.socket.recv(1 << 18)
+            data = self.socket.recv(1 << 18)
         except TimeoutError:
             return False
-        if not octets:
+        if not data:
             raise ConnectionResetError("the broker hung up")
-        frames, self._rest = split_frames(self._rest + octets)
+        frames, self._rest = split_frames(self._rest + data)
         for kind, channel, payload in frames:
             if kind == FRAME_METHOD:
                 method = decode_method(payload)
@@ -185,18 +188,18 @@ class Client:
         return True
 
     def close(self) -> None:
-        """An orderly end; returns when close-ok has come."""
+        """Close the connection and wait for close-ok."""
         self.send(0, m.ConnectionClose(200, "bye"))
         self.wait(0, m.ConnectionCloseOk)
         self.socket.close()
 
     def abort(self) -> None:
-        """The client dies."""
+        """Close the socket without connection.close."""
         self.socket.close()
 
 
 class Channel:
-    """One channel, open when made. Methods of AMQP are sugar over `call` and `send`; `arguments` and `headers` are plain mappings or tables."""
+    """One channel, which the constructor opens. `arguments` and `headers` are mappings or tables."""
 
     def __init__(self, client: Client, number: int) -> None:
         self.client = client
@@ -220,13 +223,13 @@ class Channel:
 
     @property
     def pending(self) -> list[Event]:
-        """What has come and nobody asked for."""
+        """The events that no test has asked for yet."""
         return list(self.client.events[self.number])
 
     def refuses(
         self, code: int, text: str, method: Any = None, body: bytes | None = None, properties: bytes = b"\0\0"
     ) -> None:
-        """Send `method`; the broker must answer with this code and text, naming that method, and end what the code says it ends."""
+        """Send `method` and check that the broker refuses it with this code and text and the ids of the method."""
         if method is not None:
             self.send(method, body, properties)
         try:
@@ -257,11 +260,14 @@ class Channel:
         return self.call(m.QueueDeclare(queue=name, arguments=table(arguments), **flags))
 
     def ready(self, name: str) -> int:
-        """Ready messages of a queue."""
+        """The number of ready messages of a queue."""
         return self.declare(name, passive=True).message_count
 
     def expect_ready(self, name: str, count: int) -> None:
-        """Wait until the queue has so many ready messages: the reference's answer to a declare may overtake what was sent before it."""
+        """Wait until the queue has `count` ready messages.
+
+        In RabbitMQ the answer to a declare may overtake earlier publishes.
+        """
         deadline = monotonic() + PATIENCE
         while (found := self.ready(name)) != count:
             assert monotonic() < deadline, f"{found} ready messages instead of {count}"
@@ -297,16 +303,16 @@ class Channel:
         headers: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> None:
-        octets = body.encode() if isinstance(body, str) else body
+        encoded = body.encode() if isinstance(body, str) else body
         known = Properties(headers=None if headers is None else table(headers), **properties)
         self.send(
             m.BasicPublish(exchange=exchange, routing_key=routing_key, mandatory=mandatory),
-            octets,
+            encoded,
             encode_properties(known),
         )
 
     def fill(self, queue: str, *bodies: str) -> None:
-        """Publish to an empty queue that nobody consumes from, and wait until all is there."""
+        """Publish to an empty queue without consumers, and wait until all messages are ready."""
         for body in bodies:
             self.publish(body, queue)
         self.expect_ready(queue, len(bodies))
@@ -317,7 +323,7 @@ class Channel:
         return event if isinstance(event.method, m.BasicGetOk) else None
 
     def get_all(self, queue: str) -> list[bytes]:
-        """The bodies of all ready messages, which are taken out."""
+        """Get all ready messages without ack, and return their bodies."""
         bodies = []
         while (event := self.get(queue, no_ack=True)) is not None:
             bodies.append(event.body)
@@ -341,13 +347,15 @@ class Channel:
         return [event.body for event in self.deliveries(count)]
 
     def quiet(self, queue: str) -> bool:
-        """Whether nothing has been delivered that was not asked for, once `queue` has handled what was sent to it so far."""
-        for _ in range(2):  # what the queue has in hand at the first question is on its way by the second
+        """Whether no unexpected delivery has arrived once `queue` has handled all that was sent to it."""
+        for _ in range(
+            2
+        ):  # deliveries that the queue is preparing at the first request are sent before the second answer
             self.ready(queue)
         return not any(isinstance(event.method, m.BasicDeliver) for event in self.pending)
 
     def take(self, queue: str, count: int) -> list[Event]:
-        """Wait until `count` messages have come into `queue` and take them out; fails if there are more."""
+        """Consume `count` messages from `queue`, and fail if it has more."""
         tag = self.consume(queue, no_ack=True)
         taken = self.deliveries(count)
         self.cancel(tag)
@@ -372,7 +380,7 @@ class Channel:
         self.call(m.ConfirmSelect())
 
     def confirms(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """Wait until the publishes numbered first to last are settled, each once; the acked and the nacked ones."""
+        """Wait until the publishes first to last are settled, each once; return the acked and the nacked ones."""
         waiting = set(range(first, last + 1))
         acked: list[int] = []
         nacked: list[int] = []
@@ -381,7 +389,7 @@ class Channel:
             numbers = (
                 sorted(n for n in waiting if n <= method.delivery_tag) if method.multiple else [method.delivery_tag]
             )
-            assert waiting.issuperset(numbers), f"{method} settles what was settled before"
+            assert waiting.issuperset(numbers), f"{method} settles a publish a second time"
             waiting.difference_update(numbers)
             (acked if isinstance(method, m.BasicAck) else nacked).extend(numbers)
         return acked, nacked

@@ -1,4 +1,4 @@
-"""A byte of a data directory is not what was written: the broker starts, says what it found, and loses what was damaged and nothing else."""
+"""A changed byte in a data directory: the broker starts, logs the damage, and loses only the damaged messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from warren.tests.behaviour.wire import Client
 from warren.tests.torture.broker import TorturedBroker
 
-COUNT = 1500  # a segment's block has up to 512 messages, and goes as one
+#: Messages. A block of a segment has up to 512 and is lost as a whole.
+COUNT = 1500
 
 
 @pytest.fixture
@@ -32,12 +33,12 @@ def publish(broker, size):
     channel.confirm()
     for body in bodies(size):
         channel.publish(body.decode(), "q", delivery_mode=2)
-        client.receive(0)  # so that they come in many batches, each a frame of the journal
+        client.receive(0)  # publish in many batches, because each becomes a frame of the journal
     channel.confirms(1, COUNT)
     client.abort()
 
 
-# What is damaged, how large the messages are, whether the broker stops cleanly before: only then are they in a segment.
+# The damaged file, the size of the messages, and whether the broker stops cleanly, which writes messages to a segment.
 @pytest.mark.parametrize(
     ("pattern", "size", "is_clean"),
     [
@@ -67,7 +68,7 @@ def test_a_flipped_byte_in_the_middle(broker, tmp_path, pattern, size, is_clean)
     named = "is damaged on the disk and lost" if file.suffix == ".rdq" else file.name
     assert "damaged" in log and named in log, log
     whole = bodies(size)
-    assert found == [body for body in whole if body in set(found)], "something is torn, twice there, or out of order"
+    assert found == [body for body in whole if body in set(found)], "a message is torn, duplicated or out of order"
     assert COUNT // 4 < len(found) < COUNT, f"{len(found)} of {COUNT} are left"
     if size == 8_000:
         assert len(found) == COUNT - 1

@@ -1,4 +1,6 @@
-"""A data directory on a file system that fills up: clients are told, nothing confirmed is lost, and it goes on by itself when there is room."""
+"""A full file system: publishers are blocked, no confirmed message is lost, and the broker continues when space is
+free.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SIZE = 24 * MIB
 BODY = 20_000
 BLOCKABLE = {**CAPABILITIES, "connection.blocked": True}
 
-# What is left is not looked at, so that it really becomes nothing.
+#: Python code that switches the disk monitor off, so that the file system really fills up.
 WATCHES_NO_DISK = """
 from functools import partial
 Settings = partial(Settings, disk_free_limit=0)
@@ -33,7 +35,7 @@ def small_disk(tmp_path):
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(path)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("cannot mount a file system here: that needs root, and a kernel that lets it")
+        pytest.skip("cannot mount a file system here, which needs root and the permission of the kernel")
     yield path
     subprocess.run(["umount", "-l", str(path)], check=True)
 
@@ -50,7 +52,7 @@ def started(broker):
 
 
 class Publisher:
-    """Publishes numbered messages with confirms; `confirmed` are the numbers of those that were."""
+    """Publishes numbered messages with confirms. `confirmed` has the numbers of the confirmed ones."""
 
     def __init__(self, client, queue):
         self.client = client
@@ -66,7 +68,7 @@ class Publisher:
         self.channel.publish(f"{self.sent} ".ljust(BODY, "d"), self.queue, delivery_mode=2)
 
     def take(self):
-        """Confirms that have come."""
+        """Take in the confirms that have arrived."""
         self.client.receive(0)
         for event in self.client.events[self.channel.number]:
             assert isinstance(event.method, m.BasicAck), event
@@ -74,17 +76,17 @@ class Publisher:
             self.confirmed.update(range(1, tag + 1) if event.method.multiple else (tag,))
         self.client.events[self.channel.number].clear()
 
-    def has_heard(self, kind):
+    def has_received(self, kind):
         return any(isinstance(event.method, kind) for event in self.client.events[0])
 
     def fill(self):
-        """Publish until the broker says that it is blocked, one unconfirmed window at a time."""
-        while not self.has_heard(m.ConnectionBlocked):
+        """Publish until the broker sends connection.blocked, with at most 20 unconfirmed messages."""
+        while not self.has_received(m.ConnectionBlocked):
             if self.sent - len(self.confirmed) < 20:
                 self.publish()
                 self.client.receive(0)
             elif not self.client.receive(15):
-                raise AssertionError(f"neither a confirm nor connection.blocked; {len(self.confirmed)} were confirmed")
+                raise AssertionError(f"no confirm and no connection.blocked; {len(self.confirmed)} are confirmed")
             self.take()
 
     def wait_confirmed(self):
@@ -97,7 +99,7 @@ def numbers(client, queue):
     return [int(body.split(b" ")[0]) for body in client.channel().get_all(queue)]
 
 
-def test_it_fills_up_and_goes_on_when_there_is_room(broker, small_disk):
+def test_publishing_continues_when_a_full_disk_has_space_again(broker, small_disk):
     filler = small_disk / "filler"
     filler.write_bytes(bytes(10 * MIB))
     client = started(broker)
@@ -119,8 +121,8 @@ def test_it_fills_up_and_goes_on_when_there_is_room(broker, small_disk):
 
 
 @pytest.mark.parametrize("end", ["kill -9", "SIGTERM"])
-def test_it_does_not_start_when_not_a_byte_is_left(broker, small_disk, end):
-    """A start must write a little. When it cannot, the log says why and what to do; nothing is lost, and with room all is there."""
+def test_a_broker_does_not_start_on_a_full_disk(broker, small_disk, end):
+    """A start must write a little. The log has the reason and the way out; with free space, no message is lost."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(6 * MIB))
     client = started(broker)
@@ -138,13 +140,11 @@ def test_it_does_not_start_when_not_a_byte_is_left(broker, small_disk, end):
     with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
-    with suppress(BrokerFailed, Refused):  # the whole directory, or a virtual host of it
+    with suppress(BrokerFailed, Refused):  # the node fails to start, or only the virtual host
         started(broker).abort()
     log = broker.log.read_text()
-    assert (
-        "No space left on device. No data is lost. Free space on that disk" in log
-        or "No space left on device. Make room" in log
-    )
+    # The text is that of the node or of a virtual host.
+    assert "No space left on device" in log and "Free space on that" in log
     if broker.is_running:
         broker.kill()
     ballast.unlink()
@@ -158,8 +158,8 @@ def test_it_does_not_start_when_not_a_byte_is_left(broker, small_disk, end):
     client.abort()
 
 
-def test_the_limit_blocks_before_it_is_full(small_disk, tmp_path):
-    """The disk monitor's part: below the limit publishers are blocked although there is room yet; above it they are let in again."""
+def test_the_disk_free_limit_blocks_publishers_before_the_disk_is_full(small_disk, tmp_path):
+    """The disk monitor blocks publishers below the limit and unblocks them above it."""
     filler = small_disk / "filler"
     limit = "from functools import partial; Settings = partial(Settings, disk_free_limit=8_000_000)"
     with TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=limit) as broker:
@@ -174,8 +174,8 @@ def test_the_limit_blocks_before_it_is_full(small_disk, tmp_path):
         client.abort()
 
 
-def test_a_file_system_that_has_become_read_only_is_refused(broker, small_disk):
-    """The error names the directory, the reason and the way out; made writable again everything is there."""
+def test_a_read_only_file_system_is_refused(broker, small_disk):
+    """The error names the directory, the reason and the way out. Once it is writable, the message is there."""
     client = started(broker)
     publisher = Publisher(client, "q")
     publisher.publish()

@@ -1,4 +1,4 @@
-"""A look inside a running broker, and a way to break it: everything on its own thread, between two turns of its processes."""
+"""Access to the processes of a running broker, to inspect and crash them, on its own thread between two turns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Anatomy:
         return self.base.call(function, *args)
 
     def eventually(self, condition: Callable[[], Any]) -> None:
-        """Waits until `condition`, looked at on the broker's thread, is true."""
+        """Wait until `condition`, called on the broker's thread, is true."""
         deadline = time.monotonic() + PATIENCE
         while not self.call(condition):
-            assert time.monotonic() < deadline, "it did not come to pass"
+            assert time.monotonic() < deadline, f"not true within {PATIENCE} s: {condition}"
             time.sleep(0.002)
 
-    # -- processes -----------------------------------------------------------------------------------------------------
+    # -- processes ---
 
     def processes(self, kind: type[Process] = Process) -> list[Any]:
         cells = self.base.cells.values()
@@ -60,7 +60,7 @@ class Anatomy:
         return self.processes(DirectClient)[0]
 
     def crash(self, find: Callable[[], Process]) -> None:
-        """The process that `find` finds meets a message that it does not know."""
+        """Send an unknown message to the process that `find` returns, which crashes it."""
 
         def strike() -> None:
             address = find().myAddress
@@ -69,10 +69,10 @@ class Anatomy:
         self.call(strike)
 
     def crash_at_publish(self, name: str) -> None:
-        """The queue's process crashes when the next message is published to it."""
+        """Crash the queue's process when the next message is published to it."""
 
         def fail(*_: Any) -> None:
-            raise RuntimeError("told to crash")
+            raise RuntimeError("a crash for a test")
 
         def spoil() -> None:
             cell = self.base.cells[self.queue(name).myAddress.actorAddressString]
@@ -80,10 +80,10 @@ class Anatomy:
 
         self.call(spoil)
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- counts ---
 
     def census(self) -> dict[str, Any]:
-        """Everything that could be left behind, counted."""
+        """Counts of everything that a client could leave behind."""
         found = self.call(self._census)
         found["descriptors"] = len(os.listdir("/proc/self/fd"))
         return found
@@ -127,7 +127,7 @@ def _entries(credit: Any) -> int:
 
 
 def _tables(process: Any) -> list[tuple[str, int]]:
-    """The sizes of what a process keeps in dicts, lists and sets of its own; a table that grows is a leak."""
+    """The sizes of the dicts, lists and sets of a process. One that grows is a leak."""
     return [
         (name, len(value))
         for name, value in vars(process).items()

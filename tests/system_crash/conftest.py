@@ -1,4 +1,4 @@
-"""A broker whose processes are crashed from within, and clients that show what their users would see."""
+"""A broker whose processes the tests crash, and clients that observe it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from warren.tests.system.witness import Witness
 
 from .anatomy import Anatomy
 
-__all__ = ["connect"]  # a fixture of this folder, too
+# Importing the fixture makes it available in this folder.
+__all__ = ["connect"]
 
 _numbers = itertools.count(1)
 
@@ -31,7 +32,7 @@ def anatomy(broker):
 
 @pytest.fixture
 def witness(broker):
-    """A client that was there before and must not notice anything: checked when the test is over."""
+    """A client that connects before the test and must not notice the crash; checked again after the test."""
     with Witness((broker.host, broker.port)) as witness:
         witness.check()
         yield witness

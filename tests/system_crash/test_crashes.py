@@ -1,4 +1,4 @@
-"""Processes that crash inside a running broker: what clients see, what comes back, and who is not disturbed."""
+"""Processes that crash inside a running broker: what clients see, what is restarted, and that others go on."""
 
 from __future__ import annotations
 
@@ -44,23 +44,25 @@ def declared(wire, name, **options):
 
 
 def is_back(anatomy, name):
-    """The queue's routing row leads to a living process."""
+    """Whether the queue's row has the address of a living process."""
     row = anatomy.node().routing.queue("/", name)
     return row is not None and row.state == "running" and row.address.actorAddressString in anatomy.base.cells
 
 
-# --- a queue ----------------------------------------------------------------------------------------------------------
+# -- a queue ---
 
 
 def test_a_crashing_queue_nacks_what_it_had_not_confirmed(anatomy, connect, name):
-    """AB-111, last row; confirm_nack: two target queues, one crashes: one nack a message, no ack."""
+    """AB-111, last row; confirm_nack: if one of two target queues crashes, each message gets one nack and no ack."""
     wire = connect()
     for queue in (name, name + "-sound"):
         declared(wire, queue)
         wire.call(1, QueueBind(queue=queue, exchange="amq.fanout"), QueueBindOk)
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     anatomy.crash_at_publish(name)
-    wire.send(publish_frames(1, b"x", exchange="amq.fanout") * 3)  # at once: what comes later finds the queue restarted
+    wire.send(
+        publish_frames(1, b"x", exchange="amq.fanout") * 3
+    )  # one write, so that no message finds the queue restarted
     nacked = 0
     while nacked < 3:
         nack = wire.method(1, BasicNack)
@@ -73,8 +75,8 @@ def test_a_crashing_queue_nacks_what_it_had_not_confirmed(anatomy, connect, name
         wire.call(1, QueueDelete(queue=queue), QueueDeleteOk)
 
 
-def test_a_crashed_queue_cancels_consumers_that_want_it_and_is_restarted(anatomy, connect, name):
-    """AB-126: those that want to know are told, the others keep silence; the queue is there again, empty, with its bindings."""
+def test_a_crashed_queue_cancels_consumers_that_ask_for_it_and_is_restarted(anatomy, connect, name):
+    """AB-126: only clients with the capability receive basic.cancel. The restarted queue is empty but bound."""
     failover = table_from({"x-cancel-on-ha-failover": True})
     wire, mute = connect(), connect(capabilities={})
     declared(wire, name)
@@ -89,7 +91,7 @@ def test_a_crashed_queue_cancels_consumers_that_want_it_and_is_restarted(anatomy
     anatomy.eventually(lambda: is_back(anatomy, name))
     assert mute.call(1, BasicGet(queue=name), BasicGetEmpty)
     wire.publish(1, b"new", name, "amq.direct")
-    wire.send_method(1, BasicAck(0, True))  # the dead queue's delivery: accepted, and without effect on the new message
+    wire.send_method(1, BasicAck(0, True))  # the dead queue's delivery: accepted without effect on the new message
     assert wire.call(1, BasicGet(queue=name, no_ack=True), BasicGetOk).redelivered is False
     assert wire.content(1)[1] == b"new"
     assert wire.call(1, BasicConsume(queue=name, consumer_tag="t"), BasicConsumeOk)
@@ -97,7 +99,7 @@ def test_a_crashed_queue_cancels_consumers_that_want_it_and_is_restarted(anatomy
 
 
 def test_a_queue_that_crashes_too_often_stays_down(anatomy, connect, name):
-    """AB-63: after the allowed restarts it cannot be used, says why, and can be deleted and declared anew."""
+    """AB-63: after the allowed restarts any use is refused, but the queue can be deleted and declared again."""
     wire = connect()
     declared(wire, name)
     for _ in range(MAX_RESTARTS):
@@ -118,7 +120,7 @@ def test_a_queue_that_crashes_too_often_stays_down(anatomy, connect, name):
 
 
 def test_publishes_to_a_queue_that_is_down_for_good_are_nacked(anatomy, connect, name):
-    """AB-111, dead_queue_rejects and mixed_dead_alive_queues_reject."""
+    """AB-111, dead_queue_rejects, mixed_dead_alive_queues_reject: even if another queue of the message is alive."""
     wire = connect()
     for queue in (name, name + "-sound"):
         declared(wire, queue)
@@ -136,11 +138,11 @@ def test_publishes_to_a_queue_that_is_down_for_good_are_nacked(anatomy, connect,
         wire.call(1, QueueDelete(queue=queue), QueueDeleteOk)
 
 
-# --- a channel --------------------------------------------------------------------------------------------------------
+# -- a channel ---
 
 
 def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
-    """AB-38: 541 and nothing about the inside; its unacknowledged messages are for others again, its exclusive queue is gone."""
+    """AB-38: with 541. Its unacknowledged messages are ready again, and its exclusive queue is deleted."""
     victim, other = connect(), connect()
     declared(other, name)
     exclusive = declared(victim, "", exclusive=True).queue
@@ -157,7 +159,7 @@ def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
 
 
 def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect, name):
-    """FC-60: 506, and no more memory."""
+    """FC-60: with 506, so that the mailbox takes no more memory."""
     victim = connect()
     declared(victim, name, exclusive=True)
     victim.call(1, BasicConsume(queue=name, consumer_tag=name), BasicConsumeOk)
@@ -173,7 +175,7 @@ def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect,
 
 
 def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
-    """A crash between two calls of the embedding program is not seen by the second."""
+    """The embedding program does not notice a crash of the channel between two calls."""
     broker.declare_queue(name)
     anatomy.crash(
         lambda: next(
@@ -188,11 +190,11 @@ def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
     broker.delete_queue(name)
 
 
-# --- a connection -----------------------------------------------------------------------------------------------------
+# -- a connection ---
 
 
-def test_a_crashed_connection_hangs_up_and_leaves_nothing(anatomy, connect, name):
-    """AB-28: its channels end, its messages go back, and its exclusive queues go, although it could not see to that itself."""
+def test_a_crashed_connection_leaves_nothing_behind(anatomy, connect, name):
+    """AB-28: its channels end, its unacknowledged messages are ready again, and its exclusive queues are deleted."""
     other = connect()
     declared(other, name)
     before = anatomy.census()
@@ -214,7 +216,7 @@ def test_a_crashed_connection_hangs_up_and_leaves_nothing(anatomy, connect, name
 
 
 def test_a_client_that_closes_and_hangs_up_at_once_loses_its_exclusive_queues(anatomy, connect):
-    """AB-28: however fast the socket goes away behind connection.close."""
+    """AB-28: even if the socket is closed directly after connection.close."""
     for _ in range(20):
         wire = connect()
         queue = declared(wire, "", exclusive=True).queue
@@ -224,8 +226,8 @@ def test_a_client_that_closes_and_hangs_up_at_once_loses_its_exclusive_queues(an
         anatomy.eventually(lambda queue=queue: anatomy.node().routing.queue("/", queue) is None)
 
 
-def test_listing_channels_that_come_and_go_harms_nobody(broker, anatomy, connect):
-    """A channel may end between being asked for its state and answering; its connection goes on."""
+def test_channels_may_end_while_they_are_listed(broker, anatomy, connect):
+    """A channel may end before it answers a request for its state; the listing and its connection go on."""
     wire = connect()
     done = threading.Event()
     failures = []

@@ -1,4 +1,4 @@
-"""What is left of a thousand clients that came, worked and left without a word: nothing."""
+"""A thousand clients that disconnect without closing leave nothing behind."""
 
 from __future__ import annotations
 
@@ -47,59 +47,59 @@ HELLO = PROTOCOL_HEADER + b"".join(
 )
 
 
-def said(channel, *methods):
+def frames(channel, *methods):
     return b"".join(method_frame(channel, method) for method in methods)
 
 
 def conversation(number: int) -> bytes:
-    """Everything a client says, all at once; the last method has an answer."""
+    """All frames of one client, sent in one write. The last method has an answer."""
     own = f"own {number}"
-    octets = HELLO + said(
+    octets = HELLO + frames(
         1, ChannelOpen(), QueueDeclare(queue=own, exclusive=True), QueueBind(queue=own, exchange="amq.fanout")
     )
-    octets += said(
+    octets += frames(
         1,
         BasicConsume(queue=own, consumer_tag="mine"),
         BasicQos(0, 3, number % 2 == 0),
         BasicConsume(queue=SHARED, consumer_tag="ours"),
     )
     octets += publish_frames(1, b"x" * 50, own) * 10 + publish_frames(1, b"y", SHARED) * 5
-    octets += said(2, ChannelOpen(), ConfirmSelect()) + publish_frames(2, b"z", SHARED) * 3
-    octets += said(2, QueueDeclare(queue=f"auto {number}", auto_delete=True), BasicConsume(queue=f"auto {number}"))
+    octets += frames(2, ChannelOpen(), ConfirmSelect()) + publish_frames(2, b"z", SHARED) * 3
+    octets += frames(2, QueueDeclare(queue=f"auto {number}", auto_delete=True), BasicConsume(queue=f"auto {number}"))
     octets += (
-        said(3, ChannelOpen(), TxSelect())
+        frames(3, ChannelOpen(), TxSelect())
         + publish_frames(3, b"never committed", SHARED)
-        + said(3, BasicGet(queue=SHARED))
+        + frames(3, BasicGet(queue=SHARED))
     )
-    octets += said(
+    octets += frames(
         4,
         ChannelOpen(),
         BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True),
         QueueDeclare(queue=f"temporary {number}"),
     )
-    octets += said(4, QueueDelete(queue=f"temporary {number}"), ChannelClose(200, "", 0, 0))
-    octets += said(5, ChannelOpen(), BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    octets += frames(4, QueueDelete(queue=f"temporary {number}"), ChannelClose(200, "", 0, 0))
+    octets += frames(5, ChannelOpen(), BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
     return octets
 
 
 ENDINGS = (
     b"",
-    method_frame(1, BasicPublish(routing_key=SHARED)),  # a content that never comes
-    said(1, BasicAck(77777, False)),  # a channel error nobody waits for
-    said(9, BasicAck(1, False)),  # a connection error nobody waits for
-    said(0, ConnectionClose(200, "", 0, 0)),
+    method_frame(1, BasicPublish(routing_key=SHARED)),  # a publish without its content
+    frames(1, BasicAck(77777, False)),  # a channel error, whose close the client does not read
+    frames(9, BasicAck(1, False)),  # a connection error, whose close the client does not read
+    frames(0, ConnectionClose(200, "", 0, 0)),
     b"\x01\x00",  # the beginning of a frame
-    said(1, ChannelClose(200, "", 0, 0)),
+    frames(1, ChannelClose(200, "", 0, 0)),
 )
 
 
 def visit(address: tuple[str, int], number: int) -> None:
-    """One client, from its first octet to its rude end."""
+    """Run one client from its connect to its disconnect."""
     sock = socket.create_connection(address)
     try:
         sock.sendall(conversation(number))
         if number % 3:
-            # Wait until it is served; the others leave while it is in full swing.
+            # Wait until the broker has handled the frames; every third client disconnects before.
             while b"ours" not in sock.recv(65536):
                 pass
         sock.sendall(ENDINGS[number % len(ENDINGS)])
@@ -112,13 +112,13 @@ def visit(address: tuple[str, int], number: int) -> None:
 
 
 def assert_no_more(after, before):
-    """The same of everything; of timers perhaps fewer, as those of the handshake run out by themselves."""
+    """All counts must be equal, except that there may be fewer timers, because those of handshakes run out."""
     assert after.pop("timers") <= before.pop("timers")
     assert after == before
 
 
-def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
-    """FC-53, FC-54: processes, timers, descriptors, monitors, credit, tables and memory are what they were."""
+def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
+    """FC-53, FC-54: processes, timers, descriptors, monitors, credit, tables and memory are as before."""
     address = broker.host, broker.port
     with Wire.open(address) as wire:
         wire.open_channel(1)
@@ -133,7 +133,7 @@ def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
         def settle(count):
             anatomy.eventually(lambda: len(anatomy.processes(Connection)) == 1)
             for info in broker.queues():
-                # Of a client that left between declare and consume, or declare and delete: no leak, but its wish.
+                # A client that disconnected directly after a declare leaves this queue, as it should.
                 if info.name != SHARED:
                     broker.delete_queue(info.name)
             anatomy.eventually(lambda: anatomy._census()["processes"] == count)
@@ -151,15 +151,17 @@ def test_nothing_is_left_of_a_thousand_rude_clients(broker, anatomy):
         after = census()
         grown = after.pop("memory") - warm.pop("memory")
         assert_no_more(after, warm)
-        assert after["descriptors"] <= before["descriptors"]  # what earlier tests left may have gone meanwhile
+        assert (
+            after["descriptors"] <= before["descriptors"]
+        )  # descriptors of earlier tests may have been closed meanwhile
         assert {key: after[key] for key in ("processes", "living", "watches", "queues", "reply channels")} == {
             key: before[key] for key in ("processes", "living", "watches", "queues", "reply channels")
         }
         assert grown < 2048, f"{grown} KiB for 600 clients"
 
 
-def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatomy):
-    """FC-53: a connection that lives on, with channels and queues that come and go, is as it was; so is a channel with its queues."""
+def test_deleted_queues_and_closed_channels_leave_nothing_on_their_connection(broker, anatomy):
+    """FC-53: neither in the connection, nor in a channel that uses many queues."""
     with Wire.open((broker.host, broker.port)) as wire:
         wire.open_channel(1)
 
@@ -167,15 +169,15 @@ def test_nothing_is_left_of_queues_and_channels_on_one_connection(broker, anatom
             for number in range(rounds):
                 queue = f"passing {number}"
                 wire.send(
-                    said(
+                    frames(
                         1,
                         QueueDeclare(queue=queue),
                         BasicConsume(queue=queue, consumer_tag="c", no_ack=number % 2 == 0),
                     )
                 )
-                wire.send(publish_frames(1, b"x", queue) * 3, said(1, QueueDelete(queue=queue)))
-                wire.send(said(2, ChannelOpen(), QueueDeclare(queue=SHARED), BasicConsume(queue=SHARED, no_ack=True)))
-                wire.send(publish_frames(2, b"x", SHARED) * 3, said(2, ChannelClose(200, "", 0, 0)))
+                wire.send(publish_frames(1, b"x", queue) * 3, frames(1, QueueDelete(queue=queue)))
+                wire.send(frames(2, ChannelOpen(), QueueDeclare(queue=SHARED), BasicConsume(queue=SHARED, no_ack=True)))
+                wire.send(publish_frames(2, b"x", SHARED) * 3, frames(2, ChannelClose(200, "", 0, 0)))
                 while (frame := wire.on(2)).kind != FRAME_METHOD or not isinstance(
                     decode_method(frame.payload), ChannelCloseOk
                 ):

@@ -33,18 +33,18 @@ from warren.amqp.methods import (
 
 pytestmark = pytest.mark.usefixtures("witness")
 
-WANTS_TO_KNOW = table_from({"x-cancel-on-ha-failover": True})
+CANCEL_ON_FAILOVER = table_from({"x-cancel-on-ha-failover": True})
 
 
 class Held:
-    """While it holds, what queue supervisors hear of crashes has not reached them: the queue is dead and its row still says that it runs."""
+    """Inside, the queue has crashed but its supervisor has not been notified, so its row still has `running`."""
 
     def __init__(self, anatomy, name):
         self.anatomy, self.name = anatomy, name
         self.kept = []
 
     def __enter__(self):
-        """The queue crashes, and nobody is told but its monitors."""
+        """Crash the queue and hold back the notifications of queue supervisors."""
         anatomy = self.anatomy
 
         def hold():
@@ -60,7 +60,7 @@ class Held:
         self.release()
 
     def release(self):
-        """The supervisors hear of it now."""
+        """Deliver the notifications now."""
 
         def let_go():
             for supervisor in self.anatomy.processes(QueueSupervisor):
@@ -74,7 +74,7 @@ class Held:
         self.anatomy.call(let_go)
 
     def waiting(self):
-        """How many wait for it at Metadata."""
+        """The number of requests that wait at Metadata for the queue."""
         return len(self.metadata().queues.restart_waiters._waiting.get(("/", self.name), ()))
 
     def metadata(self):
@@ -82,7 +82,7 @@ class Held:
 
 
 def consumers_of(anatomy, name):
-    """The tags of its consumers; none while it is dead."""
+    """The tags of the queue's consumers; none while it is dead."""
     row = anatomy.node().routing.queue("/", name)
     cell = anatomy.base.cells.get(row.address.actorAddressString)
     return [consumer.tag for consumer in getattr(cell.actor, "consumers", ())] if cell else []
@@ -90,7 +90,7 @@ def consumers_of(anatomy, name):
 
 @pytest.fixture
 def queue(connect, name):
-    """A declared queue, deleted afterwards."""
+    """The name of a declared queue, which is deleted after the test."""
     wire = connect()
     wire.call(1, QueueDeclare(queue=name), QueueDeclareOk)
     yield name
@@ -107,7 +107,7 @@ def queue(connect, name):
     ],
 )
 def test_a_method_waits_for_the_restart(anatomy, connect, queue, method, answer):
-    """AB-63: no 404 for a queue that is there again in a moment."""
+    """AB-63: a queue that is being restarted is not refused with 404."""
     wire = connect()
     options = {"consumer_tag": "t"} if method is BasicConsume else {}
     with Held(anatomy, queue) as held:
@@ -122,7 +122,7 @@ def test_a_method_waits_for_the_restart(anatomy, connect, queue, method, answer)
         assert wire.content(1)[1] == b"x"
 
 
-def test_methods_behind_it_keep_their_order(anatomy, connect, queue):
+def test_methods_behind_a_waiting_one_keep_their_order(anatomy, connect, queue):
     """AB-56: replies come in the order of the methods, although the second could be answered at once."""
     wire = connect()
     with Held(anatomy, queue) as held:
@@ -134,7 +134,7 @@ def test_methods_behind_it_keep_their_order(anatomy, connect, queue):
 
 
 def test_a_queue_that_stays_down_is_404(anatomy, connect, queue):
-    """AB-63: who waited hears what became of it."""
+    """AB-63: a method that waited is refused when the queue is not restarted."""
     wire = connect()
     for _ in range(MAX_RESTARTS):
         address = anatomy.call(lambda: anatomy.queue(queue).myAddress)
@@ -151,7 +151,7 @@ def test_a_queue_that_stays_down_is_404(anatomy, connect, queue):
 
 
 def test_a_queue_deleted_meanwhile_is_404(anatomy, connect, queue):
-    """AB-63: queue.delete of a crashed queue succeeds, and who waits for the queue learns that it is gone."""
+    """AB-63: queue.delete of a crashed queue succeeds, and a waiting method is refused."""
     wire, other = connect(), connect()
     with Held(anatomy, queue) as held:
         wire.send_method(1, BasicGet(queue=queue))
@@ -162,8 +162,8 @@ def test_a_queue_deleted_meanwhile_is_404(anatomy, connect, queue):
         held.kept.clear()  # its supervisor has forgotten it
 
 
-def test_consumers_go_on_without_being_told(anatomy, connect, queue):
-    """AB-126: the same tags, their own prefetch and priority; the client sees nothing but the next messages."""
+def test_consumers_continue_without_notification(anatomy, connect, queue):
+    """AB-126: they keep tag, prefetch and priority, and the client receives only the next messages."""
     wire, publisher = connect(), connect()
     wire.call(1, BasicQos(0, 1, False), BasicQosOk)
     wire.call(
@@ -184,8 +184,8 @@ def test_consumers_go_on_without_being_told(anatomy, connect, queue):
     wire.call(1, BasicConsume(queue=queue, consumer_tag="third"), BasicConsumeOk)
 
 
-def test_a_consumer_goes_on_after_many_crashes_until_the_queue_stays_down(anatomy, connect, queue):
-    """AB-126, AB-63: each restart finds it once; at the end it is cancelled, with notification."""
+def test_a_consumer_continues_after_each_crash_until_the_queue_stays_down(anatomy, connect, queue):
+    """AB-126, AB-63: each restarted queue has it once; in the end the client receives basic.cancel."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     for _ in range(MAX_RESTARTS):
@@ -199,14 +199,14 @@ def test_a_consumer_goes_on_after_many_crashes_until_the_queue_stays_down(anatom
 
 
 def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
-    """AB-126: two crashes in one breath leave one registration, not two and not none."""
+    """AB-126: after two crashes in quick succession the queue has the consumer once."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
         anatomy.eventually(held.waiting)
 
         def strike_the_next():
-            """The new process finds a message that it does not know in front of the consumer's return."""
+            """Crash the new process before the consumer is registered with it."""
             held.release()
             address = next(
                 each.row.address
@@ -225,14 +225,14 @@ def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
 
 
 def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, connect, queue):
-    """AB-126: somebody was faster and consumes exclusively."""
+    """AB-126: here because another client became the exclusive consumer first."""
     wire, rival = connect(), connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
         anatomy.eventually(lambda: held.waiting() == 1)
 
         def rival_first():
-            """As if the rival's question had reached Metadata first."""
+            """Let Metadata answer the rival's request first."""
             metadata = held.metadata()
             metadata.queues.restart_waiters._waiting["/", queue].reverse()
 
@@ -245,7 +245,7 @@ def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, con
 
 
 def test_cancelling_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
-    """AB-126: basic.cancel is answered at once, and the restarted queue never hears of the consumer."""
+    """AB-126: basic.cancel is answered at once, and the consumer is not registered with the restarted queue."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="stays"), BasicConsumeOk)
@@ -257,7 +257,7 @@ def test_cancelling_while_the_queue_is_down_leaves_no_consumer(anatomy, connect,
 
 
 def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
-    """AB-53, AB-126."""
+    """AB-53, AB-126: its consumer is not registered with the restarted queue."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
@@ -267,8 +267,8 @@ def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, co
     assert wire.call(1, QueueDeclare(queue=queue), QueueDeclareOk).consumer_count == 0
 
 
-def test_what_the_earlier_life_delivered_settles_nothing(anatomy, connect, queue):
-    """AB-126: delivery tags of the client go on; ack and nack of old ones are accepted and do nothing to the new messages."""
+def test_settling_deliveries_of_the_crashed_queue_has_no_effect(anatomy, connect, queue):
+    """AB-126: delivery tags continue. Acks and nacks of old ones are accepted and do not affect new messages."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     for _ in range(2):
@@ -295,8 +295,8 @@ def _redelivered(wire):
     return deliver.delivery_tag, deliver.redelivered
 
 
-def test_a_limited_channel_goes_on_within_its_limit(anatomy, connect, queue):
-    """AB-127, AB-126: what the dead queue had reserved of the channel's limit is free again, and the next life asks for its own."""
+def test_a_channel_with_a_global_prefetch_continues_within_it(anatomy, connect, queue):
+    """AB-127, AB-126: the limiter takes back its grants to the crashed queue, and grants to the restarted one."""
     wire = connect()
     wire.call(1, BasicQos(0, 2, True), BasicQosOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
@@ -313,11 +313,11 @@ def test_a_limited_channel_goes_on_within_its_limit(anatomy, connect, queue):
     wire.content(1)
 
 
-def test_a_queue_killed_in_good_order_cancels_at_once(connect, queue):
-    """AB-126: a deletion is no failure, whatever the consumer's arguments say."""
+def test_a_deleted_queue_cancels_all_its_consumers(connect, queue):
+    """AB-126: whatever their arguments are."""
     wire, other = connect(), connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
-    wire.call(1, BasicConsume(queue=queue, consumer_tag="u", arguments=WANTS_TO_KNOW), BasicConsumeOk)
+    wire.call(1, BasicConsume(queue=queue, consumer_tag="u", arguments=CANCEL_ON_FAILOVER), BasicConsumeOk)
     other.call(1, QueueDelete(queue=queue), QueueDeleteOk)
     assert [wire.method(1, BasicCancel), wire.method(1, BasicCancel)] == [
         BasicCancel("t", True),
@@ -327,7 +327,7 @@ def test_a_queue_killed_in_good_order_cancels_at_once(connect, queue):
 
 
 def test_gets_after_the_restart_are_settled_with_the_new_queue(anatomy, connect, queue):
-    """AB-63: a get that waited belongs to the next life of the queue, and so does its ack."""
+    """AB-63: a get that waited, and later acks, go to the restarted queue."""
     wire = connect()
     with Held(anatomy, queue) as held:
         wire.send_method(1, BasicGet(queue=queue))

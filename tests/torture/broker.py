@@ -1,4 +1,4 @@
-"""A broker process that is killed and started again on one data directory, and what it logged."""
+"""A broker process that tests kill and start again on the same data directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 
-# `warren start`, with files so small that segments, journal files and message store files begin, end and are given up many times in a second.
+#: `warren start` with very small files, so that many segments, journal files and message store files are begun,
+#: completed and deleted every second.
 _PROGRAM = """
 import re, sys
 from warren import server
@@ -24,25 +25,35 @@ limits = FileLimits(journal_limit, store_limit, entries) if entries else REAL_FI
 exec(fault)
 server.configure_logging("info")
 print("loaded", flush=True)
-server.serve(Settings(data_dir=data_dir, port=0), on_ready=lambda report: print("ready", re.search(r"listening +[^ ]+:([0-9]+)", report)[1], flush=True), limits=limits)
+
+def on_ready(report):
+    print("ready", re.search(r"listening +[^ ]+:([0-9]+)", report)[1], flush=True)
+
+server.serve(Settings(data_dir=data_dir, port=0), on_ready, limits=limits)
 """
 
+#: Limits of very small files, see TorturedBroker.
 SMALL = (256, 1 << 18, 1 << 19)
+#: The limits of a real broker.
 AS_IT_IS = (0, 0, 0)
 
 
 class BrokerFailed(Exception):
-    """It did not start, or not stop, as it should."""
+    """The broker did not start or stop as it should."""
 
 
 class TorturedBroker:
-    """`limits` are the entries of a segment and the octets of a file of the journal and of a message store. `fault` is Python to spoil it with."""
+    """A broker in a process of its own.
+
+    `limits` are the entries of a segment, and the bytes of a journal file and of a message store file. `fault` is
+    Python code that the process runs first, to make the broker faulty.
+    """
 
     def __init__(self, data_dir: Path, log: Path, limits: tuple[int, int, int] = AS_IT_IS, fault: str = "") -> None:
         self.log = log
         self._command = [sys.executable, "-c", _PROGRAM, str(data_dir), *map(str, limits), fault]
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = b""  # and not read as a line yet; a file object's own buffer would hide it from `select`
+        self._output = b""  # not yet read as a line; the buffer of a file object would be invisible to `select`
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -50,31 +61,31 @@ class TorturedBroker:
         return self._process
 
     def begin(self) -> None:
-        """Start; returns when it has loaded its code and begins to recover."""
+        """Start, and return when the process has loaded its code and begins to recover."""
         with self.log.open("a") as log:
             self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, bufsize=0, cwd="/")
-        self._said = b""
+        self._output = b""
         self._read("loaded")
 
     def url(self) -> str:
-        """Where it accepts connections; returns when it does."""
+        """Wait until the broker accepts connections, and return its URL."""
         return f"amqp://guest:guest@127.0.0.1:{self._read('ready')}/%2F"
 
     def is_ready(self, seconds: float) -> bool:
-        """Whether it says something, or ends, within so many seconds from now."""
-        return b"\n" in self._said or bool(select.select([self.process.stdout], [], [], seconds)[0])
+        """Wait up to `seconds` until the process prints something or ends; return whether it did."""
+        return b"\n" in self._output or bool(select.select([self.process.stdout], [], [], seconds)[0])
 
     def _read(self, wanted: str) -> str:
-        """What follows on that line."""
+        """Wait for the line that begins with `wanted`, and return the rest of it."""
         assert self.process.stdout is not None
-        while b"\n" not in self._said:
+        while b"\n" not in self._output:
             if not self.is_ready(START_SECONDS):
-                raise BrokerFailed(f"it was not {wanted} within {START_SECONDS:.0f} s")
-            said = os.read(self.process.stdout.fileno(), 4096)
-            if not said:
-                raise BrokerFailed(f"it ended with exit code {self.process.wait()} before it was {wanted}")
-            self._said += said
-        line, _, self._said = self._said.partition(b"\n")
+                raise BrokerFailed(f"the broker was not {wanted} within {START_SECONDS:.0f} s")
+            output = os.read(self.process.stdout.fileno(), 4096)
+            if not output:
+                raise BrokerFailed(f"the broker ended with exit code {self.process.wait()} before it was {wanted}")
+            self._output += output
+        line, _, self._output = self._output.partition(b"\n")
         assert line.startswith(wanted.encode()), f"{line!r} instead of {wanted}"
         return line.decode().removeprefix(wanted).strip()
 
@@ -86,14 +97,14 @@ class TorturedBroker:
         self.process.send_signal(signal.SIGTERM)
 
     def ended(self, seconds: float = STOP_SECONDS) -> bool:
-        """After `terminate`: whether it has ended by itself within so many seconds. Raises BrokerFailed if it did, but not cleanly."""
+        """After `terminate`: whether the process ends within `seconds`. BrokerFailed if its exit code is not 0."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
         self._end()
         if code:
-            raise BrokerFailed(f"it stopped with exit code {code}")
+            raise BrokerFailed(f"the broker stopped with exit code {code}")
         return True
 
     @property

@@ -1,4 +1,6 @@
-"""What clients do to a broker that will be killed. Each runs on a thread until the connection breaks, and tells the model."""
+"""Clients of a broker that will be killed. Each works on a thread until its connection breaks, and reports to the
+model.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ from .messages import Key
 from .model import HELD_BACK, Death, Entry, Found, Model, QueueModel, Violation
 
 FANOUT = "torture.fanout"
-QUIET = 0.02  # s to wait for what may not come
-WINDOW = 300  # messages of a publisher that wait for their confirms
+#: Seconds to wait for input that may not come.
+QUIET = 0.02
+#: Most unconfirmed messages of a publisher.
+WINDOW = 300
 PRIORITIES = 5
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -54,7 +58,7 @@ CONSUMED = ("plain", "lazy", "priority", "ttl", "work", "lazy work", "dead")
 
 
 def new_model() -> Model:
-    """Its last queue is the one that dead letters go to."""
+    """A model of QUEUES. Its last queue is the one that dead letters go to."""
     dead = QueueModel("dead", keeps_order=False)
     queues = {
         name: QueueModel(
@@ -74,12 +78,13 @@ def declare(channel: Channel) -> None:
 
 
 def found(queue: str, event: Event) -> Found:
-    """What this delivery is. Raises Violation for octets that nobody published."""
+    """The message of a delivery. Raises Violation for a body that no client published."""
     assert event.body is not None and event.properties is not None
     key = messages.read(event.body)
     if key is None:
         raise Violation(
-            f"{queue}: a body of {len(event.body)} octets that nobody published: {event.body[:64]!r}; correlation id {event.properties.correlation_id}"
+            f"{queue}: a body of {len(event.body)} bytes that no client published: {event.body[:64]!r}; "
+            f"correlation id {event.properties.correlation_id}"
         )
     if event.properties.correlation_id != f"{key.publisher}.{key.number}":
         raise Violation(f"{queue}: {key} has the properties of another message: {event.properties}")
@@ -102,7 +107,7 @@ def _death(event: Event) -> Death | None:
 
 
 class Worker(threading.Thread):
-    """`failed` is called with what is wrong, in the worker's thread."""
+    """A client on a thread of its own. It calls `failed`, in that thread, with an exception that should not happen."""
 
     def __init__(
         self, name: str, url: str, model: Model, chooser: random.Random, failed: Callable[[BaseException], None]
@@ -139,7 +144,7 @@ class Worker(threading.Thread):
         raise NotImplementedError
 
     def new_message(self, persistent: bool = True, priority: int | None = None) -> tuple[Key, bytes, bytes]:
-        """(key, body, properties)"""
+        """The key, body and encoded properties of a new message."""
         self._number += 1
         key = Key(self.publisher, self._number)
         headers = table_from({"number": self._number}) if self.chooser.random() < 0.1 else None
@@ -153,13 +158,13 @@ class Worker(threading.Thread):
 
 
 class Publisher(Worker):
-    """Publishes with confirms, to one queue or to several."""
+    """Publishes with confirms to one queue or to several."""
 
     def work(self, client: Client) -> None:
         channel = client.channel()
         channel.confirm()
-        waiting: deque[list[Entry]] = deque()  # by delivery tag
-        first = 1  # tag of the first that waits
+        waiting: deque[list[Entry]] = deque()  # the entries of each unsettled publish
+        first = 1  # delivery tag of the first of them
         while not self.model.is_over:
             with client.in_one_piece():
                 for _ in range(self.chooser.choice((1, 1, 5, 30))):
@@ -191,7 +196,7 @@ class Publisher(Worker):
         with self.model.lock:
             last = method.delivery_tag
             if last - first >= len(waiting):
-                raise Violation(f"a confirm of {last}, and the last message published was {first + len(waiting) - 1}")
+                raise Violation(f"a confirm of {last}, but the last publish was {first + len(waiting) - 1}")
             tags = range(first, last + 1) if method.multiple else (last,)
             for tag in tags:
                 entries, waiting[tag - first] = waiting[tag - first], []
@@ -204,7 +209,7 @@ class Publisher(Worker):
 
 
 class Consumer(Worker):
-    """Consumes from several queues, settles in many ways, and now and then cancels and consumes anew."""
+    """Consumes from several queues, settles in many ways, and sometimes cancels and consumes again."""
 
     def __init__(self, *args: Any, queues: list[str]) -> None:
         super().__init__(*args)
@@ -230,10 +235,10 @@ class Line:
         self.queue = queue
         self.model = worker.model
         self.chooser = worker.chooser
-        self.held: dict[int, Entry] = {}  # by delivery tag: not settled
-        self.settled: list[Entry] = []  # since the last round trip
-        self.all_settled: list[Entry] = []  # on this channel since the last probe
-        self.probes: dict[int, Entry] = {}  # by confirm tag
+        self.held: dict[int, Entry] = {}  # unsettled deliveries by delivery tag
+        self.settled: list[Entry] = []  # settled since the last round trip
+        self.all_settled: list[Entry] = []  # settled since the last probe
+        self.probes: dict[int, Entry] = {}  # unconfirmed probes by delivery tag
         self.published = 0
         self.highest: dict[tuple[int, int], int] = {}
         self.channel = client.channel()
@@ -272,7 +277,8 @@ class Line:
                     line = one.key.publisher, entry.priority
                     if self.highest.get(line, 0) > one.key.number:
                         raise Violation(
-                            f"{self.queue}: {one.key} was delivered for the first time, after number {self.highest[line]} of the same publisher"
+                            f"{self.queue}: {one.key} was delivered for the first time, "
+                            f"after number {self.highest[line]} of the same publisher"
                         )
                     self.highest[line] = one.key.number
         with self.client.in_one_piece():
@@ -282,7 +288,7 @@ class Line:
         tags = list(self.held)
         chance = self.chooser.random()
         if chance < 0.05:
-            return  # all of it stays for now
+            return  # settle nothing this time
         if chance < 0.3 and tags:
             self.forget(tags)
             self.channel.ack(tags[-1], multiple=True)
@@ -318,7 +324,11 @@ class Line:
         self.settled = []
 
     def probe(self) -> None:
-        """Once this is confirmed, what was settled before is on disk as well, for the journal keeps their order; unless this was settled first."""
+        """Publish a probe. Its confirm proves that earlier settlements are on disk, because the journal keeps the
+        order.
+
+        This does not hold if the probe itself is settled first.
+        """
         if not self.all_settled:
             return
         key, body, properties = self.worker.new_message()
@@ -339,7 +349,7 @@ class Line:
 
 
 class Getter(Worker):
-    """basic.get, one at a time, with and without ack."""
+    """Sends basic.get, one at a time, with and without ack."""
 
     def work(self, client: Client) -> None:
         channel = client.channel()
@@ -420,7 +430,7 @@ class Transactor(Worker):
 
 
 class Sweeper(Worker):
-    """Fills a queue and purges it, or deletes it and declares it anew."""
+    """Fills a queue, and purges it or deletes and declares it again."""
 
     def work(self, client: Client) -> None:
         channel = client.channel()
@@ -457,7 +467,7 @@ class Sweeper(Worker):
 
 
 def _taken(client: Client, channel: int, *kinds: type) -> list[Event]:
-    """What has come of these kinds, in order. Raises Refused if the channel or the connection was closed."""
+    """Take out the received events of these kinds, in order. Refused if the broker closed channel or connection."""
     events = client.events[channel]
     for event in (*client.events[0], *events):
         if isinstance(event.method, (m.ChannelClose, m.ConnectionClose)):

@@ -1,6 +1,6 @@
-"""The bodies that are published: each says which it is, and shows whether it is whole.
+"""Message bodies that identify their message and have a checksum.
 
->H publisher   >I number   >I CRC-32 of both, the length and the rest   the rest: some of a block of random octets
+>H publisher   >I number   >I CRC-32 of both, the length and the rest   the rest: a slice of random bytes
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ MOST = 100_000
 
 _FILLING = random.Random(1).randbytes(MOST + 4096)
 
-# Of both sides of what is embedded in the queue index (below 4,096 octets with properties), and of a body frame's limit, which is 131,072 here: no body needs two.
+#: `(weight, least, most)` of sizes in bytes. They lie on both sides of 4,096, below which a message with its properties
+#: is embedded in the queue index, and below the limit of a body frame, 131,072.
 _SIZES = ((40, LEAST, 100), (34, 100, 3_900), (8, 3_900, 4_300), (16, 4_300, 20_000), (2, 20_000, MOST))
 _WEIGHTS = [weight for weight, _, _ in _SIZES]
 
 
 class Key(NamedTuple):
-    """Which message: every publisher of every life of the broker has a number of its own, and counts."""
+    """Identifies a message: each publisher of each life of the broker has its own number, and counts its messages."""
 
     publisher: int
     number: int
@@ -34,18 +35,18 @@ def size(chooser: random.Random) -> int:
     return chooser.randint(least, most)
 
 
-def body(key: Key, octets: int) -> bytes:
+def body(key: Key, length: int) -> bytes:
     start = key.number & 4095
-    head, rest = HEAD.pack(*key), _FILLING[start : start + octets - LEAST]
+    head, rest = HEAD.pack(*key), _FILLING[start : start + length - LEAST]
     return head + CHECK.pack(_checksum(head, rest)) + rest
 
 
-def read(octets: bytes) -> Key | None:
-    """Which message it is; None if these octets are none that `body` made."""
-    if len(octets) < LEAST:
+def read(data: bytes) -> Key | None:
+    """The key of a body; None if `body` did not make these bytes."""
+    if len(data) < LEAST:
         return None
-    head, rest = octets[: HEAD.size], octets[LEAST:]
-    if CHECK.unpack_from(octets, HEAD.size)[0] != _checksum(head, rest):
+    head, rest = data[: HEAD.size], data[LEAST:]
+    if CHECK.unpack_from(data, HEAD.size)[0] != _checksum(head, rest):
         return None
     return Key(*HEAD.unpack(head))
 

@@ -1,22 +1,26 @@
-"""What a broker may and must have, after it was killed any number of times.
+"""A model of the messages that a broker may have, and must have, after it was killed any number of times.
 
-Clients tell the model what they do before they do it, and what they hear when they hear it; `crashed` and `stopped` tell how the broker ended; `check` compares
-it with all that is in a queue after the next start. Whatever must not be is a `Violation`.
+Clients report to the model each action before they send it, and each reply when it arrives. `crashed` and `stopped`
+record how the broker ended. `check` compares the model with all messages of a queue after the next start. It raises
+`Violation` for any message that is missing or must not be there.
 
-A message in a queue is in one of these states, as far as clients can know:
+As far as clients can know, a message in a queue is in one of these states:
 
-| state | it is there after an unclean end | after a clean one |
+| state | present after an unclean end | after a clean end |
 |---|---|---|
 | `HELD_BACK`: in a transaction whose commit was not sent | never | never |
 | `SENT`, not confirmed | perhaps | perhaps |
 | `KEPT`: confirmed, or found after a start | yes | yes |
-| settled, and nothing more | perhaps | perhaps |
-| settled, and a later method on that channel was answered | perhaps | no |
-| settled, and then something was published on that channel to that queue, is confirmed, and not settled itself | no: the journal keeps their order (QS-37) | no |
+| settled only | perhaps | perhaps |
+| settled, and a later method on the same channel was answered | perhaps | no |
+| settled, then a probe was published and confirmed | no: the journal keeps the order (QS-37) | no |
 
-A transient message is never there after a start. What a queue without a dead-letter exchange is told to reject it is told to forget, like an ack, and so is what is purged.
-Dead-lettering is at most once (AB-147) and may have to read a message from disk first, so a rejected one is `settled` for ever, and its dead letter `SENT`; after a clean end one
-of the two must be there.
+A *probe* is a message published, after the settlement, on the same channel to the same queue, and not settled itself.
+
+A transient message is never present after a start. Without a dead-letter exchange, a rejected message counts as
+acknowledged, and so does a purged one. Dead-lettering is at most once (AB-147) and may have to read the message from
+disk first. Therefore a rejected message stays `SETTLED` and its dead letter `SENT`; after a clean end one of the two
+must be present.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ NOT_SETTLED, SETTLED, FLUSHED, FORGOTTEN = "not settled", "settled", "settled an
 
 
 class Violation(Exception):
-    """The broker did what it must not."""
+    """The broker broke a guarantee."""
 
 
 class Death(NamedTuple):
@@ -57,17 +61,24 @@ class Entry:
     persistent: bool
     state: str
     settled: str = NOT_SETTLED
-    delivered: bool = False  # to somebody who has seen it
-    maybe_delivered: bool = False  # or the broker may think so
-    died: bool = False  # here as a dead letter
-    death: Death | None = None  # as it was first seen
-    probe: list[Entry] | None = None  # what was settled on its channel before it was published
-    heir: Entry | None = None  # what became of it behind a dead-letter exchange
-    copies: int = 1  # so often it may be there: it may die anew when it died shortly before an unclean end
+    #: A client has received the message.
+    delivered: bool = False
+    #: The broker may have sent the message to a client.
+    maybe_delivered: bool = False
+    #: The message is in this queue as a dead letter.
+    died: bool = False
+    #: The first entry of x-death when a client first received the message.
+    death: Death | None = None
+    #: For a probe: the messages that were settled on its channel before it was published.
+    probe: list[Entry] | None = None
+    #: The dead letter of this message.
+    heir: Entry | None = None
+    #: Most copies that may be present: a message that died just before an unclean end may die again.
+    copies: int = 1
 
 
 class Found(NamedTuple):
-    """A message as a client got it."""
+    """A message as a client received it."""
 
     key: Key
     redelivered: bool
@@ -76,16 +87,21 @@ class Found(NamedTuple):
 
 @dataclass
 class QueueModel:
-    """One queue. `reason` is why what leaves it becomes a dead letter in `heirs`, if it does."""
+    """One queue. Its dead letters, if it has a dead-letter exchange, go to the queue `heirs`."""
 
     name: str
-    keeps_order: bool = True  # what one publisher sent comes in that order
-    expires: bool = False  # what is in it soon becomes a dead letter by itself
+    #: The messages of one publisher are delivered in the order of their numbers.
+    keeps_order: bool = True
+    #: All messages soon expire and become dead letters.
+    expires: bool = False
     heirs: QueueModel | None = None
     entries: dict[Key, Entry] = field(default_factory=dict)
-    order: list[Key] = field(default_factory=list)  # of what was there at the last check
-    lost_gets: int = 0  # got without ack, the answer not heard: whichever these were
-    was_consumed: bool = False  # in this life
+    #: The messages at the last check, in order.
+    order: list[Key] = field(default_factory=list)
+    #: basic.get without ack whose answer did not arrive. Any message may have been the answer.
+    lost_gets: int = 0
+    #: The queue had a consumer or a basic.get in this life of the broker.
+    was_consumed: bool = False
 
     def settle(self, entry: Entry, is_reject: bool) -> None:
         entry.settled = SETTLED
@@ -99,22 +115,24 @@ class QueueModel:
 
 
 class Model:
-    """All queues. Every method but `check` may be called by any client's thread, each holding `lock`."""
+    """All queues. The clients' threads may call every method except `check` while they hold `lock`."""
 
     def __init__(self, queues: Iterable[QueueModel]) -> None:
         self.queues = {queue.name: queue for queue in queues}
         self.lock = threading.RLock()
-        self.is_over = False  # the clients' lives are
-        self.is_stopping = (
-            False  # the broker was told to stop: it hears nothing of what clients whose connections it closes still say
-        )
+        #: The clients should end.
+        self.is_over = False
+        #: The broker received SIGTERM. It ignores methods on connections that it is closing.
+        self.is_stopping = False
         self.life = 0
         self.confirmed = self.settled = self.delivered = self.found = 0
-        self._either: list[tuple[QueueModel, Entry]] = []  # it, or its heir
+        #: Messages that died before a clean end: each must be present itself or as its dead letter.
+        self._either: list[tuple[QueueModel, Entry]] = []
         self._publishers = 0
-        self._published: dict[int, int] = defaultdict(int)  # publisher -> its highest number
+        #: Publisher -> the highest number of its messages.
+        self._published: dict[int, int] = defaultdict(int)
 
-    # -- what clients tell --------------------------------------------------------------------------------------------------------------------
+    # -- reports of clients ---
 
     def new_publisher(self) -> int:
         with self.lock:
@@ -124,7 +142,7 @@ class Model:
     def publish(
         self, key: Key, queues: Iterable[str], priority: int, persistent: bool, state: str = SENT
     ) -> list[Entry]:
-        """Before it is sent. What they hold back goes with `commit` or `roll_back`."""
+        """Record a message before it is sent. One in a transaction is `HELD_BACK` until `commit` or `roll_back`."""
         self._published[key.publisher] = key.number
         entries = []
         for name in queues:
@@ -142,7 +160,7 @@ class Model:
                 self.confirmed += 1
 
     def commit(self, entries: Iterable[Entry], settled: Iterable[tuple[str, Entry]]) -> None:
-        """Before the commit is sent."""
+        """Record tx.commit before it is sent."""
         for entry in entries:
             entry.state = SENT
         for queue, entry in settled:
@@ -153,7 +171,7 @@ class Model:
             del self.queues[queue].entries[entry.key]
 
     def deliver(self, queue: str, found: Found) -> Entry:
-        """A delivery, or the answer to a get."""
+        """Check and record a delivery or the answer to a get."""
         entry = self._known(queue, found)
         if entry.settled == SETTLED and self.is_stopping:
             entry.settled = NOT_SETTLED
@@ -168,22 +186,22 @@ class Model:
         return entry
 
     def settle(self, queue: str, entry: Entry, is_reject: bool = False) -> None:
-        """Before it is sent: the message is wanted no more."""
+        """Record an ack or a reject before it is sent."""
         self.queues[queue].settle(entry, is_reject)
         self.settled += 1
 
     def flushed(self, entries: Iterable[Entry]) -> None:
-        """A later method on the channel that settled them was answered."""
+        """Record that a later method on the channel that settled these messages was answered."""
         for entry in entries:
             if entry.settled == SETTLED and entry.heir is None:
                 entry.settled = FLUSHED
 
     def forgotten(self, entries: Iterable[Entry]) -> None:
-        """They must never come back: the queue was deleted."""
+        """Record that these messages must never come back."""
         for entry in entries:
             entry.settled = FORGOTTEN
 
-    # -- how it ended -------------------------------------------------------------------------------------------------------------------------
+    # -- the end of a life ---
 
     def crashed(self) -> None:
         self._either.clear()
@@ -230,11 +248,15 @@ class Model:
         self.is_stopping = False
         self.life += 1
 
-    # -- what is found ------------------------------------------------------------------------------------------------------------------------
+    # -- checks ---
 
     def check(self, name: str, found: list[Found]) -> list[int]:
-        """`found` is all there is in the queue, in order, after a start and before anything was published; what is in a queue that expires has gone to its heirs by then.
-        The answer are places in `found` of second copies, which should be settled: from then on the model knows each message once."""
+        """Compare `found`, all messages of the queue in order after a start, with the model.
+
+        No client has published since the start, and the messages of queues that expire are dead letters by now. Returns
+        the positions in `found` of second copies. The caller must settle them, because from now on the model has one of
+        each.
+        """
         queue = self.queues[name]
         seen: dict[Key, int] = {}
         surplus = []
@@ -242,7 +264,7 @@ class Model:
             entry = self._known(name, one)
             seen[one.key] = seen.get(one.key, 0) + 1
             if seen[one.key] > entry.copies:
-                raise Violation(f"{name}: {one.key} is there {seen[one.key]} times")
+                raise Violation(f"{name}: {one.key} is present {seen[one.key]} times")
             if seen[one.key] > 1:
                 surplus.append(at)
             if entry.settled == FORGOTTEN and entry.copies == 1:
@@ -253,7 +275,7 @@ class Model:
                     if entry.state == HELD_BACK
                     else "was settled, durably"
                 )
-                raise Violation(f"{name}: {one.key} is there, although it {why}")
+                raise Violation(f"{name}: {one.key} is present, although it {why}")
             self._check_flag(name, entry, one)
             self._check_death(name, entry, one)
         missing = (
@@ -268,13 +290,14 @@ class Model:
         if len(missing) > queue.lost_gets:
             first = [tuple(entry.key) for entry in missing[:10]]
             raise Violation(
-                f"{name}: {len(missing)} messages are missing that had been confirmed or there, and not settled ({queue.lost_gets} may have been "
-                f"got without ack): {first}; {len(found)} are there"
+                f"{name}: {len(missing)} messages are missing that were confirmed or found before, and not settled "
+                f"({queue.lost_gets} may have been got without ack): {first}; {len(found)} are present"
             )
         for before, entry in self._either:
             if before.heirs is queue and entry.key not in before.entries and entry.key not in seen:
                 raise Violation(
-                    f"{before.name}: {entry.key} died, and is neither there nor in '{name}', although the broker ended cleanly"
+                    f"{before.name}: {entry.key} died, and is neither there nor in '{name}', "
+                    "although the broker ended cleanly"
                 )
         self._check_order(queue, list(seen))
         queue.lost_gets = 0
@@ -290,19 +313,19 @@ class Model:
         entry = self.queues[queue].entries.get(found.key)
         if entry is None:
             was = (
-                "was settled or gone before"
+                "was settled or removed before"
                 if found.key.number <= self._published[found.key.publisher]
                 else "was never published"
             )
-            raise Violation(f"{queue}: {found.key} is there, but it {was}, at least in this queue")
+            raise Violation(f"{queue}: {found.key} is present, but it {was} in this queue")
         return entry
 
     def _check_flag(self, queue: str, entry: Entry, found: Found) -> None:
-        # While the broker stops, what was on its way to a consumer goes back, and who still gets may get it.
+        # While the broker stops, deliveries in flight return to the queue, and a basic.get may receive them.
         if found.redelivered and not (entry.delivered or entry.maybe_delivered or self.is_stopping):
-            raise Violation(f"{queue}: {found.key} says that it was delivered before, and it was not")
+            raise Violation(f"{queue}: {found.key} is flagged as redelivered, but was never delivered")
         if entry.delivered and not found.redelivered and entry.copies == 1:
-            raise Violation(f"{queue}: {found.key} was delivered before, and does not say so")
+            raise Violation(f"{queue}: {found.key} was delivered before, but is not flagged as redelivered")
 
     def _check_death(self, queue: str, entry: Entry, found: Found) -> None:
         if entry.died != (found.death is not None):
@@ -314,14 +337,14 @@ class Model:
         entry.death = found.death
 
     def _check_order(self, queue: QueueModel, found: list[Key]) -> None:
-        """Within a priority: what was there before in the same order, then what is new, each publisher's in the order of its numbers."""
+        """Check the order in each priority: old messages as before, then new ones in the order of each publisher."""
         place = {key: at for at, key in enumerate(queue.order)}
         by_priority: dict[int, list[Key]] = defaultdict(list)
         for key in found:
             by_priority[queue.entries[key].priority].append(key)
         priorities = [queue.entries[key].priority for key in found]
         if priorities != sorted(priorities, reverse=True):
-            raise Violation(f"{queue.name}: a message of a lower priority comes before one of a higher")
+            raise Violation(f"{queue.name}: a message of lower priority comes before one of higher priority")
         for keys in by_priority.values():
             last, newest = -1, dict[int, int]()
             for key in keys:
@@ -329,10 +352,12 @@ class Model:
                 if at is not None:
                     if newest:
                         raise Violation(
-                            f"{queue.name}: {key} was there before the life that published {next(iter(newest.items()))}, and comes after it"
+                            f"{queue.name}: {key} is older than {next(iter(newest.items()))}, but comes after it"
                         )
                     if at < last:
-                        raise Violation(f"{queue.name}: {key} comes after {queue.order[last]}, and came before it")
+                        raise Violation(
+                            f"{queue.name}: {key} comes after {queue.order[last]}, but came before it at the last check"
+                        )
                     last = at
                 elif queue.keeps_order and newest.get(key.publisher, -1) > key.number:
                     raise Violation(

@@ -1,4 +1,4 @@
-"""Large messages to ten durable queues: on disk once, there for each of the queues after a kill -9, and gone when the last has acknowledged them."""
+"""Large messages to ten durable queues are stored once, survive kill -9, and are removed after the last ack."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def started(broker):
     return Client(broker.url())
 
 
-def store_octets(tmp_path):
-    """What is in the files of the persistent store; room that is reserved ahead is not in their size."""
+def store_bytes(tmp_path):
+    """The size of the files of the persistent store. Space reserved ahead is not part of it."""
     return sum(file.stat().st_size for file in Path(tmp_path / "data").rglob("msg_store_persistent/*.rdq"))
 
 
 def wait_for_one_file(tmp_path):
-    """The one that is written to is always there; garbage goes when the store gets to it."""
+    """Wait until only the current file is left, because garbage is collected in the background."""
     deadline = monotonic() + 20
     while len(files := [path.name for path in Path(tmp_path / "data").rglob("msg_store_persistent/*.rdq")]) > 1:
         assert monotonic() < deadline, files
@@ -52,7 +52,7 @@ def body(number):
 
 
 def taken(channel, queue):
-    """All that is there, unacknowledged; the last delivery tag."""
+    """The bodies and delivery tags of all ready messages, not acknowledged."""
     events = []
     while (event := channel.get(queue)) is not None:
         events.append(event)
@@ -73,7 +73,7 @@ def test_fan_out_is_stored_once(broker, tmp_path):
         for number in range(COUNT):
             channel.publish(body(number), exchange="all", delivery_mode=2, priority=number % 4)
     assert len(channel.confirms(1, COUNT)[0]) == COUNT
-    assert COUNT * SIZE <= store_octets(tmp_path) < 1.1 * COUNT * SIZE
+    assert COUNT * SIZE <= store_bytes(tmp_path) < 1.1 * COUNT * SIZE
 
     broker.kill()
     client.abort()
@@ -99,7 +99,7 @@ def test_fan_out_is_stored_once(broker, tmp_path):
     report = verified(tmp_path)
     assert report.is_fine
     live = sum(file["live"] for vhost in report.as_dict()["vhosts"] for file in vhost["files"])
-    assert COUNT * SIZE <= live < 1.1 * COUNT * SIZE  # what the dead letters' queues share, and nothing of the others
+    assert COUNT * SIZE <= live < 1.1 * COUNT * SIZE  # only the bodies that the queues of dead letters share
 
     client = started(broker)
     channel = client.channel()

@@ -1,13 +1,15 @@
-"""Kill a broker again and again while clients work, and look each time whether all is there that must be, and nothing else.
+"""Kill a broker again and again while clients work, and check each time that no message is missing or surplus.
 
     torture = Torture(directory, seed=1, files=SMALL)
     torture.run(30)                      raises Violation, BrokerFailed, or what a client met
 
-A life of the broker: it starts (and is sometimes killed while it recovers, and starts again), all queues are looked through, some of what is there is settled, clients work for
-some tenths of a second, and then it is killed, or told to stop, or told to stop and killed meanwhile. The seed decides what clients do and when the broker ends; which of their
-methods the broker has handled by then nobody can decide.
+In each life the broker starts; sometimes it is killed during recovery and starts again. All queues are checked, and
+some of their messages are settled. Clients work for some tenths of a second. Then the broker is killed, or stopped with
+SIGTERM, or killed while it stops. The seed decides what clients do and when the broker ends, but not which of their
+methods the broker has handled by then.
 
-`directory` gets: `data`, the broker's; `before`, a copy of it from before the last start; `broker.log`; `account`, a line for each thing that happened.
+`directory` then contains `data`, the broker's data directory; `before`, a copy of it from before the last start;
+`broker.log`; and `account`, with one line for each event.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ PATIENCE = 30.0
 
 
 class Torture:
-    """`tell` is called with the account's lines as they are written."""
+    """One run. `on_note` is called with each line of the account."""
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class Torture:
         seed: int,
         files: tuple[int, int, int] = AS_IT_IS,
         fault: str = "",
-        tell: Callable[[str], None] = lambda line: None,
+        on_note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.directory = directory
         self.seed = seed
@@ -46,9 +48,9 @@ class Torture:
         self.model = new_model()
         self.broker = TorturedBroker(directory / "data", directory / "broker.log", files, fault)
         self.kills = self.stops = self.kills_in_recovery = self.kills_in_stop = 0
-        self._tell = tell
+        self._on_note = on_note
         self._began = time.monotonic()
-        self._recovery = self._stop = 0.05  # seconds it took last
+        self._recovery = self._stop = 0.05  # seconds that the last recovery and the last stop took
         self._failure: BaseException | None = None
         self._failed = threading.Event()
 
@@ -66,9 +68,9 @@ class Torture:
         line = f"{time.monotonic() - self._began:7.2f}  life {self.model.life}: {line}"
         with (self.directory / "account").open("a") as account:
             account.write(line + "\n")
-        self._tell(line)
+        self._on_note(line)
 
-    # -- a life -------------------------------------------------------------------------------------------------------------------------------
+    # -- a life ---
 
     def live(self, kills: int) -> None:
         choose = self.chooser
@@ -82,21 +84,21 @@ class Torture:
             worker.start()
         self._failed.wait(seconds)
         way = choose.random() if self._failure is None else 0.0
-        told = "killed"
+        end = "killed"
         if way < 0.7:
             self.broker.kill()
             is_clean = False
         else:
             grace = None if way < 0.85 else choose.uniform(0, 1.2 * self._stop)
             is_clean = self.stop(grace)
-            told = "stopped" if is_clean else f"killed {1000 * (grace or 0):.0f} ms after SIGTERM"
+            end = "stopped" if is_clean else f"killed {1000 * (grace or 0):.0f} ms after SIGTERM"
         self.model.is_over = True
         for worker in workers:
             worker.join(PATIENCE)
             if worker.is_alive() and self._failure is None:
                 self._failure = BrokerFailed(f"{worker.name} does not end")
         self.model.is_over = False
-        self._ended(is_clean, f"{told} after {seconds:.2f} s of work")
+        self._ended(is_clean, f"{end} after {seconds:.2f} s of work")
         if self._failure is not None:
             raise self._failure
 
@@ -124,10 +126,10 @@ class Torture:
             self._failure = error
             self._failed.set()
 
-    # -- starting and ending ------------------------------------------------------------------------------------------------------------------
+    # -- starting and ending ---
 
     def start(self) -> str:
-        """The URL."""
+        """Start the broker and return its URL."""
         self._begin()
         began = time.monotonic()
         url = self.broker.url()
@@ -150,7 +152,10 @@ class Torture:
         self.broker.begin()
 
     def stop(self, grace: float | None) -> bool:
-        """Whether it ended cleanly within so many seconds; if not it was killed. Raises BrokerFailed if it does not although it had all the time."""
+        """Stop the broker, and kill it if it has not ended after `grace` seconds; return whether it ended cleanly.
+
+        With a `grace` of None, a broker that does not stop raises BrokerFailed.
+        """
         began = time.monotonic()
         self.model.is_stopping = True
         self.broker.terminate()
@@ -158,15 +163,16 @@ class Torture:
             self._stop = time.monotonic() - began
             return True
         if grace is None:
-            raise BrokerFailed(f"it did not stop within {PATIENCE:.0f} s")
+            raise BrokerFailed(f"the broker did not stop within {PATIENCE:.0f} s")
         self.broker.kill()
         self.kills_in_stop += 1
         return False
 
-    def _ended(self, is_clean: bool, told: str) -> None:
+    def _ended(self, is_clean: bool, end: str) -> None:
         model = self.model
         self.note(
-            f"{told}; so far {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled; {self.kills + (not is_clean)} kills"
+            f"{end}; so far {model.confirmed:,} confirmed, {model.delivered:,} delivered, {model.settled:,} settled; "
+            f"{self.kills + (not is_clean)} kills"
         )
         if is_clean:
             self.stops += 1
@@ -175,22 +181,22 @@ class Torture:
             self.kills += 1
             model.crashed()
 
-    # -- looking ------------------------------------------------------------------------------------------------------------------------------
+    # -- checking ---
 
     def check(self, url: str, keep_most: int | None = None) -> None:
-        """Everything that is in every queue, against the model; then settle some, so that at most `keep_most` stay in each."""
+        """Compare all queues with the model; then settle messages, so that at most `keep_most` stay in each queue."""
         client = Client(url)
         try:
             declare(client.channel())
             client.channel().expect_ready("expiring", 0)
-            sizes = [
-                f"{name} {self._check(client, name, self.chooser.choice((0, 20, 200, 600)) if keep_most is None else keep_most)}"
-                for name in self.model.queues
-            ]
+            sizes = []
+            for name in self.model.queues:
+                keep = self.chooser.choice((0, 20, 200, 600)) if keep_most is None else keep_most
+                sizes.append(f"{name} {self._check(client, name, keep)}")
             client.close()
         finally:
             client.abort()
-        self.note(f"recovered in {1000 * self._recovery:.0f} ms; there: {', '.join(sizes)}")
+        self.note(f"recovered in {1000 * self._recovery:.0f} ms; present: {', '.join(sizes)}")
 
     def _check(self, client: Client, name: str, keep_most: int) -> int:
         channel = client.channel()
@@ -199,7 +205,7 @@ class Torture:
         events = channel.deliveries(count)
         channel.cancel(tag)
         if channel.pending:
-            raise Violation(f"{name}: said to hold {count} messages, but {len(channel.pending)} more came")
+            raise Violation(f"{name}: queue.declare counted {count} messages, but {len(channel.pending)} more arrived")
         there = [found(name, event) for event in events]
         surplus = set(self.model.check(name, there))
         entries = self.model.queues[name].entries
@@ -219,7 +225,7 @@ class Torture:
         return count
 
     def _chosen(self, places: list[int], keep_most: int) -> list[int]:
-        """Places to settle: from the head, from anywhere, or with a hole of those that stay in the middle."""
+        """Choose the places to settle: at the head, anywhere, or at both ends so that the middle stays."""
         count = max(0, len(places) - keep_most)
         way = self.chooser.randrange(3)
         if way == 0:
@@ -231,16 +237,16 @@ class Torture:
     def _flush(self, channel: Channel) -> None:
         channel.qos(0)
 
-    # -- the end ------------------------------------------------------------------------------------------------------------------------------
+    # -- the end ---
 
     def end(self) -> None:
-        """All that is left is settled; after a clean stop nothing is there any more."""
+        """Settle all messages, and check that none is left after a clean stop."""
         self.check(self.start(), keep_most=0)
         if not self.stop(None):
-            raise BrokerFailed("it was killed")
+            raise BrokerFailed("the broker was killed")
         self._ended(True, "drained and stopped")
         self.check(self.start(), keep_most=0)
         left = {name: len(queue.order) for name, queue in self.model.queues.items() if queue.order}
         if left:
-            raise Violation(f"after all was settled and the broker stopped cleanly, there are still: {left}")
+            raise Violation(f"all messages were settled and the broker stopped cleanly, but these are left: {left}")
         self.stop(None)

@@ -23,7 +23,7 @@ def test_notify_down_all(connect, own_broker, name):
     channel.queue(name)
     channel.consume(name)
     second.consume(name)
-    with inside.deaf(name):
+    with inside.ignoring(name):
         begun = monotonic()
         channel.close()
         client.close()
