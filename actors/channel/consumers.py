@@ -38,7 +38,7 @@ from ...store.messages.message import body_size
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .client_output import CONTENT_CHANNEL, ClientOutput
-from .contract import ChannelConfig, DeliveryNotice, DeliveryRun
+from .contract import ChannelConfig, DeliveryRun
 from .deliveries import Deliveries
 from .direct_reply import REPLY_TO, ReplyConsumer
 from .limiter import Limiter
@@ -281,7 +281,8 @@ class Consumers:
                 contents = rechannel_run(contents, number)
             if frame_max and max(map(len, contents)) > frame_max:
                 contents = [fit(content, number, frame_max) for content in contents]
-            first = deliveries.take_tags(count)
+            first = deliveries.next_tag
+            deliveries.next_tag = first + count
             if count == 1:
                 frames += (parts[0], _TAG(first), parts[1], contents[0])
             else:
@@ -297,8 +298,9 @@ class Consumers:
                 assert tags is not None
                 deliveries.expect_ack(UnackedRun(first, queue_id, tag, tags, self._process.now()))
             total += count
-        self._output.notices.append(DeliveryNotice(address, queue_id, self._config.channel_id, total))
-        self._limiter.delivered(queue_id, total)
+        self._output.notices.append((address, queue_id, self._config.channel_id, total))
+        if self._limiter.limit is not None:
+            self._limiter.delivered(queue_id, total)
 
     def _make_parts(
         self, consumer: ChannelConsumer, exchange: str, routing_key: str, is_redelivered: bool

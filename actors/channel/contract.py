@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...runtime.contract import Contract, message
+from ...runtime.contract import Address, Contract, message
 from ...store.messages.message import Origin
 
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
     from ...amqp.method import Method
     from ...amqp.reader import Event
-    from ...runtime.contract import Address
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from ..queue.contract import ToQueue
@@ -35,15 +34,6 @@ class ChannelConfig(NamedTuple):
     has_cancel_notify: bool
 
 
-class DeliveryNotice(NamedTuple):
-    """Counts the deliveries of one queue in an `output`; the queue gets `sent` when they are on the socket (FC-32)."""
-
-    queue: Address[ToQueue]
-    queue_id: str
-    channel_id: str
-    deliveries: int
-
-
 class FetchedMessage(NamedTuple):
     """The answer of `ToDirectClient.get`; `props` are encoded properties, `messages_left` counts ready messages."""
 
@@ -54,6 +44,10 @@ class FetchedMessage(NamedTuple):
     redelivered: bool
     messages_left: int
 
+
+#: Counts the deliveries of one queue in an `output`: `(queue, queue id, channel id, deliveries)`. The queue gets `sent`
+#: when they are on the socket (FC-32). A plain tuple, because a NamedTuple costs 0.2 µs more for each delivery batch.
+DeliveryNotice = tuple[Address["ToQueue"], str, str, int]
 
 #: Publish numbers `(first, last)`, both included.
 ConfirmRange = tuple[int, int]

@@ -52,20 +52,15 @@ class Deliveries:
         self._limiter = limiter
         self._tracer = tracer
         self.unacked = unacked
+        #: The next delivery tag; `Consumers` and `get` use them up.
         self.next_tag = 1
         #: Ids of the queues that gave this channel messages to acknowledge by basic.get.
         self.got_from: set[str] = set()
         self.is_timer_running = False
 
-    def take_tags(self, count: int) -> int:
-        """Uses up `count` delivery tags and returns the first."""
-        first = self.next_tag
-        self.next_tag = first + count
-        return first
-
     def expect_ack(self, run: UnackedRun) -> None:
         self.unacked.add(run)
-        if self._context.settings.consumer_timeout and not self.is_timer_running:
+        if not self.is_timer_running and self._context.settings.consumer_timeout:
             self._start_timer()
 
     def queue_ids(self) -> set[str]:
@@ -88,7 +83,8 @@ class Deliveries:
             output.put_method(methods.BasicGetEmpty(""))
             return
         origin, is_redelivered, tags, contents = delivery
-        tag = self.take_tags(1)
+        tag = self.next_tag
+        self.next_tag += 1
         if self._context.routing.traced:
             self._tracer.trace_delivery(row.name, origin, is_redelivered, contents, body_size(contents[0]))
         output.put_method(

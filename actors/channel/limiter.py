@@ -90,11 +90,10 @@ class Limiter:
         self.grant()
 
     def delivered(self, queue_id: str, count: int) -> None:
-        """`count` deliveries of the queue have arrived."""
-        if self.is_limited:
-            self._use(queue_id, count)
-            if self.requests:
-                self.grant()  # deliveries that need no ack used up grants, and do not count as unacknowledged
+        """`count` deliveries of the queue have arrived. To be called only while there is a limit."""
+        self._use(queue_id, count)
+        if self.requests:
+            self.grant()  # deliveries that need no ack used up grants, and do not count as unacknowledged
 
     def queue_gone(self, queue_id: str) -> None:
         if self.requests:

@@ -19,6 +19,7 @@ from ...amqp.method import Method
 from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameReader
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
+from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.process import Process
 from ..channel import Channel
 from ..channel.contract import ChannelConfig, ToChannel, to_channel
@@ -167,6 +168,22 @@ class ChannelTable:
         self.by_number[number] = self.by_id[channel_id] = entry
         self._reader.credit[number] = self._credit.credit_from(channel_id)
         return entry
+
+    async def shut_down(self) -> None:
+        """Ends all channels, which first do what the client sent before and give back what they hold (AB-28).
+
+        Waits for at most `channel_operation_timeout`.
+        """
+        entries = list(self.by_id.values())
+        limit = self._context.settings.channel_operation_timeout / 1000
+        for entry in entries:
+            entry.is_ended = True
+        answers = [self._process.ask(entry.address, to_channel.shut_down(), timeout=limit) for entry in entries]
+        for answer in answers:
+            try:
+                await answer
+            except (ProcessDown, ProcessTimeout):
+                pass
 
     def closed(self, entry: ChannelEntry, is_crossed: bool) -> None:
         """The channel has ended. `is_crossed`: both sides sent channel.close."""

@@ -19,8 +19,6 @@ from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, cho
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.reader import CLOSING
-from ...runtime.errors import ProcessDown, ProcessTimeout
-from ..channel.contract import to_channel
 from ..metadata.contract import to_metadata
 from .log_text import one_line
 
@@ -164,16 +162,7 @@ class Closing:
             return
         self._is_cleaning = True
         connection = self.connection
-        entries = list(connection.channels.by_id.values())
-        limit = connection.settings.channel_operation_timeout / 1000
-        for entry in entries:
-            entry.is_ended = True
-        answers = [connection.ask(entry.address, to_channel.shut_down(), timeout=limit) for entry in entries]
-        for answer in answers:
-            try:
-                await answer
-            except (ProcessDown, ProcessTimeout):
-                pass
+        await connection.channels.shut_down()
         if connection.negotiated.user:
             delete = to_metadata.delete_exclusive(connection.connection_id)
             await connection.ask(connection.context.metadata, delete)
