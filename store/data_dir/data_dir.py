@@ -105,7 +105,7 @@ def is_vhost_id(name: str) -> bool:
 
 
 def queue_number(queue_id: str) -> int:
-    """The number by which journal, recovery terms and directories know a queue.
+    """The number of a queue in journal, recovery terms and directories.
 
     It is the first 56 of the 128 random bits of the queue's id, which is written in hex digits. The other 8 bits of a
     u64 distinguish the levels of a priority queue (`vhost_dir`).

@@ -12,8 +12,8 @@ that looks like a frame is one. The walk decides in this order where damage ends
 2. At the first whole frame up to which the checksum of the damaged frame is right: only the size is damaged.
 3. If the size leads behind the end of the file and 2 does not apply, the frame is a torn tail. But if whole frames
    follow one another to the very end of the file, the frame is damaged and the walk continues with them. If there are
-   other whole frames in it, it may be either: the walk skips all of it, and does not call it torn, so that nobody cuts
-   it off.
+   other whole frames in it, it may be either: the walk skips all of it, and does not call it torn, so that recovery
+   never cuts it off.
 4. Otherwise size and content are damaged, and the walk continues at the next whole frame.
 """
 

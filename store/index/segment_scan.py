@@ -30,7 +30,7 @@ class Scan(NamedTuple):
     messages      un-acked messages, in segments or replayed from the journal
     body_bytes    of these messages
     next_number   where the numbering continues
-    end           the number after the highest one seen; the numbers from there to `next_number` are nobody's
+    end           the number after the highest one seen; no message has a number from there to `next_number`
     stored        un-acked messages whose bodies are in the message store
     may_expire    a message has an expiry
     """

@@ -224,7 +224,7 @@ class _Check:
             what = f"it has {here:,} bytes" if number in self._sizes else "it is missing"
             self._findings.error(
                 f"{self._paths.directory}/{file_name(number)}",
-                f"{what}, and the index of the store says that it has {size:,}",
+                f"{what}, and in the index of the store it has {size:,}",
                 "all files are scanned; messages that were in what is missing are dropped. "
                 "Restore the file from a backup if there is one",
             )
@@ -319,7 +319,7 @@ class _Check:
         else:
             self._findings.note(
                 place,
-                f"{damage.size:,} damaged bytes, which no queue refers to as far as can be told",
+                f"{damage.size:,} damaged bytes, which no queue is known to refer to",
                 "they count as garbage",
                 damage.offset,
             )
@@ -331,8 +331,7 @@ class _Check:
         if astray:
             self._findings.error(
                 place,
-                f"the index says that {len(astray):,} messages are where they are not, "
-                f"the first being {astray[0].hex()}",
+                f"{len(astray):,} messages are not where the index locates them, the first being {astray[0].hex()}",
                 f"they are dropped. Delete the directory {self._paths.index_shown}, and all files are scanned instead",
             )
             self._found.is_whole = False
@@ -360,7 +359,7 @@ class _Check:
         if elsewhere:
             self._findings.error(
                 place,
-                f"{elsewhere:,} messages are said to be in files that are not there",
+                f"{elsewhere:,} messages are located in files that do not exist",
                 f"warren fails when it looks for them. {delete}"
                 if self._is_trusted
                 else "it is made anew from the files; nothing is lost by it",

@@ -26,7 +26,7 @@ _RESTORE = "warren refuses to start. Restore that directory from a backup"
 class MetadataFound:
     """The virtual hosts, and the queues that exist.
 
-    queues     by virtual host: names by the number that journal and directories know a queue by
+    queues     by virtual host: names by the number of the queue (`queue_number`)
     is_whole   every row could be read
     """
 

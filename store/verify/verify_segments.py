@@ -199,8 +199,8 @@ class _Segment:
         if (first, last, count) != actual:
             self._findings.error(
                 self.place,
-                f"a block is said to have {count:,} messages, {first} to {last}, "
-                f"and has {actual[2]:,}, {actual[0]} to {actual[1]}",
+                f"the head of a block states {count:,} messages, {first} to {last}, "
+                f"and the block has {actual[2]:,}, {actual[0]} to {actual[1]}",
                 "reads of some of its messages do not find them. Restore the file from a backup",
                 part.offset,
             )

@@ -148,7 +148,7 @@ class _Vhost:
         if "config" not in self._names:
             self._findings.error(
                 place,
-                "it is missing, and tells how many messages a segment has",
+                "it is missing; it holds the number of messages in a segment",
                 f"{consequence}. Restore it from a backup",
             )
             return SEGMENT_ENTRIES
@@ -347,7 +347,7 @@ class _Vhost:
                 if number >> LEVEL_BITS == queue and number not in levels:
                     self._findings.error(
                         queue_directory(number),
-                        f"recovery terms of queue '{name}' do not know it",
+                        f"it is missing from the recovery terms of queue '{name}'",
                         "the messages in it are passed over",
                     )
 
@@ -377,11 +377,11 @@ class _Vhost:
         )
         if wrong:
             shown = ", ".join(f"{segment}.idx" for segment in wrong[:3]) + (" and others" if len(wrong) > 3 else "")
-            differences.append(f"segments {shown} otherwise than they are")
+            differences.append(f"wrong counts for segments {shown}")
         if differences:
             self._findings.error(
                 place,
-                f"the recovery terms of queue '{name}' say {'; '.join(differences)}",
+                f"the recovery terms of queue '{name}' have {'; '.join(differences)}",
                 "the counts are believed, and some messages may not be found until it is restarted uncleanly. "
                 f"Delete the directory {self._place.shown}/{RECOVERY}, and all is counted anew; "
                 "what is missing in the files is lost",

@@ -5,7 +5,7 @@ is closed or its process dies. All POSIX systems have `flock`, so `WARREN_PORTAB
 
 Windows locks bytes of a file, each for one descriptor alone. The twin gives them the meaning of shared and exclusive
 locks: a shared lock is any one of `_MAX_SHARED` bytes, an exclusive lock is all of them. The bytes lie far behind the
-end of the file, for Windows lets nobody else read a locked byte and the file names its holder.
+end of the file, because Windows lets no other descriptor read a locked byte, and the file names its holder.
 """
 
 from __future__ import annotations

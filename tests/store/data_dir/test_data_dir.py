@@ -170,8 +170,8 @@ class TestRefusals:
             return real(name, *arguments, **options)
 
         monkeypatch.setattr(data_dir.os, "open", refuse)
-        said = refusal(path)
-        assert os.strerror(number) in said and text in said
+        reason = refusal(path)
+        assert os.strerror(number) in reason and text in reason
 
 
 class TestNames:

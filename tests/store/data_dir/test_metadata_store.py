@@ -266,9 +266,9 @@ class TestDamage:
 
     def test_a_row_that_changed(self, path, data):
         with open(data, "rb") as file:
-            octets = file.read()
+            content = file.read()
         with open(data, "wb") as file:
-            file.write(octets.replace(b"\xa9arguments", b"\xa9argumentz"))
+            file.write(content.replace(b"\xa9arguments", b"\xa9argumentz"))
         assert "of queues has a wrong checksum" in self.refusal(path)
 
     def test_a_newer_row_and_a_newer_format(self, path, data):

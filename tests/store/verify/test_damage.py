@@ -1,4 +1,4 @@
-"""A virtual host of which a byte is damaged, anywhere: what stands in whole frames and records is there after the next start, and after every further one."""
+"""A virtual host with any one byte damaged: messages in whole frames and records survive every later start."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Vhost(SimVhost):
         self.kill()
 
     def take_all(self) -> set[tuple[int, bytes]]:
-        """Every message there is. They are delivered and not acknowledged, and so ready again at the next start."""
+        """Every message, delivered and not acknowledged, so that all are ready again at the next start."""
         found = set()
         for number, queue in self.queues.items():
             contents = [got.content for got in queue.fetch(1 << 30)]
@@ -86,7 +86,7 @@ def directory(root: Path) -> Path:
 
 
 def messages_at(path: Path, at: int) -> tuple[set[bytes], set[int]]:
-    """What the frame or record has that the byte is in: messages (`STORED` for those whose bodies are in the message store), and numbers acknowledged."""
+    """What the frame or record around a byte has: messages (`STORED` if in the message store) and acked numbers."""
     disk = RealDisk(str(path.parent))
     file = disk.open(path.name)
     try:
@@ -117,7 +117,7 @@ def messages_at(path: Path, at: int) -> tuple[set[bytes], set[int]]:
 
 @pytest.fixture(scope="module", params=["clean", "killed"])
 def template(request, tmp_path_factory) -> tuple[Path, bool, set, set]:
-    """The data directory, whether it was stopped cleanly, the messages that are there, and all that ever were."""
+    """The data directory, whether it was stopped cleanly, the messages in it, and all messages ever published."""
     path = tmp_path_factory.mktemp(request.param) / "data"
     vhost = Vhost(path)
     vhost.start()
@@ -186,7 +186,10 @@ def test_any_byte(template, boot_id, tmp_path, caplog, data):
 
 @pytest.mark.parametrize("boot_id", [BOOT, "another boot"])
 def test_damaged_acknowledgements_give_back_messages_that_count(template, boot_id, tmp_path, caplog):
-    """After a clean stop there is more than the recovery terms say: all of it counts. What had its body in the store has lost it, until a start counts references anew."""
+    """Messages whose acks were damaged come back after a clean stop, and count, although the terms count fewer.
+
+    Those with bodies in the store have lost them, until a start recounts references.
+    """
     source, _, held, everything = template
     root = tmp_path / "data"
     shutil.copytree(source, root)
@@ -207,7 +210,7 @@ def test_damaged_acknowledgements_give_back_messages_that_count(template, boot_i
 
 
 def test_a_message_that_looks_like_frames(tmp_path):
-    """A journal in a message in the journal: what is in it is never taken for the journal's own, wherever the damage is."""
+    """A message holds a copy of a journal: its frames are never taken for the journal's, wherever the damage is."""
     inner = Vhost(tmp_path / "inner")
     inner.start()
     inner.queue.publish([content(number, 5) for number in range(40)])
@@ -254,7 +257,7 @@ print(len(vhost.take_all()))
 @pytest.mark.parametrize("name", ["recovery", "msg_store_persistent/index"])
 @pytest.mark.parametrize("size", [0, 4096, 12288])
 def test_a_truncated_lmdb_file(template, tmp_path, name, size):
-    """At which LMDB would end the process (SIGBUS): it is thrown away, which loses nothing (QS-42)."""
+    """LMDB would kill the process (SIGBUS), so the environment is made anew, which loses nothing (QS-42)."""
     source, _, held, _ = template
     shutil.copytree(source, tmp_path / "data")
     data = directory(tmp_path / "data") / name / "data.mdb"
@@ -275,7 +278,7 @@ def test_a_truncated_lmdb_file(template, tmp_path, name, size):
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
-    """They are believed as they were written, or not at all."""
+    """Terms are trusted as they were written, or not at all."""
     source, _, held, _ = template
     root = tmp_path / "data"
     shutil.rmtree(root, ignore_errors=True)
@@ -295,7 +298,7 @@ def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
 
 
 def test_foreign_names(template, tmp_path, caplog):
-    """They are left alone, and a line says so."""
+    """They are left alone, and one line is logged."""
     source, _, held, _ = template
     root = tmp_path / "data"
     shutil.copytree(source, root)

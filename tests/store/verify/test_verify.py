@@ -1,4 +1,7 @@
-"""`store.verify`: a data directory, whole or damaged in every way, is looked at without being changed, and what is said of it is right (QS-41, QS-42, C-1 to C-26)."""
+"""`store.verify` reads a data directory, whole or damaged in every way, changes nothing, and its findings are right.
+
+Requirements: QS-41, QS-42, C-1 to C-26.
+"""
 
 from __future__ import annotations
 
@@ -82,10 +85,11 @@ def frames(*payloads: Sequence[bytes], kind: int = Kind.RECORDS) -> bytes:
 
 
 class Directory:
-    """A data directory as a broker leaves it, of the virtual host `/` with two queues, written by what the broker writes with.
+    """A data directory as a broker leaves it, written with the broker's engines. Its virtual host `/` has two queues.
 
-    orders    0 to 15 in 0.idx, 0 to 3 acked; 16 to 31 in 1.idx, 20 to 31 of them in the message store; after a kill also 32 to 39 in the journal, 32 and 33 acked
-    audit     0 to 7 in 0.idx, all in the message store
+    orders    0 to 15 in 0.idx, 0 to 3 acked; 16 to 31 in 1.idx, the bodies of 20 to 31 in the message store;
+              after a kill also 32 to 39 in the journal, 32 and 33 acked
+    audit     0 to 7 in 0.idx, all bodies in the message store
     """
 
     def __init__(self, path: Path, is_clean: bool) -> None:
@@ -182,7 +186,7 @@ class Directory:
         return store
 
     def fill_store(self) -> None:
-        """Eight messages that nobody wants go in between."""
+        """Eight messages that no queue refers to stand in between."""
         store = self.opened_store()
         for queue, first, count in ((ORDERS, 20, 12), (AUDIT, 100, 8), (AUDIT, 0, 8)):
             store.write("c", [(message_id(queue, number), content(50)) for number in range(first, first + count)])
@@ -229,7 +233,7 @@ class Directory:
         ]
 
     def only(self, severity: str, place: str, text: str, offset: int | None = None) -> str:
-        """That finding is there, and no other as bad as it or worse; returns what will be done about it."""
+        """Assert that there is this finding and no other as bad or worse; returns its outcome."""
         findings = list(self.verify().findings)
         worst = [finding for finding in findings if finding.severity >= Severity[severity]]
         assert [finding.place.removeprefix(f"{self.place}/") for finding in worst] == [place], findings
@@ -280,7 +284,7 @@ class TestWhole:
         ]
 
     def test_after_a_kill(self, killed):
-        """What the journal has is counted beside the segments, and its acknowledgements count."""
+        """Messages in the journal are counted with those in segments, and acks in the journal apply to both."""
         report = killed.verify()
         assert killed.found() == []
         orders = next(queue for queue in report.vhosts[0].queues if queue.name == "orders")
@@ -293,7 +297,7 @@ class TestWhole:
         )
 
     def test_after_a_restart_of_the_machine(self, killed):
-        """The index may be damaged then, so everything is scanned (section 11.4)."""
+        """The index may be damaged then, so all files are scanned (queue-and-store section 11.4)."""
         assert killed.found("another boot") == [
             (
                 "NOTE",
@@ -305,7 +309,7 @@ class TestWhole:
         assert killed.verify("another boot").is_fine
 
     def test_entries_in_journal_and_segment_count_once(self, killed):
-        """C-12: killed between a fold and the journal's retirement; acked in the journal alone."""
+        """C-12: killed between a flush and the journal's retirement; acked in the journal alone."""
         killed.write("journal/000003.wal", frames(publish(ORDERS, embedded(8, 8)), ack(ORDERS, range(8, 10))))
         orders = killed.verify().vhosts[0].queues[1]
         assert killed.found() == []
@@ -347,7 +351,7 @@ class TestJournal:
         killed.only("NOTE", self.NAME, "a torn tail of 5,000 bytes: zeros", size)
 
     def test_a_last_frame_with_a_wrong_checksum(self, killed):
-        """It may be torn, or damaged long after it was confirmed."""
+        """The last frame may be torn, or damaged long after it was confirmed."""
         last = self.ends(killed)[-2]
         killed.flip(self.NAME, last + FRAME.size + 20)
         assert "if the power failed while they were written" in killed.only(
@@ -356,7 +360,7 @@ class TestJournal:
 
     @pytest.mark.parametrize("at", [0, 1, 3, 4, 5, 7, 9, 12, 40])
     def test_damage_in_the_middle(self, killed, at):
-        """Whatever byte of a frame it is, size included: what is behind it is found, and counted."""
+        """Whichever byte of a frame is damaged, its size included, the frames behind it are found and counted."""
         second = self.ends(killed)[0]
         killed.flip(self.NAME, second + at, 0x40)
         outcome = killed.only(
@@ -382,7 +386,7 @@ class TestJournal:
         killed.only("ERROR", "journal", "there is no file in it, although queues have messages")
 
     def test_retired_files_do_not_count(self, killed):
-        """C-13: a crash between the RETIRE and the unlinks; not even damage in them matters."""
+        """C-13: a crash came between RETIRE and the unlinks; even damage in the retired files does not matter."""
         killed.write("journal/000001.wal", frames(publish(ORDERS, embedded(100, 4)))[:-1])
         killed.only("NOTE", "journal/000001.wal", "1 retired files")
         assert killed.verify().vhosts[0].queues[1].messages == 34
@@ -436,7 +440,7 @@ class TestSegments:
         )
 
     def test_damage_in_the_middle(self, any_stop):
-        """Four acknowledgements and four messages are behind it."""
+        """Four acks and four messages follow the damage."""
         with open(any_stop.vhost / self.NAME, "wb") as file:
             file.write(
                 any_stop.segment([embedded(0, 4)])
@@ -491,7 +495,7 @@ class TestSegments:
         data = killed.segment([embedded(16, 4)])
         payload = (15).to_bytes(8, "big") + data[FRAME.size + 8 :]
         killed.write("queues/100/1.idx", frame(Kind.ENTRIES, payload) + payload)
-        killed.only("ERROR", "queues/100/1.idx", "is said to have 4 messages, 15 to 19, and has 4, 16 to 19", 0)
+        killed.only("ERROR", "queues/100/1.idx", "states 4 messages, 15 to 19, and the block has 4, 16 to 19", 0)
 
     def test_acknowledgements_of_unknown_messages(self, killed):
         killed.write("queues/100/1.idx", killed.segment([embedded(16, 4)], [range(18, 24)]))
@@ -504,7 +508,7 @@ class TestSegments:
         ] * 2
 
     def test_an_empty_one(self, killed):
-        """C-18 of the index: made, and nothing written to it yet."""
+        """C-18 of the index: the file was made and nothing was written to it yet."""
         killed.write("queues/100/2.idx", b"")
         killed.only("NOTE", "queues/100/2.idx", "it is empty")
 
@@ -514,7 +518,7 @@ class TestSegments:
         assert killed.only("WARNING", f"queues/100/{name}", "it is no index segment") == "it is left alone"
 
     def test_transient_messages_do_not_count(self, killed):
-        """They may stand in segments, and none survives a restart (section 4.10)."""
+        """Transient messages may stand in segments; none survives a restart (queue-and-store section 4.10)."""
         killed.write("queues/100/2.idx", killed.segment([embedded(40, 4, TRANSIENT)]))
         assert killed.found() == []
         assert killed.verify().vhosts[0].queues[1].messages == 34
@@ -538,12 +542,14 @@ class TestBodies:
         assert f"queues refer to what was in them: message {message_id(ORDERS, 22).hex()}" in error.found
         assert ("ERROR", "queues/100") in [found[:2] for found in any_stop.found()]
 
-    def test_damage_that_concerns_nobody(self, any_stop):
+    def test_damage_in_garbage_is_a_note(self, any_stop):
         any_stop.flip(f"{STORE}/2.rdq", 2 * self.RECORD + 60)
-        any_stop.only("NOTE", f"{STORE}/2.rdq", "99 damaged bytes, which no queue refers to", 2 * self.RECORD)
+        any_stop.only(
+            "NOTE", f"{STORE}/2.rdq", "99 damaged bytes, which no queue is known to refer to", 2 * self.RECORD
+        )
 
     def test_a_damaged_size(self, killed):
-        """It costs that record, whether everything is scanned, as after a restart of the machine, or not."""
+        """Damage costs one record, whether all files are scanned (after a restart of the machine) or not."""
         killed.flip(self.NAME, 2 * self.RECORD + 5)
         error = next(finding for finding in killed.verify("another boot").findings if finding.place.endswith("1.rdq"))
         assert (error.severity, error.offset) == (Severity.ERROR, 2 * self.RECORD)
@@ -586,7 +592,7 @@ class TestBodies:
             "ERROR",
             self.NAME,
             None,
-            "it is missing, and the index of the store says that it has 1,188",
+            "it is missing, and in the index of the store it has 1,188",
         ) in findings
         assert any(
             found[:2] == ("ERROR", "queues/100") and "the bodies of 12 messages" in found[3] for found in findings
@@ -598,7 +604,7 @@ class TestBodies:
             "ERROR",
             self.NAME,
             None,
-            "it has 500 bytes, and the index of the store says that it has 1,188",
+            "it has 500 bytes, and in the index of the store it has 1,188",
         ) in any_stop.found()
 
     def test_an_interrupted_combine(self, killed):
@@ -621,7 +627,7 @@ class TestBodies:
         assert "nothing is lost by it" in killed.only("NOTE", f"{STORE}/index", "it is missing")
 
     def test_an_index_that_is_gone_after_a_clean_stop(self, clean):
-        """QS-42: no message is lost; but somebody has removed it."""
+        """QS-42: somebody removed the directory, and no message is lost."""
         shutil.rmtree(clean.vhost / STORE / "index")
         clean.only("WARNING", f"{STORE}/index", "it is missing")
 
@@ -657,7 +663,7 @@ class TestBodies:
         store.close()
 
     def test_too_many_references(self, clean):
-        """QS-26: a body that no queue wants any more is kept."""
+        """QS-26: a body without references is kept as garbage."""
         self.alter(clean, lambda store: store.write("c", [(message_id(AUDIT, 3), b"")]))
         clean.only("WARNING", f"{STORE}/index", "1 messages have more references than queues refer to them")
 
@@ -698,7 +704,7 @@ class TestBodies:
                 transaction.put(where, message_id(ORDERS, 20), db=places)
         findings = clean.found()
         assert any(
-            found[:2] == ("ERROR", self.NAME) and "the index says that 1 messages are where they are not" in found[3]
+            found[:2] == ("ERROR", self.NAME) and "1 messages are not where the index locates them" in found[3]
             for found in findings
         )
 
@@ -736,11 +742,11 @@ class TestVhost:
     @pytest.mark.parametrize(
         ("terms", "text"),
         [
-            ({"persistent_count": 29}, "say 29 messages, where there are 28"),
-            ({"persistent_bytes": 1}, "say 1 bytes of bodies, where there are 680"),
-            ({"next_seq_id": 31}, "say 31 as the next number, where 32 is"),
-            ({"segments": {0: 12}}, "say segments 1.idx otherwise than they are"),
-            ({"segments": {0: 12, 1: 16, 2: 1}}, "say segments 2.idx otherwise than they are"),
+            ({"persistent_count": 29}, "have 29 messages, where there are 28"),
+            ({"persistent_bytes": 1}, "have 1 bytes of bodies, where there are 680"),
+            ({"next_seq_id": 31}, "have 31 as the next number, where 32 is"),
+            ({"segments": {0: 12}}, "have wrong counts for segments 1.idx"),
+            ({"segments": {0: 12, 1: 16, 2: 1}}, "have wrong counts for segments 2.idx"),
         ],
     )
     def test_terms_that_say_something_else(self, clean, terms, text):
@@ -752,14 +758,14 @@ class TestVhost:
         clean.only("ERROR", "recovery", "recovery terms of queue 'orders' lack some of")
 
     def test_terms_of_one_queue_are_missing(self, clean):
-        """C-21: killed between the two stores of the shutdown sequence; all counts as unclean."""
+        """C-21: killed between the two stores of a stop; the whole stop counts as unclean."""
         clean.put_terms({1: clean.terms(32, 28, 680, {0: 12, 1: 16})})
         clean.only("NOTE", "recovery", "1 queues have no recovery terms, although the message store was closed cleanly")
         assert clean.verify().vhosts[0].stopped == "unclean"
 
     def test_terms_do_not_know_a_level(self, clean):
         clean.write("queues/105/0.idx", clean.segment([embedded(0, 3)]))
-        clean.only("ERROR", "queues/105", "recovery terms of queue 'orders' do not know it")
+        clean.only("ERROR", "queues/105", "it is missing from the recovery terms of queue 'orders'")
 
     def test_terms_that_are_damaged(self, clean):
         data = clean.vhost / "recovery" / "data.mdb"
@@ -771,7 +777,7 @@ class TestVhost:
         clean.only("NOTE", "recovery", "recovery terms of queue 9, which is not in the metadata")
 
     def test_a_queue_that_the_metadata_do_not_know(self, killed):
-        """C-17: its messages are about to be deleted, and said to be."""
+        """C-17: the finding announces that the queue's messages will be deleted."""
         killed.write("queues/700/0.idx", killed.segment([stored(0x700, 0, 5)]))
         outcome = killed.only("WARNING", "queues/700", "queue 7 is not in the metadata, and has 5 messages here")
         assert outcome == "they are deleted"
@@ -835,7 +841,7 @@ class TestVhost:
         assert killed.only("WARNING", "vhosts/backup", "it is no directory of a virtual host") == "it is left alone"
 
     def test_a_file_that_cannot_be_read(self, killed, monkeypatch):
-        """Of what the disk refuses it is said so, and all else is checked."""
+        """A place that the disk refuses to read is reported, and everything else is checked."""
         real = os.open
 
         def refuse(name, *arguments, **options):
@@ -948,7 +954,7 @@ def template(request, tmp_path_factory) -> Directory:
 
 
 class TestAnyDamage:
-    """Whatever byte is damaged, wherever a file ends early: it is said, nothing is changed, and nothing crashes."""
+    """Whichever byte is damaged, wherever a file is cut: it is reported, nothing is changed, and nothing crashes."""
 
     NAMES = [
         "journal",

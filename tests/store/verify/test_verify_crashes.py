@@ -1,4 +1,4 @@
-"""`store.verify` after a crash anywhere: there is nothing but notes, and what it counts is what recovery then finds (C-1 to C-26)."""
+"""`store.verify` after a crash anywhere finds only notes and counts what recovery then finds (C-1 to C-26)."""
 
 from __future__ import annotations
 
