@@ -1,15 +1,18 @@
-"""Limits on memory and disk, as a person writes them and in bytes (QS section 8).
+"""Limits on memory and disk, as people write them and in bytes (queue-and-store section 8).
 
-    size                     2000000000, "2GB", "512MiB"
-    memory watermark         0.4 of the memory there is, or a size
-    disk limit               1.5 times the memory there is, or a size
+    size                2000000000, "2GB", "512MiB"
+    memory watermark    0.4 of the available memory, or a size
+    disk limit          1.5 times the available memory, or a size
 
-A `float` is always relative to memory and an `int` always bytes, so what these functions return may be given to them again. The two exceptions are
-the watermarks 0 and 1, which are shares: RabbitMQ takes whole numbers for them too. Its dotted keys come out of TOML as tables and are
-understood: `vm_memory_high_watermark.absolute = "2GB"`, `disk_free_limit.relative = 1.5`. As there, relative wins where both are given.
+A `float` is always relative to the memory and an `int` always a number of bytes, so a value that these functions return
+can be given to them again. The watermarks 0 and 1 are exceptions: they are shares, because RabbitMQ accepts whole
+numbers for these shares too. RabbitMQ's dotted keys are tables in TOML and are understood:
+`vm_memory_high_watermark.absolute = "2GB"`, `disk_free_limit.relative = 1.5`. If both keys are given, `relative` is
+used, as in RabbitMQ.
 
-Units are RabbitMQ's: `k`, `K`, `KiB` are 1024 bytes, `kB` 1000; so for M and G. RabbitMQ falls back to its default when it cannot read a limit, and takes a
-share above 1.0 for 1.0; here that is a `LimitError` that says what would be right.
+The units are RabbitMQ's: `k`, `K` and `KiB` are 1024 bytes, `kB` is 1000 bytes, and likewise for M and G. RabbitMQ uses
+its default for a limit that it cannot read, and 1.0 for a share above 1.0; here both are a `LimitError` that names what
+is allowed.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ _POWERS = {"k": 1, "m": 2, "g": 3}
 
 SIZE = "a whole number of bytes, alone or with a unit as in '512MiB' or '2GB'"
 WATERMARK = f"a share of memory from 0.0 to 1.0, or {SIZE}"
-#: More is no multiple of memory but bytes written as `5e7`.
+#: A larger float is no multiple of the memory but a number of bytes that was written as `5e7`.
 MAX_MEMORY_MULTIPLE = 1000.0
 DISK_LIMIT = f"a multiple of memory such as 1.5, or {SIZE}"
 
 
 class LimitError(ValueError):
-    """A limit that cannot be read. `wanted` says what it must be."""
+    """A limit that cannot be read. `wanted` describes what is allowed."""
 
     def __init__(self, value: Any, wanted: str):
         super().__init__(value, wanted)
@@ -40,7 +43,7 @@ class LimitError(ValueError):
 
 
 def read_size(value: Any, wanted: str = SIZE) -> int:
-    """Bytes from `2000000000`, `"2GB"`, `"512 MiB"`. Raises LimitError."""
+    """The bytes of a size such as `2000000000`, `"2GB"` or `"512 MiB"`. Raises LimitError."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -55,7 +58,7 @@ def read_size(value: Any, wanted: str = SIZE) -> int:
 
 
 def read_watermark(value: Any) -> float | int:
-    """A share of memory as `float`, bytes as `int`. Raises LimitError."""
+    """A watermark: a share of the memory as `float` or bytes as `int`. Raises LimitError."""
     name, limit = _of_table(value, ("relative", "absolute"), WATERMARK)
     if name == "absolute":
         return read_size(limit, WATERMARK)
@@ -67,7 +70,7 @@ def read_watermark(value: Any) -> float | int:
 
 
 def read_disk_limit(value: Any) -> float | int:
-    """A multiple of memory as `float`, bytes as `int`. Raises LimitError."""
+    """A disk limit: a multiple of the memory as `float` or bytes as `int`. Raises LimitError."""
     name, limit = _of_table(value, ("relative", "mem_relative", "absolute"), DISK_LIMIT)
     if type(limit) is float or (type(limit) is int and name in ("relative", "mem_relative")):
         return _share(limit, MAX_MEMORY_MULTIPLE, DISK_LIMIT)
@@ -77,7 +80,7 @@ def read_disk_limit(value: Any) -> float | int:
 
 
 def _of_table(value: Any, names: tuple[str, ...], wanted: str) -> tuple[str, Any]:
-    """(the first of `names` that is a key, its value) of a table; ('', value) of anything else."""
+    """For a table, the first of `names` that is a key of it, and its value; for anything else, '' and the value."""
     if not isinstance(value, Mapping):
         return "", value
     if not value or not value.keys() <= set(names):
@@ -92,17 +95,17 @@ def _share(value: float, most: float, wanted: str) -> float:
 
 
 def memory_limit(watermark: float | int, total: int) -> int:
-    """Bytes above which memory counts as low, of `total` bytes: never more than there is."""
+    """Bytes in use above which memory counts as low; at most `total`."""
     return int(watermark * total) if isinstance(watermark, float) else min(watermark, total)
 
 
 def disk_limit(limit: float | int, total_memory: int) -> int:
-    """Bytes of free disk below which it counts as low."""
+    """Bytes of free disk space below which the disk counts as low."""
     return round(limit * total_memory) if isinstance(limit, float) else limit
 
 
 def shown_size(count: int) -> str:
-    """`9.4 GiB`, `512 MiB`, `17 bytes`: for people."""
+    """A number of bytes for people: `9.4 GiB`, `512 MiB`, `17 bytes`."""
     for unit, power in (("GiB", 3), ("MiB", 2), ("KiB", 1)):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {unit}"

@@ -1,6 +1,6 @@
-"""A node that runs: its system of actors, and the way in for threads that are not actors.
+"""`RunningNode`: a node that runs, with its system of actors, for callers that are not actors.
 
-`Broker` runs one on a thread of its own, `server` one on the calling thread.
+`Broker` runs one on a thread of its own, `server` runs one on the calling thread.
 """
 
 from __future__ import annotations
@@ -32,21 +32,25 @@ from .store.disk.real_disk import RealDisk
 
 log = logging.getLogger("warren.node")
 
-#: Seconds a call on the node may take before it is given up as hanging; no call comes near it.
+#: Seconds after which a call on the node counts as hanging and is given up; calls take far less.
 CALL_TIMEOUT = 30.0
 
-#: Seconds the actors may take to end once every connection is closed.
+#: Seconds that the actors may take to end after every connection is closed.
 SHUTDOWN_SECONDS = 1.0
 
-#: Seconds a node with a data directory may take to put everything in its place. It may be killed before: what was confirmed is safe without it.
+#: Seconds that a node with a data directory may take to write what makes its next start fast. A node that is killed
+#: before loses no confirmed message.
 STORE_SECONDS = 60.0
 
-#: How often `wait_idle` looks while the node is busy, in seconds.
-IDLE_LOOK_INTERVAL = 0.002
+#: Seconds between two checks of `wait_idle` while the node is busy.
+IDLE_CHECK_INTERVAL = 0.002
 
 
 class BrokerError(Exception):
-    """The broker refused: `code` (404), `name` (`NOT_FOUND`) and `text` as a client would see them in channel.close or connection.close."""
+    """The broker refused a call.
+
+    `code` (404), `name` (`NOT_FOUND`) and `text` are what a client would get in channel.close or connection.close.
+    """
 
     def __init__(self, code: int, name: str, text: str):
         super().__init__(f"{code} {name} - {text}")
@@ -56,7 +60,10 @@ class BrokerError(Exception):
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says what, why, and the way out. `errno` and `port` are set if the operating system refused the address."""
+    """The broker cannot start. The text names what failed, the reason and the way out.
+
+    `errno` and `port` are set if the operating system refused the address.
+    """
 
     def __init__(self, text: str, errno: int | None = None, port: int = 0):
         super().__init__(text)
@@ -65,37 +72,50 @@ class StartError(Exception):
 
 
 class DataDirUnusable(StartError):
-    """It is the data directory that keeps the broker from starting."""
+    """The broker cannot start because of its data directory."""
 
 
 class StartInterrupted(Exception):
-    """`interrupt` came before it was ready."""
+    """`interrupt` was called before the node was ready."""
 
 
-class _ForSomebody(Progress):
-    """Ends the work in other threads when the node has ended in the middle of it."""
+class _ProgressWhileRunning(Progress):
+    """Passes progress on, and ends the recovery in other threads when the node has ended meanwhile."""
 
     def __init__(self, base: LoopBase, progress: Progress):
         self._base = base
-        self.enter, self.begin, self.leave = progress.enter, progress.begin, progress.leave  # type: ignore[method-assign]
-        self._advance = progress.advance
+        self._progress = progress
+
+    def enter(self, vhost: str) -> None:
+        self._progress.enter(vhost)
+
+    def begin(self, phase: str, total: int) -> None:
+        self._progress.begin(phase, total)
 
     def advance(self, size: int) -> None:
         if self._base.is_closed():
             raise StartInterrupted
-        self._advance(size)
+        self._progress.advance(size)
+
+    def leave(self) -> None:
+        self._progress.leave()
 
 
 class RunningNode:
-    """Made by starting it: `host` and `port` accept connections from then on, and so does `tls_port` unless it is None. Raises `StartError` when it
-    cannot listen there or use its data directory,
-    which is its own from before it starts until everything in it has ended.
-    `memory` is the status of its memory monitor at the start: 'total', 'limit' and 'used' (None if it cannot be measured) in bytes; `down` are the virtual
-    hosts that could not be started then.
+    """A node, from its start, which the constructor waits for, to `stop`.
 
-    With `thread` it runs on a thread of its own; without, on the caller's, inside `run_until_interrupted` and while it is asked something. `on_begin` is given
-    it before it recovers what its data directory has, which may take long: `interrupt` ends that too, with `StartInterrupted`. `progress` hears how far it is.
-    `limits` are when its files are full.
+    Raises `StartError` if the node cannot listen or cannot use its data directory. It holds the claim on that directory
+    from before its start until everything in it has ended.
+
+    host, port    where it accepts connections
+    tls_port      where it accepts connections with TLS; None without TLS
+    memory        the status of its memory monitor at the start; 'used' is None if that cannot be measured
+    down          the virtual hosts that could not be started
+
+    With `thread` the node runs on a thread of its own. Without, it runs on the caller's thread, during
+    `run_until_interrupted` and during each call that waits for an answer. `on_begin` is called with the node before it
+    recovers its data directory, which may take long; `interrupt` ends the recovery with `StartInterrupted`. `progress`
+    is notified of the recovery's progress. `limits` are the sizes at which the store begins new files.
     """
 
     def __init__(
@@ -119,9 +139,14 @@ class RunningNode:
             system = ActorSystem(systemBase=self._base, transientUnique=True)
             self._client = OutsideClient(system)
             self._address: Address[ToNode] = system.createActor(NodeSupervisor)
-            # With a data directory it takes as long as what is there takes to be recovered: a node that gave up would give up again at every start.
-            start = to_node.start(settings, extensions, RealDisk, None, _ForSomebody(self._base, progress), limits)
-            facts = self._ask(self._address, start, CALL_TIMEOUT if self._claim is None else None)
+            # Recovering a data directory has no time limit: a node that gave up would give up again at every start.
+            facts = self._ask(
+                self._address,
+                to_node.start(
+                    settings, extensions, RealDisk, None, _ProgressWhileRunning(self._base, progress), limits
+                ),
+                CALL_TIMEOUT if self._claim is None else None,
+            )
         except ListenError as error:
             self._end()
             raise StartError(str(error), error.errno, error.port) from None
@@ -139,17 +164,20 @@ class RunningNode:
         except BaseException:
             self._end()
             raise
-        self.host: str = facts["host"]
-        self.port: int = facts["port"]
-        self.tls_port: int | None = facts["tls_port"]
+        self.host = facts["host"]
+        self.port = facts["port"]
+        self.tls_port = facts["tls_port"]
         self.memory = facts["memory"]
-        self.down: list[str] = facts["down"]
+        self.down = facts["down"]
         self._direct = facts["direct"]
 
     def stop(self, reason: str = "shutdown") -> None:
-        """Close every connection with 320 and `reason`, then end all actors; bounded by the setting `stop_timeout` and a little."""
+        """Close every connection with 320 and `reason`, then end all actors.
+
+        This takes at most the setting `stop_timeout` and `SHUTDOWN_SECONDS`, or `STORE_SECONDS` with a data directory.
+        """
         try:
-            # A node that ended by itself, or takes longer, is ended by the shutdown that follows.
+            # If the node has ended by itself, or takes longer, the shutdown below ends the rest.
             with suppress(ProcessDown, ProcessTimeout):
                 self._client.ask(
                     self._address,
@@ -167,9 +195,9 @@ class RunningNode:
         if has_ended:
             self._claim.release()
         else:
-            # Another broker must not come in while a thread of this one may still write.
+            # Another broker must not claim the directory while a thread of this one may still write.
             log.error(
-                "data directory '%s' stays in use until this process ends: the disk does not answer",
+                "data directory '%s' stays in use until this process ends, because the disk does not answer",
                 self._claim.directory.path,
             )
 
@@ -181,15 +209,18 @@ class RunningNode:
     def interrupt(self) -> None:
         """End the start or `run_until_interrupted`; may be called from a signal handler."""
         self._is_interrupted = True
-        # By way of the loop's inbox, so that a signal that comes just before it runs is not lost.
+        # Through the loop's inbox, so that a signal that comes just before the loop runs takes effect.
         self._base.post(self._base.stop)
 
     def ask_node(self, request: Message[ToNode, Answer]) -> Answer:
-        """The node supervisor's answer. Raises `BrokerError` for what the broker refuses, `LimitError` for a limit that cannot be read."""
+        """Ask the node supervisor.
+
+        Raises `BrokerError` if the broker refuses the request, `LimitError` for a limit that cannot be read.
+        """
         return self._ask(self._address, request, CALL_TIMEOUT)
 
     def ask_direct(self, request: Message[ToDirectClient, Answer]) -> Answer:
-        """The answer of the client that drives a channel without a socket. Raises `BrokerError`."""
+        """Ask the client that uses a channel without a socket. Raises `BrokerError` if the broker refuses."""
         return self._ask(self._direct, request, CALL_TIMEOUT)
 
     def _ask(self, address: Address[C], request: Message[C, Answer], timeout: float | None) -> Answer:
@@ -203,13 +234,16 @@ class RunningNode:
             raise BrokerError(541, "INTERNAL_ERROR", f"the broker has ended: {error}") from error
 
     def wait_idle(self, timeout: float) -> None:
-        """See `Broker.wait_idle`."""
+        """Wait until the node has nothing to do; see `Broker.wait_idle`."""
         wait_until_idle(lambda: self._base.call(self._base.busy_with), timeout)
 
 
 def wait_until_idle(busy_with: Callable[[], str], timeout: float) -> None:
-    """Wait until `busy_with` says nothing twice in a row: what the first look could not see (calls other threads had just made) the loop has taken in
-    before the second. Raises TimeoutError with its last words after `timeout` seconds."""
+    """Wait until `busy_with` returns an empty text twice in a row.
+
+    The first check may miss calls that other threads have just made; the loop takes them in before the second. Raises
+    TimeoutError, with the last text, after `timeout` seconds.
+    """
     deadline = time.monotonic() + timeout
     quiet = 0
     while quiet < 2:
@@ -218,4 +252,4 @@ def wait_until_idle(busy_with: Callable[[], str], timeout: float) -> None:
         if busy and time.monotonic() >= deadline:
             raise TimeoutError(f"the broker is not idle after {timeout} s: {busy}")
         if busy:
-            time.sleep(IDLE_LOOK_INTERVAL)
+            time.sleep(IDLE_CHECK_INTERVAL)

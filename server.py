@@ -1,6 +1,7 @@
-"""A broker as a program of its own, in the foreground: from settings to a listening port, until a signal.
+"""The server: a broker as a program of its own, which runs in the foreground until a signal.
 
-The first SIGINT or SIGTERM stops it cleanly (clients get connection.close 320 CONNECTION_FORCED), the second ends the process at once.
+The first SIGINT or SIGTERM stops it cleanly: clients get connection.close with 320 CONNECTION_FORCED. The second signal
+ends the process at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 class ServerDied(Exception):
-    """The broker ended although nobody asked it to."""
+    """The broker has ended by itself, without a signal."""
 
 
 def serve(
@@ -39,10 +40,13 @@ def serve(
     progress: Progress = NO_PROGRESS,
     limits: FileLimits = REAL_FILES,
 ) -> None:
-    """Run a broker on this thread until a signal. `on_ready` is given the start-up report once connections are accepted; `progress` hears how far recovery is until then;
-    `limits` are when its files are full.
+    """Run a broker on this thread until a signal.
 
-    Raises `StartError` if it cannot start, `ServerDied` if it fails later. Ends the process with code 130 on a second signal.
+    `on_ready` is called with the start-up report when the broker accepts connections. `progress` is notified of the
+    recovery's progress before that. `limits` are the sizes at which the store begins new files.
+
+    Raises `StartError` if the broker cannot start, `ServerDied` if it fails later. A second signal ends the process
+    with the exit status 130.
     """
     signals = _Signals()
     try:
@@ -54,22 +58,24 @@ def serve(
         holder = port_holder(error.port) if error.errno == errno.EADDRINUSE else ""
         if not holder:
             raise
-        raise StartError(f"{error}. The port is held by {holder}.", error.errno, error.port) from None
-    _calm_garbage_collector()
+        raise StartError(f"{error}. The port is in use by {holder}.", error.errno, error.port) from None
+    _tune_garbage_collector()
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port, node.down))
     try:
         node.run_until_interrupted()
     except ProcessDown as error:
-        raise ServerDied(f"the broker has ended by itself: {error}; the log above says why") from error
+        raise ServerDied(f"the broker has ended by itself: {error}; the log above has the reason") from error
     log.info("stopping on %s: closing all connections; a second signal ends it at once", signals.first)
     node.stop()
     log.info("stopped")
 
 
-def _calm_garbage_collector() -> None:
-    """A broker makes few reference cycles and many objects that live long, which the collector's defaults would have it look through again and again: 20,000
-    channels took 1.9 s to open with them and 0.4 s without. What exists now is never looked at again; the rest more rarely. Only here, where the
-    process is our own: a program that embeds a broker has its own wishes.
+def _tune_garbage_collector() -> None:
+    """Make the garbage collector examine fewer objects, less often.
+
+    A broker makes few reference cycles and many long-lived objects, which the collector would examine again and again
+    by default: opening 20,000 channels took 1.9 s, and takes 0.4 s with these thresholds. Objects that exist now are
+    never examined. Only the server does this; a program that embeds a broker decides for itself.
     """
     gc.collect()
     gc.freeze()
@@ -84,12 +90,15 @@ def report(
     tls_port: int | None = None,
     down: Sequence[str] = (),
 ) -> str:
-    """What a person wants to know at start: where it listens, how to connect, what is on and what is not, how to stop. `memory` and `down` are those of `RunningNode`."""
+    """The start-up report: where the broker listens, how to connect, what is switched on, and how to stop it.
+
+    `memory` and `down` are those of `RunningNode`.
+    """
     shown = f"[{host}]" if ":" in host else host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, shown)
     local_only = ", ".join(user for user in settings.loopback_users) or "nobody"
     heartbeat = f"every {settings.heartbeat} s" if settings.heartbeat else "off"
-    # A password that everybody knows may be shown; any other is the operator's own business.
+    # The default password is publicly known; any other must not appear in a terminal or a log.
     login = (
         f"{settings.default_user}:{settings.default_pass}"
         if settings.default_pass == "guest"
@@ -113,7 +122,7 @@ def report(
         ("node", settings.node_name),
         ("messages", _kept(settings.data_dir)),
         *(
-            ("DOWN", f"vhost '{name}' cannot be opened; the log says why. What it has is kept for the next start")
+            ("DOWN", f"vhost '{name}' cannot be opened; the log has the reason. Its data is kept for the next start")
             for name in down
         ),
         ("memory", _watermark(memory)),
@@ -127,23 +136,23 @@ def report(
 
 def _kept(data_dir: str | None) -> str:
     if data_dir is None:
-        return "kept in memory only, and lost when it stops; --data-dir DIR keeps what is durable"
-    return f"what is durable is kept in {os.path.abspath(data_dir)}; --in-memory keeps nothing"
+        return "kept in memory only and lost when the broker stops; --data-dir DIR keeps durable data"
+    return f"durable data is kept in {os.path.abspath(data_dir)}; --in-memory keeps nothing"
 
 
 def _watermark(memory: MemoryStatus) -> str:
     if memory["used"] is None:
-        return "cannot be measured on this system; publishers are never blocked for it"
+        return "cannot be measured on this system, so it never blocks publishers"
     return f"publishers are blocked above {shown_size(memory['limit'])} of {shown_size(memory['total'])}"
 
 
 def configure_logging(level: str) -> None:
-    """One line per event on standard error."""
+    """Write the log to standard error, one line for each event."""
     logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
 
 
 class _Signals:
-    """The first signal interrupts the node, the second ends the process."""
+    """Handles the signals of the process: the first one interrupts the node, the second ends the process."""
 
     def __init__(self) -> None:
         self._node: RunningNode | None = None
@@ -152,14 +161,14 @@ class _Signals:
             signal.signal(number, self.received)
 
     def watch(self, node: RunningNode) -> None:
-        """This is the node; one signal may have come already."""
+        """Interrupt `node` on the first signal, at once if that has come already."""
         self._node = node
         if self.first:
             node.interrupt()
 
     def received(self, number: int, _frame: FrameType | None) -> None:
         if self.first:
-            # Whatever hangs may hang in an exit handler as well.
+            # Not sys.exit: whatever hangs now may hang in an exit handler as well.
             os._exit(130)
         self.first = signal.Signals(number).name
         if self._node is not None:

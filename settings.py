@@ -299,8 +299,9 @@ def _check_known(key: str) -> None:
 
 
 def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
-    """The value in its final form (lists from TOML become tuples), or `SettingsError`."""
-    if value is None or (value is False and limits.get("optional")):  # TOML has no None, so `false` says it there
+    """The value in its final form, in which lists from TOML are tuples. Raises `SettingsError`."""
+    # TOML has no None, so a file has `false` instead.
+    if value is None or (value is False and limits.get("optional")):
         if limits.get("optional"):
             return None
         raise SettingsError(key, f"setting '{key}' cannot be None; leave it out to get {default!r}")
@@ -355,7 +356,7 @@ def _checked_tuple(key: str, value: Any, default: tuple[Any, ...]) -> tuple[Any,
 
 
 def _check_credit(pair: tuple[int, int]) -> None:
-    # FC-1: a peer that returns credit later than its partner runs out would stall for ever.
+    # FC-1: with a larger second number, the sender would run out of credit before the receiver returns any, for ever.
     initial, more_after = pair
     if pair != (0, 0) and not 0 < more_after <= initial:
         raise _wrong(
@@ -366,7 +367,7 @@ def _check_credit(pair: tuple[int, int]) -> None:
 
 
 def _check_tls(settings: Settings) -> None:
-    """What TLS needs is there; the files themselves are looked at when the node starts."""
+    """Check that the settings of TLS are complete; the files are read when the node starts."""
     if settings.tls_port is None:
         return
     if settings.tls_cert_file is None:
@@ -384,7 +385,7 @@ def _wrong(key: str, value: Any, wanted: str) -> SettingsError:
 
 
 def _place(path: str | PathLike[str], text: bytes, key: str) -> str:
-    """`path` or `path, line n`, where the first line that sets the key is; TOML parsers do not keep it."""
+    """`path, line n` for the first line that sets the key, which the TOML parser does not report; otherwise `path`."""
     for number, line in enumerate(text.decode("utf-8").splitlines(), 1):
         name = line.split("=", 1)[0].split(".", 1)[0].strip().strip("\"'[]")
         if name == key:

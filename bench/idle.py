@@ -1,7 +1,8 @@
-"""What idle clients cost: `python -m warren.bench.idle [connections]`.
+"""Benchmark: what idle clients cost. Run it with `python -m warren.bench.idle [connections]`, on Linux.
 
-Starts `warren start` as a process of its own, opens connections with one channel each, and prints: the resident memory of a broker nobody uses, KiB per idle connection,
-connections opened a second, and the broker's CPU time over three idle seconds, with and without them. Loopback only; ends by itself.
+It starts `warren start` as a process of its own, opens connections with one channel each over the loopback interface,
+and prints the resident memory of a broker without clients, KiB per idle connection, connections opened per second, and
+the broker's CPU time over three idle seconds, without and with the connections.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from ..amqp.fields import Table
 from ..amqp.frames import method_frame
 from .load.broker import memory, processor_seconds
 
+#: Seconds over which CPU time is measured.
 IDLE_SECONDS = 3.0
+
 _OPEN_OK = methods.ChannelOpenOk(b"").encode()
 
 _HELLO = b"AMQP\0\0\x09\x01" + b"".join(
@@ -32,17 +35,19 @@ _HELLO = b"AMQP\0\0\x09\x01" + b"".join(
 
 
 def resident_kib(pid: int) -> float:
+    """Resident memory of a process in KiB."""
     return memory(pid)["VmRSS"] / 1024
 
 
 def idle_cpu(pid: int) -> float:
-    """CPU used over `IDLE_SECONDS`, in percent of one core."""
+    """CPU time used over the next `IDLE_SECONDS`, in percent of one core."""
     before = processor_seconds(pid)
     time.sleep(IDLE_SECONDS)
     return (processor_seconds(pid) - before) / IDLE_SECONDS * 100
 
 
-def opened(port: int, count: int) -> list[socket.socket]:
+def open_connections(port: int, count: int) -> list[socket.socket]:
+    """`count` connections with an open channel each."""
     sockets = []
     for _ in range(count):
         client = socket.create_connection(("127.0.0.1", port))
@@ -71,7 +76,7 @@ def main() -> None:
         fresh = resident_kib(broker.pid)
         print(f"nobody connected: {fresh / 1024:.1f} MiB resident, {idle_cpu(broker.pid):.1f} % CPU")
         started = time.monotonic()
-        clients = opened(port, count)
+        clients = open_connections(port, count)
         seconds = time.monotonic() - started
         print(
             f"{count} connections with a channel each: opened {count / seconds:.0f} a second, "

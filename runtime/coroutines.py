@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from typing import Any
 
 from thespian.actors import ActorAddress
+
+#: How often a coroutine that awaits again while it is closed is closed once more.
+CLOSE_ATTEMPTS = 10
 
 
 class ReplyHandle:
@@ -31,6 +35,19 @@ class Task:
         self.coroutine = coroutine
         self.handle = handle
 
+    def close(self) -> None:
+        """End the coroutine where it waits. Raises the error that it raises then."""
+        try:
+            self.coroutine.close()
+        except RuntimeError:
+            # It awaits again in a `finally`. Close it there as well; a suspended coroutine would keep alive all that
+            # its frame refers to, such as the files of a process that has ended.
+            for _ in range(CLOSE_ATTEMPTS):
+                with suppress(RuntimeError):
+                    self.coroutine.close()
+                    break
+            raise
+
 
 class Pending:
     """An answer that has not come yet; `await` it once. `target` is the process asked, None for a blocking call."""
@@ -51,6 +68,12 @@ class Pending:
     def __await__(self) -> Generator[Pending, None, Any]:
         if not self._done:
             yield self
-        if not self._ok:
-            raise self._value
-        return self._value
+        value, self._value = self._value, None
+        if self._ok:
+            return value
+        try:
+            raise value
+        finally:
+            # The error refers to this frame by its traceback. A reference back would keep all frames of the traceback
+            # alive until a garbage collection, and with them the files of a process that has ended.
+            del value

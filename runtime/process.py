@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
 
 from thespian.actors import (
     Actor,
@@ -83,6 +83,9 @@ if TYPE_CHECKING:
     )
 
 Handler = Callable[..., Any]
+
+Args = TypeVarTuple("Args")
+Value = TypeVar("Value")
 
 
 class _AskTimeout:
@@ -217,7 +220,7 @@ class Process(Actor):
         """Start `coroutine` in this process and run it up to its first wait. An error that it raises is a crash."""
         self._start(coroutine, None)
 
-    def run_blocking(self, function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+    def run_blocking(self, function: Callable[[Unpack[Args]], Value], *args: Unpack[Args]) -> Awaitable[Value]:
         """Run `function(*args)` in another thread and return an awaitable for its value; its error is raised there.
 
         The function must not touch the process. On Thespian's own bases it runs here and now.
@@ -460,7 +463,7 @@ class Process(Actor):
             log.exception("%s failed in on_exit", self.myAddress)
         for task in list(self._tasks):
             try:
-                task.coroutine.close()
+                task.close()
             except Exception:
                 log.exception("%s failed to close a coroutine", self.myAddress)
         self._tasks.clear()

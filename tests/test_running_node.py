@@ -38,7 +38,10 @@ def test_a_directory_is_not_let_go_while_the_disk_may_still_write(tmp_path, gate
     monkeypatch.setattr(running_node, "STORE_SECONDS", 0.2)
     broker = Broker(data_dir=tmp_path, stop_timeout=0).start()
     broker.stop()
-    assert f"data directory '{tmp_path}' stays in use until this process ends: the disk does not answer" in caplog.text
+    assert (
+        f"data directory '{tmp_path}' stays in use until this process ends, because the disk does not answer"
+        in caplog.text
+    )
     with pytest.raises(StartError, match="is in use by warren@localhost"):
         broker.start()
 

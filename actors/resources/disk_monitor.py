@@ -78,13 +78,13 @@ class DiskMonitor(Process):
 
     async def _measure(self) -> None:
         try:
-            self.free = await self.run_blocking(self.disk.free_space)
+            self.free = free = await self.run_blocking(self.disk.free_space)
         except OSError as error:
             self.free = None
             self._failed(error)
         else:
             self.failures = 0
-            self._measure_in(measuring_interval(self.free, self.limit))
+            self._measure_in(measuring_interval(free, self.limit))
         await self._set_alarm(self.free is not None and self.free < self.limit)
 
     def _failed(self, error: OSError) -> None:

@@ -181,7 +181,7 @@ class OutsideClient(Port):
             return answer
         raise value
 
-    def _send(self, address: Any, message: Any, finish: Finish) -> int:
+    def _send(self, address: Address[C], message: Message[C, Any], finish: Finish) -> int:
         ref = next(self._refs)
         self._waiting[ref] = finish
         if self.base._is_closed:
@@ -190,7 +190,7 @@ class OutsideClient(Port):
             self.base.post(self.base.enqueue, self.address, address, ("ask", ref, message))
         return ref
 
-    def _give_up(self, ref: int, address: Any) -> bool:
+    def _give_up(self, ref: int, address: Address[Any]) -> bool:
         """Drop the ask and notify the process that no answer is needed; False if it was answered before."""
         if self._waiting.pop(ref, None) is None:
             return False

@@ -76,7 +76,7 @@ class SimPort:
         elif not isInternalActorSystemMessage(message):
             self._arrived.append(message)
 
-    def tell(self, address: ActorAddress, message: Any) -> None:
+    def tell(self, address: Address[C], message: Message[C, Any] | tuple[Any, ...]) -> None:
         """Send `message` to the actor at `address`; Thespian's name for it."""
         self.base.enqueue(self.address, address, message)
 

@@ -255,7 +255,7 @@ class SimBase(ActorBase):
             # messages that it sends reach no process.
             for task in list(actor._tasks):
                 with suppress(Exception):
-                    task.coroutine.close()
+                    task.close()
         for actor in actors:
             actor._let_go()
         for cell in self.cells.values():

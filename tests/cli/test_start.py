@@ -122,7 +122,9 @@ def test_the_report_names_a_virtual_host_that_is_down(tmp_path):
     journal.rename(tmp_path / "away")
     journal.write_text("in the way")
     with started("--data-dir", str(data_dir)) as (process, _):
-        assert re.search(r"^  DOWN +vhost 'orders' cannot be opened; the log says why\.", process.report, re.MULTILINE)
+        assert re.search(
+            r"^  DOWN +vhost 'orders' cannot be opened; the log has the reason\.", process.report, re.MULTILINE
+        )
         assert "'other'" not in process.report
         process.terminate()
         assert "vhost 'orders' cannot use" in process.communicate(timeout=20)[1]
@@ -185,7 +187,7 @@ def test_the_error_for_a_taken_port_names_the_process_that_holds_it():
         result = warren("start", "--port", str(taken.getsockname()[1]))
     assert result.returncode == 70
     assert "in use" in result.stderr
-    assert re.search(r"held by \S+.* \(process \d+\)", result.stderr)
+    assert re.search(r"in use by \S+.* \(process \d+\)", result.stderr)
     assert "Traceback" not in result.stderr
 
 
@@ -223,7 +225,7 @@ def test_the_default_data_directory_is_in_the_home_directory(home):
     with started() as (process, _port):
         assert (
             kept(process)
-            == f"what is durable is kept in {home}/.local/share/warren/warren@localhost; --in-memory keeps nothing"
+            == f"durable data is kept in {home}/.local/share/warren/warren@localhost; --in-memory keeps nothing"
         )
     assert (home / ".local/share/warren/warren@localhost/metadata").is_dir()
 
@@ -234,14 +236,14 @@ def test_xdg_data_home_and_the_node_name_set_the_default_data_directory(home, tm
     config.write_text('node_name = "shop/eu@host"\n')
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     with started("--config", config) as (process, _port):
-        assert kept(process).startswith(f"what is durable is kept in {tmp_path}/xdg/warren/shop_eu@host;")
+        assert kept(process).startswith(f"durable data is kept in {tmp_path}/xdg/warren/shop_eu@host;")
     monkeypatch.setenv("XDG_DATA_HOME", "xdg")
     with started() as (process, _port):
-        assert kept(process).startswith(f"what is durable is kept in {home}/.local/share/")
+        assert kept(process).startswith(f"durable data is kept in {home}/.local/share/")
 
 
 def test_in_memory_nothing_is_written(home, tmp_path):
-    expected = "kept in memory only, and lost when it stops; --data-dir DIR keeps what is durable"
+    expected = "kept in memory only and lost when the broker stops; --data-dir DIR keeps durable data"
     with started("--in-memory") as (process, _port):
         assert kept(process) == expected
     config = tmp_path / "warren.toml"
@@ -255,9 +257,9 @@ def test_options_override_the_data_directory_of_the_config_file(home, tmp_path):
     config = tmp_path / "warren.toml"
     config.write_text(f"data_dir = '{tmp_path}/filed'\n")
     with started("--config", config) as (process, _port):
-        assert kept(process).startswith(f"what is durable is kept in {tmp_path}/filed;")
+        assert kept(process).startswith(f"durable data is kept in {tmp_path}/filed;")
     with started("--config", config, "--data-dir", tmp_path / "given") as (process, _port):
-        assert kept(process).startswith(f"what is durable is kept in {tmp_path}/given;")
+        assert kept(process).startswith(f"durable data is kept in {tmp_path}/given;")
     with started("--config", config, "--in-memory") as (process, _port):
         assert "memory only" in kept(process)
     assert not home.exists()

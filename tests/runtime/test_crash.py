@@ -142,8 +142,8 @@ WAYS = [
 
 class TestEnds:
     @pytest.mark.parametrize("message, reason", WAYS)
-    def test_monitors_and_the_parent_are_told(self, system, pair, message, reason):
-        """Monitors hear the reason, the parent that its child has exited; in this order."""
+    def test_monitors_and_the_parent_are_notified(self, system, pair, message, reason):
+        """First the monitors get the reason, then the parent gets the exit of its child."""
         _, child = pair
         system.tell(child, message)
         assert system.listen(WAIT) == ("down", "child", reason)
@@ -151,7 +151,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("message, reason", WAYS)
     def test_on_exit_is_called_once(self, system, pair, outside, message, reason):
-        """However it ended."""
+        """It is called once however the process ends."""
         _, child = pair
         system.tell(child, ("report_to", outside))
         system.tell(child, message)
@@ -159,7 +159,7 @@ class TestEnds:
         assert heard.count("exit") == 1
 
     def test_a_crash_is_logged_once_with_its_traceback(self, system, pair, caplog):
-        """And without the fields of the message."""
+        """The log does not show the fields of the message."""
         _, child = pair
         with caplog.at_level(logging.ERROR, "warren.runtime"):
             system.tell(child, ("crash",))
@@ -168,8 +168,8 @@ class TestEnds:
         assert len(records) == 1 and records[0].exc_info[0] is ValueError
         assert "Mortal" in records[0].getMessage() and "crash" in records[0].getMessage()
 
-    def test_descendants_go_too_before_the_parent_is_told(self, system, client, pair, outside):
-        """The children of a crashed process exit; only then does its own parent hear of it."""
+    def test_descendants_exit_before_the_parent_is_notified(self, system, client, pair, outside):
+        """The children of a crashed process exit; only then is its own parent notified."""
         _, child = pair
         grandchild = client.ask(child, ("child", outside), WAIT)
         great = client.ask(grandchild, ("child", outside), WAIT)
@@ -182,7 +182,7 @@ class TestEnds:
                 client.ask(address, ("ping",), WAIT)
 
     def test_after_batch_runs_before_an_orderly_end(self, system, outside):
-        """What was gathered is flushed by stop and exit, not by a crash."""
+        """A stop and an exit request run after_batch; a crash does not."""
 
         class Flusher(Mortal):
             def after_batch(self):
@@ -195,7 +195,7 @@ class TestEnds:
         assert system.listen(0.02) is None
 
     def test_a_crash_in_after_batch_is_a_crash(self, client, system):
-        """Like in any handler."""
+        """It is handled like a crash in any handler."""
 
         class Hurt(Mortal):
             def after_batch(self):
@@ -205,7 +205,7 @@ class TestEnds:
             client.ask(system.createActor(Hurt), ("hang",), WAIT)
 
     def test_on_exit_may_fail(self, system, caplog):
-        """It is logged; everyone is told all the same."""
+        """The error is logged, and monitors and parent are notified all the same."""
 
         class Clumsy(Mortal):
             def on_exit(self):
@@ -218,7 +218,7 @@ class TestEnds:
         assert "failed in on_exit" in caplog.text
 
     def test_messages_after_the_end_are_undeliverable(self, system, outside):
-        """What waited behind a stop becomes dead letters, in order."""
+        """Messages behind a stop become dead letters, in their order."""
 
         class Undertaker(Process):
             def on_start(self, sender):
@@ -243,16 +243,16 @@ class TestEnds:
 
 
 class TestMonitors:
-    def test_the_dead_are_reported_at_once(self, system, client, pair):
-        """Reason noproc."""
+    def test_a_process_that_has_ended_is_reported_at_once(self, system, client, pair):
+        """A monitor of a process that has ended gets the reason NOPROC."""
         supervisor, child = pair
         system.tell(child, ("stop",))
         assert [system.listen(WAIT)[0] for _ in range(2)] == ["down", "child exited"]
         system.tell(supervisor, ("monitor", child, "late"))
         assert system.listen(WAIT) == ("down", "late", "noproc")
 
-    def test_demonitored_means_silence(self, system, client, pair):
-        """No on_down after demonitor."""
+    def test_no_on_down_after_demonitor(self, system, client, pair):
+        """There is no on_down after demonitor."""
         supervisor, child = pair
         client.ask(supervisor, ("demonitor", "child"), WAIT)
         client.ask(supervisor, ("demonitor", "unknown"), WAIT)
@@ -260,7 +260,7 @@ class TestMonitors:
         assert system.listen(WAIT)[0] == "child exited"
 
     def test_a_name_is_one_monitor(self, system, pair):
-        """A second one of the same name replaces the first."""
+        """A second monitor of the same name replaces the first."""
         supervisor, child = pair
         other = system.createActor(Mortal)
         system.tell(supervisor, ("monitor", other, "child"))
@@ -270,7 +270,7 @@ class TestMonitors:
         assert system.listen(WAIT) == ("down", "child", "other")
 
     def test_several_may_monitor_one(self, system, client):
-        """All are told, each under its own name."""
+        """Each gets on_down with its own name for the process."""
         target = system.createActor(Mortal)
         for number in range(3):
             system.tell(system.createActor(Supervisor), ("monitor", target, number))
@@ -278,8 +278,8 @@ class TestMonitors:
         system.tell(target, ("stop",))
         assert sorted(system.listen(WAIT) for _ in range(3)) == [("down", number, "normal") for number in range(3)]
 
-    def test_a_watcher_that_died_leaves_no_trace(self, base, system, client):
-        """Monitors of the dead are removed from their targets."""
+    def test_a_monitoring_process_that_ended_leaves_no_trace(self, base, system, client):
+        """When a process ends, its monitors are removed from the processes that it monitored."""
         target = system.createActor(Mortal)
         watcher = system.createActor(Supervisor)
         client.ask(watcher, ("monitor", target, "x"), WAIT)
@@ -289,7 +289,7 @@ class TestMonitors:
         assert not base.call(lambda: len(target._cell.monitors))
 
     def test_plain_actors_can_be_monitored(self, system):
-        """Thespian's own kind too."""
+        """A plain Thespian actor can be monitored as well."""
 
         class Plain(Actor):
             def receiveMessage(self, message, sender):
@@ -303,13 +303,13 @@ class TestMonitors:
 
 class TestOpenAsks:
     def test_a_crash_answers_the_asker(self, client, system):
-        """ProcessDown with the reason."""
+        """The asker gets ProcessDown with the reason."""
         with pytest.raises(ProcessDown) as caught:
             client.ask(system.createActor(Mortal), ("crash",), WAIT)
         assert caught.value.reason == ExitReason(ExitKind.CRASH, "ValueError: provoked")
 
     def test_so_does_every_other_end(self, system, pair):
-        """For asks that were taken and for asks still in the mailbox."""
+        """Both for asks that were handled and for asks that are still in the mailbox."""
         supervisor, child = pair
         system.tell(supervisor, ("ask_child", child, ("hang",)))
         system.tell(supervisor, ("ask_child", child, ("wait",)))
@@ -320,8 +320,8 @@ class TestOpenAsks:
         assert len(reasons) == 4 and reasons.count("enough") >= 3
         assert set(reasons) <= {"enough", "noproc"}  # the last one may have come after the end
 
-    def test_asking_the_dead(self, client, system):
-        """At once, reason noproc."""
+    def test_asking_a_process_that_has_ended(self, client, system):
+        """The asker gets ProcessDown with NOPROC at once."""
         target = system.createActor(Mortal)
         system.tell(system.createActor(Supervisor), ("monitor", target, "target"))
         system.tell(target, ("stop",))
@@ -329,16 +329,16 @@ class TestOpenAsks:
         with pytest.raises(ProcessDown, match="noproc"):
             client.ask(target, ("ping",), WAIT)
 
-    def test_coroutines_of_the_dead_are_closed(self, system, client, outside):
-        """Their finally blocks run; nothing is printed."""
+    def test_coroutines_of_an_ended_process_are_closed(self, system, client, outside):
+        """Their finally blocks run, and Python prints no warning."""
         target = system.createActor(Mortal)
         client.tell(target, ("report_to", outside))
         client.tell(target, ("wait",))
         client.tell(target, ("stop",))
         assert [system.listen(WAIT), system.listen(WAIT)] == ["exit", "coroutine closed"]
 
-    def test_a_coroutine_that_objects_is_logged(self, system, client, caplog):
-        """And the process ends all the same."""
+    def test_a_coroutine_that_fails_to_close_is_logged(self, system, client, caplog):
+        """The process ends all the same."""
         target = system.createActor(Mortal)
         client.tell(target, ("stubborn",))
         client.tell(target, ("stop",))
@@ -348,21 +348,21 @@ class TestOpenAsks:
 
 
 class TestMailboxLimit:
-    def test_within_the_limit_all_is_well(self, base, system, client):
-        """Exactly the limit is allowed."""
+    def test_the_limit_itself_is_allowed(self, base, system, client):
+        """Exactly as many messages as the limit may wait."""
         small = system.createActor(Small)
         base.call(lambda: [base.enqueue(base.address, small, ("item", number)) for number in range(10)])
         with pytest.raises(UnknownMessage):  # which only a living process objects to
             client.ask(small, ("nix",), WAIT)
 
-    def test_beyond_it_the_process_is_killed_and_its_parent_told(self, system):
-        """on_overload, then on_child_exited."""
+    def test_beyond_the_limit_the_process_is_killed_and_its_parent_notified(self, system):
+        """The parent gets on_overload, then on_child_exited."""
         system.tell(system.createActor(Supervisor), ("fill", 11))
         assert system.listen(WAIT) == ("overload", True)
         assert system.listen(WAIT)[0] == "child exited"
 
-    def test_monitors_hear_the_numbers(self, base, system, client):
-        """The reason says how many waited and what the limit is."""
+    def test_the_reason_has_the_numbers(self, base, system, client):
+        """The reason contains how many messages waited, and the limit."""
         small = system.createActor(Small)
         supervisor = system.createActor(Supervisor)
         system.tell(supervisor, ("monitor", small, "small"))

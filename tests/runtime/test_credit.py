@@ -37,25 +37,25 @@ class TestSettings:
     """credit_flow_settings (FC-1 to FC-3)."""
 
     def test_the_default_pair_is_400_200(self):
-        """As RabbitMQ 3.10."""
+        """It is RabbitMQ 3.10's."""
         assert DEFAULT_PAIR == (400, 200)
         assert CreditFlow().credit_from("p") == 400 and CreditFlow().credit_to("p") == 200
 
     @pytest.mark.parametrize("pair", [(600, 300), (200, 50), (1, 1), (0, 0), [4, 2]])
     def test_accepted(self, pair):
-        """0 < M <= I, or {0, 0}."""
+        """A pair with 0 < M <= I, or (0, 0)."""
         assert check_pair(pair, "key") == tuple(pair)
 
     @pytest.mark.parametrize(
         "pair", [(200, 400), (1, 0), (0, 1), (-1, -1), (4, -2), (4,), (4, 2, 1), "42", None, (4.0, 2), (True, True)]
     )
     def test_refused_naming_the_key(self, pair):
-        """M > I would stall for ever."""
+        """With M > I the sender would wait for ever."""
         with pytest.raises(ValueError, match="msg_store_credit_disc_bound"):
             check_pair(pair, "msg_store_credit_disc_bound")
 
     def test_a_pair_is_fixed_while_the_relation_lasts(self):
-        """FC-2; a peer that died may come back under another pair."""
+        """FC-2: after its death a peer may come back with another pair."""
         credit, _ = flow()
         credit.relate("store", (4000, 800))
         assert credit.credit_from("store") == 4000 and credit.credit_from("other") == 400
@@ -67,7 +67,7 @@ class TestSettings:
         assert credit.credit_from("store") == 1
 
     def test_a_hop_that_is_switched_off_never_blocks_nor_grants(self):
-        """{0, 0}."""
+        """Its pair is (0, 0)."""
         credit, grants = flow((0, 0))
         credit.spend("p", 10_000)
         credit.take("p", 10_000)
@@ -80,7 +80,7 @@ class TestPairBoundaries:
 
     @given(pairs)
     def test_blocked_exactly_by_the_initial_th_send(self, pair):
-        """Not one sooner."""
+        """One message earlier the actor is not blocked."""
         credit, _ = flow(pair)
         for _ in range(pair[0] - 1):
             credit.spend("p")
@@ -90,7 +90,7 @@ class TestPairBoundaries:
 
     @given(pairs, st.integers(1, 200))
     def test_a_grant_follows_every_more_th_taken(self, pair, taken):
-        """Of exactly M each."""
+        """Each grant is M."""
         credit, grants = flow(pair)
         for number in range(1, taken + 1):
             credit.take("p")
@@ -98,7 +98,7 @@ class TestPairBoundaries:
         assert set(grants) <= {("p", pair[1])}
 
     def test_sending_goes_on_below_zero(self):
-        """0 -> -1; the block is entered once."""
+        """The credit falls from 0 to -1, and this counts as one block."""
         credit, _ = flow((2, 1))
         for _ in range(5):
             credit.spend("p")
@@ -109,7 +109,7 @@ class TestBumpPartial:
     """bump_partial (FC-7, FC-9)."""
 
     def test_a_bump_that_leaves_nothing_does_not_unblock(self):
-        """Credit must pass zero."""
+        """The credit must rise above 0."""
         credit, _ = flow((4, 2))
         credit.spend("p", 7)
         credit.bump("p", 2)
@@ -120,7 +120,7 @@ class TestBumpPartial:
         assert not credit.blocked and credit.credit_from("p") == 2
 
     def test_two_exhausted_peers_need_both_bumps(self):
-        """One is enough to be blocked."""
+        """One exhausted peer is enough to block."""
         credit, _ = flow((4, 2))
         credit.spend("p", 4)
         credit.spend("q", 4)
@@ -131,7 +131,7 @@ class TestBumpPartial:
         assert not credit.blocked
 
     def test_grants_wait_for_the_last_bump_oldest_first(self):
-        """FC-6, FC-8; what is owed to one peer goes as one sum."""
+        """FC-6, FC-8: the grants deferred for one peer are sent as one sum."""
         credit, grants = flow((4, 2))
         credit.spend("down", 4)
         for peer, count in [("b", 2), ("a", 2), ("b", 3), ("c", 1)]:
@@ -147,7 +147,7 @@ class TestBatches:
 
     @given(pairs, st.lists(st.tuples(st.sampled_from(["spend", "take", "bump"]), st.integers(1, 90)), max_size=30))
     def test_any_split_gives_the_same_states(self, pair, steps):
-        """Batch and singles agree in credit, blocks and total granted at the end of each batch."""
+        """A batch and single messages agree in credit, blocks and total grants at the end of each batch."""
         batched, batch_grants = flow(pair)
         single, single_grants = flow(pair)
         for name, count in steps:
@@ -162,7 +162,7 @@ class TestBatches:
             assert sum(amount for _, amount in batch_grants) == sum(amount for _, amount in single_grants)
 
     def test_a_batch_costs_its_size(self):
-        """Never 1."""
+        """A batch of n messages costs n credits, not 1."""
         credit, grants = flow((400, 200))
         credit.spend("p", 399)
         assert credit.credit_from("p") == 1
@@ -218,7 +218,7 @@ class TestCascade:
     """cascade (FC-8, FC-14)."""
 
     def test_the_chain_fills_stops_and_runs_again(self):
-        """With the store stopped the reader stops; once released, all four stages unblock by messages alone."""
+        """When the store stops, the reader stops; afterwards messages alone unblock all four stages."""
         chain = Chain((40, 20))
         while chain.read() or chain.work("channel") or chain.work("queue"):
             chain.deliver_bumps()
@@ -235,7 +235,7 @@ class TestCascade:
 
     @pytest.mark.parametrize("frozen, bound", [("channel", 40), ("queue", 80), ("store", 120)])
     def test_a_frozen_stage_holds_at_most_the_credit_above_it(self, frozen, bound):
-        """FC-59: the sum of I over the hops from the socket."""
+        """FC-59: the sum of I over all hops from the socket."""
         chain = Chain((40, 20))
         free = [name for name in chain.names[1:] if name != frozen]
         while chain.read() or any(chain.work(name) for name in free):
@@ -248,7 +248,7 @@ class TestPeerDeath:
     """peer_death (FC-53, FC-55, FC-56)."""
 
     def test_the_death_of_the_exhausted_peer_unblocks_and_cascades(self):
-        """At once."""
+        """It does so at once."""
         credit, grants = flow((4, 2))
         credit.take("up", 1)
         credit.spend("queue", 4)
@@ -258,7 +258,7 @@ class TestPeerDeath:
         assert not credit.blocked and grants == [("up", 2)]
 
     def test_a_peer_of_the_same_name_starts_afresh(self):
-        """With full credit both ways."""
+        """It has full credit in both directions."""
         credit, grants = flow((4, 2))
         credit.spend("p", 3)
         credit.take("p", 1)
@@ -266,7 +266,7 @@ class TestPeerDeath:
         assert credit.credit_from("p") == 4 and credit.credit_to("p") == 2
 
     def test_late_bumps_are_ignored(self):
-        """No entry comes of them."""
+        """They make no entry."""
         credit, _ = flow((4, 2))
         credit.spend("p", 4)
         credit.peer_down("p")
@@ -274,8 +274,8 @@ class TestPeerDeath:
         credit.bump("never seen", 200)
         assert credit.credit_from("p") == 4 and credit.credit_from("never seen") == 4
 
-    def test_what_was_kept_back_for_the_dead_is_dropped(self):
-        """And not given to a successor."""
+    def test_deferred_grants_of_an_ended_peer_are_dropped(self):
+        """A later peer of the same name does not get the deferred grants."""
         credit, grants = flow((4, 2))
         credit.spend("down", 4)
         credit.take("up", 2)
@@ -284,7 +284,7 @@ class TestPeerDeath:
         assert not grants
 
     def test_an_unknown_peer_may_die(self):
-        """Nothing happens."""
+        """Nothing happens then."""
         credit, _ = flow()
         credit.peer_down("stranger")
 
@@ -293,7 +293,7 @@ class TestReportedState:
     """flow_hold (FC-10, FC-41, FC-42) and the counters of FC-45."""
 
     def test_flow_shows_for_the_hold_time_from_the_start_of_the_block(self):
-        """Channels and queues: one second; a further peer does not move it."""
+        """One second for channels and queues; a further exhausted peer does not prolong it."""
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock, hold=1.0)
         assert not credit.in_flow()
@@ -309,7 +309,7 @@ class TestReportedState:
         assert not credit.in_flow()
 
     def test_on_connections_from_its_end(self):
-        """Five seconds after the last block ended."""
+        """Five seconds after the end of the last block."""
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock, hold=5.0, hold_from="end")
         credit.spend("p", 2)
@@ -324,7 +324,7 @@ class TestReportedState:
             flow(hold_from="middle")
 
     def test_blocks_are_counted_by_class(self):
-        """Time with several blocked peers of a class counts once."""
+        """Time in which several peers of a kind block counts once."""
         clock = Clock()
         credit, _ = flow((2, 1), clock=clock)
         credit.relate("q1", kind="queue")

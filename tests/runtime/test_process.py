@@ -109,7 +109,7 @@ def desk(system):
 class TestDispatch:
     @pytest.mark.parametrize("name", ["on_ask"])
     def test_a_handler_may_not_take_the_runtimes_messages(self, name):
-        """The class cannot even be made."""
+        """The definition of such a class raises TypeError."""
         with pytest.raises(TypeError, match="the runtime's own"):
             type("Wrong", (Process,), {name: lambda self, sender: None})
 
@@ -119,8 +119,8 @@ class TestDispatch:
         fields = tuple(range(count))
         assert client.ask(desk, ("fields", *fields), WAIT) == (fields or ())
 
-    def test_fields_of_a_told_message(self, system, desk):
-        """The loop's own dispatch, without the wrapper of an ask."""
+    def test_fields_of_a_sent_message(self, system, desk):
+        """These messages take the loop's own dispatch, without the wrapper of an ask."""
         system.tell(desk, ("tell_me", 5))
         assert system.listen(WAIT) == 5
 
@@ -147,7 +147,7 @@ class TestDispatch:
             client.ask(desk, (name,), WAIT)
 
     def test_anything_but_a_tuple_goes_to_on_message(self, client, desk):
-        """Strings, dataclasses and so on."""
+        """Strings and dataclasses, for example."""
         assert client.ask(desk, "text", WAIT) == ("not a tuple", "text")
 
     def test_the_error_names_the_message_but_not_its_fields(self, client, desk):
@@ -157,7 +157,7 @@ class TestDispatch:
         assert "password" not in str(caught.value)
 
     def test_a_batch_is_flushed_once(self, base, system, client, desk):
-        """after_batch follows the messages of one turn, not each."""
+        """after_batch is called after all messages of a turn, not after each."""
 
         def send_ten():
             for number in range(10):
@@ -170,17 +170,17 @@ class TestDispatch:
 
 class TestAnswers:
     def test_a_value_returned_is_the_answer(self, client, desk):
-        """Plain handler, non-None."""
+        """A plain handler answers by returning a value that is not None."""
         assert client.ask(desk, ("value", [1]), WAIT) == [1]
 
     def test_none_from_a_plain_handler_is_no_answer(self, client, desk):
-        """It may still come; the asker's timeout is the limit."""
+        """The answer may come later; only the asker's timeout ends the wait."""
         with pytest.raises(ProcessTimeout):
             client.ask(desk, ("silence",), 0.02)
 
     @pytest.mark.parametrize("release, error", [(("release", "now"), None), (("release_error",), NotToday)])
     def test_an_answer_may_come_later_and_once(self, system, client, release, error):
-        """reply or reply_error with the sender that was kept; a second answer goes nowhere."""
+        """reply or reply_error with the sender that was kept; a second answer is dropped."""
         customer = system.createActor(Customer)
         desk = client.ask(customer, ("desk",), WAIT)
         # On its way to the desk the question stays ahead of the release: both come from the customer.
@@ -194,18 +194,18 @@ class TestAnswers:
         assert client.ask(desk, ("nothing",), WAIT) is None
 
     def test_a_coroutine_may_answer_before_it_returns(self, client, desk):
-        """Its return value is then dropped."""
+        """The value that it returns is then dropped."""
         assert client.ask(desk, ("early",), WAIT) == "early"
 
     @pytest.mark.parametrize("name, text", [("refuse", "plain"), ("refuse_async", "async")])
     def test_errors_of_the_listed_types_travel(self, client, desk, name, text):
-        """The process lives on."""
+        """The asker gets the error and the process lives on."""
         with pytest.raises(NotToday, match=text):
             client.ask(desk, (name,), WAIT)
         assert client.ask(desk, ("value", 1), WAIT) == 1
 
     def test_reply_errors_may_name_other_types(self, system, client):
-        """The class attribute decides, so a room may use errors of its own."""
+        """A class may list errors of its own in reply_errors."""
 
         class Strict(Desk):
             reply_errors = (ProcessError, ValueError)
@@ -216,17 +216,17 @@ class TestAnswers:
         assert client.ask(address, ("value", 1), WAIT) == 1
 
     def test_the_handle_names_the_asker(self, client, desk):
-        """sender.address."""
+        """The asker's address is sender.address."""
         assert client.ask(desk, ("who",), WAIT) == client.address
 
-    def test_told_messages_take_no_answer(self, system, client, desk):
-        """The returned value goes nowhere."""
+    def test_sent_messages_take_no_answer(self, system, client, desk):
+        """The value that the handler returns is dropped."""
         system.tell(desk, ("value", 1))
         client.ask(desk, ("value", 2), WAIT)
         assert system.listen(0) is None
 
     def test_processes_ask_one_another(self, system, client):
-        """await self.ask: answers, errors and timeouts arrive at the await."""
+        """Answers, errors and timeouts arrive at the await."""
         customer = system.createActor(Customer)
         client.ask(customer, ("desk",), WAIT)
         assert client.ask(customer, ("pass_on", ("value", 3)), WAIT) == 3
@@ -290,8 +290,8 @@ class Waiter(Process):
 
 
 class TestCoroutines:
-    def test_waiting_holds_up_nobody(self, system, client):
-        """Other messages of the same process are handled while a coroutine waits."""
+    def test_a_waiting_coroutine_holds_up_no_other_message(self, system, client):
+        """A process handles other messages while one of its coroutines waits."""
         waiter = system.createActor(Waiter)
         results = []
         thread = threading.Thread(target=lambda: results.append(client.ask(waiter, ("slow", "one"), WAIT)))
@@ -303,7 +303,7 @@ class TestCoroutines:
         assert client.ask(waiter, ("quick",), WAIT) == ("quick", ["one"])
 
     def test_spawn_runs_a_coroutine_beside(self, system):
-        """From a plain handler."""
+        """A plain handler may start a coroutine."""
         waiter = system.createActor(Waiter)
         with system.private() as outside:
             outside.tell(waiter, ("background", outside._systemBase._port.address))
@@ -343,18 +343,18 @@ class Blocker(Process):
 
 class TestBlockingWork:
     def test_it_runs_in_another_thread(self, system, client):
-        """And its value comes back to the await."""
+        """The value comes back to the await."""
         blocker = system.createActor(Blocker)
         ident, what = client.ask(blocker, ("run", "x"), WAIT)
         assert what == "x" and ident not in (client.ask(blocker, ("here",), WAIT), threading.get_ident())
 
     def test_its_error_is_raised_at_the_await(self, system, client):
-        """As it was."""
+        """The error is the same object's type and text."""
         with pytest.raises(ValueError, match="no number"):
             client.ask(system.createActor(Blocker), ("run", "error"), WAIT)
 
     def test_many_calls_share_few_threads(self, base, system, client):
-        """Never more than the limit."""
+        """There are never more threads than the limit."""
         blocker = system.createActor(Blocker)
         idents = {client.ask(blocker, ("run", number), WAIT)[0] for number in range(50)}
         assert len(idents) <= 4
@@ -397,7 +397,7 @@ class Clock(Process):
 
 class TestTimers:
     def test_they_fire_in_order_of_their_time(self, system):
-        """Not of their start; never early."""
+        """Timers fire by deadline, not by start, and never early."""
         clock = system.createActor(Clock)
         system.tell(clock, ("start", [(0.02, "b"), (0.001, "a"), (0.04, "c")]))
         heard = [system.listen(WAIT) for _ in range(3)]
@@ -405,7 +405,7 @@ class TestTimers:
         assert heard[2][1] - heard[0][1] >= 0.019
 
     def test_cancelled_ones_do_not(self, system):
-        """Cancelling twice, or after firing, is harmless."""
+        """A second cancel, or one after the timer has fired, does nothing."""
         clock = system.createActor(Clock)
         system.tell(clock, ("start", [(0.005, "a"), (0.01, "b")]))
         system.tell(clock, ("cancel", "a"))
@@ -415,13 +415,13 @@ class TestTimers:
         system.tell(clock, ("cancel_all_then", 0.0))
         assert system.listen(WAIT)[0] == "last"
 
-    def test_a_cancel_catches_a_timer_on_its_way(self, system):
-        """Even when it was due already."""
+    def test_a_cancel_reaches_a_timer_in_the_mailbox(self, system):
+        """It does so even if the timer is due and its message waits in the mailbox."""
         system.tell(system.createActor(Clock), ("late_cancel",))
         assert system.listen(WAIT)[0] == "end"
 
     def test_setting_and_cancelling_leaves_nothing(self, base, system, client):
-        """The heap stays small however often it happens."""
+        """The heap stays small however often that happens."""
         clock = system.createActor(Clock)
         client.ask(clock, ("set_and_cancel", 5000), WAIT)
         assert base.call(lambda: (len(base.timers), len(base.timers.heap) < 200, len(clock._cell.timers))) == (
@@ -465,7 +465,7 @@ class Reader(Process):
 
 class TestDescriptors:
     def test_reading_and_writing(self, system):
-        """watch changes what is watched; unwatch ends it."""
+        """watch changes what is watched, and unwatch ends it."""
         ours, theirs = socket.socketpair()
         with ours:
             reader = system.createActor(Reader)
@@ -483,7 +483,7 @@ class TestDescriptors:
             assert system.listen(0.02) is None
 
     def test_a_dead_process_watches_nothing(self, base, system, client):
-        """Its descriptors leave epoll with it, and on_exit may close them."""
+        """The poller forgets its descriptors, which on_exit may close."""
         ours, theirs = socket.socketpair()
         number = theirs.detach()
         with ours:
@@ -499,7 +499,7 @@ class TestDescriptors:
                 os.fstat(number)
 
     def test_a_number_used_again_belongs_to_its_new_owner(self, base, system, client):
-        """A descriptor closed without unwatch does not deafen the next one of that number."""
+        """A descriptor that was closed without unwatch does not keep events from the next one of that number."""
         first = system.createActor(Reader)
         ours, theirs = socket.socketpair()
         number = theirs.detach()
@@ -551,7 +551,7 @@ class PoisonTaster(Process):
 
 
 def test_poison_from_a_plain_actor_is_an_event(system):
-    """A plain actor that fails twice returns the message; a process is told by on_poison."""
+    """A plain actor that fails twice returns the message, which the process gets in on_poison."""
     system.tell(system.createActor(PoisonTaster), ("feed", "x"))
     assert system.listen(WAIT) == ("poison", "x")
     assert issubclass(PoisonMessage, ActorSystemMessage)
@@ -563,7 +563,7 @@ class Dice(Process):
 
 
 def test_clock_and_dice_come_from_the_base(base, system, client):
-    """So a simulation can replace them."""
+    """A simulation replaces the clock and the random bytes."""
     base.random_bytes = lambda count: b"\6" * count
     base.now = lambda: 42.0
     base.wall_clock = lambda: 1e9

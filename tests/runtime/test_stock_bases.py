@@ -143,7 +143,7 @@ def office(stock, hub):
 
 
 def test_asks_and_answers(stock, office):
-    """Values, errors of the listed types, unknown messages, blocking work, after_batch after each message."""
+    """Values, listed errors, unknown messages and blocking calls work; after_batch follows each message."""
     assert ask(stock, office, ("pass_on", ("add", 2, 3))) == 5
     assert ask(stock, office, ("pass_on", ("refuse",))) == ("Stock", "refused")
     assert ask(stock, office, ("pass_on", ("nix",)))[0] == "UnknownMessage"
@@ -152,14 +152,14 @@ def test_asks_and_answers(stock, office):
 
 
 def test_timers(stock, office, hub):
-    """Not early, and not when cancelled. (Order is the base's: the simple one sees only what has expired at each call.)"""
+    """They are not early, and not after a cancel. Their order is the base's: the simple base checks at each call."""
     stock.tell(office, ("timers", hub[1]))
     assert sorted(heard(stock, hub[0], 2)) == [("first", True), ("second", True)]
 
 
 @pytest.mark.parametrize("message, reason", [(("stop", "tired"), "tired"), (("crash",), "crash: ValueError: provoked")])
-def test_ends_are_told(stock, office, hub, message, reason):
-    """To the monitor with the reason, to the parent, and to who asks: an open ask gets ProcessDown."""
+def test_ends_are_reported(stock, office, hub, message, reason):
+    """The monitor gets the reason, the parent the exit, and an open ask ProcessDown."""
     name, text = ask(stock, office, ("pass_on", message))
     assert (name, text) == (ProcessDown.__name__, reason)
     events = heard(stock, hub[0], 2)
@@ -167,7 +167,7 @@ def test_ends_are_told(stock, office, hub, message, reason):
 
 
 def test_a_killed_operating_system_process_is_down(stock, office, hub):
-    """Nobody could say goodbye; the parent's monitor still fires."""
+    """It cannot send its last messages, but its parent's monitor still fires."""
     if stock._systemBase.__class__.__module__.endswith("simpleSystemBase"):
         pytest.skip("there is no process to kill")
     stock.tell(office, ("tell_worker", ("die",)))

@@ -126,7 +126,7 @@ def test_addresses_print_compare_and_do_not_hash(any_system):
 
 
 def test_copies_of_an_address_lead_to_the_same_actor(any_system):
-    """An address survives pickle and copy inside its process."""
+    """Addresses that were pickled or copied still work."""
     address = any_system.createActor(Echo)
     for other in (pickle.loads(pickle.dumps(address)), copy.deepcopy(address)):
         assert other == address
@@ -154,11 +154,11 @@ class Collector(Actor):
 
 
 def test_messages_between_two_actors_keep_their_order(any_system):
-    """Per pair, first sent is first handled."""
+    """For each pair of actors the message that was sent first is handled first."""
     assert any_system.ask(any_system.createActor(Counter), "burst", WAIT) == list(range(500))
 
 
-def test_the_parent_hears_of_a_childs_exit(any_system):
+def test_the_parent_is_notified_of_a_childs_exit(any_system):
     """ActorExitRequest to a child ends it; the parent gets ChildActorExited with its address."""
     parent = any_system.createActor(Parent)
     any_system.ask(parent, "child", WAIT)
@@ -166,33 +166,33 @@ def test_the_parent_hears_of_a_childs_exit(any_system):
 
 
 def test_a_child_that_cannot_be_created_has_exited(any_system):
-    """createActor still returns an address; the parent hears ChildActorExited for it."""
+    """createActor still returns an address, and the parent gets ChildActorExited for it."""
     parent = any_system.createActor(Parent)
     any_system.ask(parent, "stillborn", WAIT)
     assert any_system.listen(WAIT) == ("exited", True)
 
 
 def test_a_top_actor_that_cannot_be_created_is_an_error(any_system):
-    """There is no parent to tell, so the caller is."""
+    """Without a parent, createActor raises the error."""
     with pytest.raises(ValueError, match="provoked"):
         any_system.createActor(Stillborn)
 
 
 def test_a_message_that_fails_twice_comes_back_as_poison(any_system):
-    """Plain actors stay alive after an exception; the sender gets PoisonMessage."""
+    """Plain actors live on after an exception, and the sender gets a PoisonMessage."""
     parent = any_system.createActor(Parent)
     any_system.ask(parent, "child", WAIT)
     assert any_system.ask(parent, ("bad",), WAIT) == ("poisoned", ("bad",))
 
 
 def test_the_outside_gets_poison_too(any_system):
-    """ask returns the PoisonMessage, which names the message."""
+    """ask returns the PoisonMessage, which contains the message."""
     answer = any_system.ask(any_system.createActor(Child), ("bad",), WAIT)
     assert isinstance(answer, PoisonMessage) and answer.poisonMessage == ("bad",)
 
 
 def test_a_message_that_fails_once_is_tried_again(any_system):
-    """The second try counts."""
+    """The second attempt succeeds."""
     assert any_system.ask(any_system.createActor(FailsOnce), "x", WAIT) == ("x", 2)
 
 
@@ -273,8 +273,8 @@ class Undertaker(Actor):
             self.send(self.asker, ("dead", str(message.deadAddress), message.deadMessage))
 
 
-def test_letters_to_the_dead_reach_the_registered_handler(any_system):
-    """DeadEnvelope with address and message, until the handler deregisters."""
+def test_dead_letters_reach_the_registered_handler(any_system):
+    """It gets a DeadEnvelope with address and message until it deregisters."""
     undertaker = any_system.createActor(Undertaker)
     assert any_system.ask(undertaker, "start", WAIT) == "ready"
     dead = any_system.createActor(Echo)
@@ -305,7 +305,7 @@ def test_wakeups_come_in_order_with_their_payload(any_system, period):
 
 
 def test_a_global_name_is_one_actor_until_it_ends(any_system):
-    """createActor with a known global name returns the living holder; after its exit, a new one."""
+    """createActor with a global name returns the actor that has it; after its exit, a new one."""
     one = any_system.createActor(Echo, globalName="name")
     assert any_system.createActor(Echo, globalName="name") == one
     assert any_system.createActor(Echo) != one
@@ -330,14 +330,14 @@ class NeedsRequirement(Echo):
         return bool(requirements.get("size"))
 
 
-def test_capabilities_and_requirements_decide_who_may_live(any_system):
-    """What the class requires of the system, and what the creator requires of the class."""
+def test_capabilities_and_requirements_decide_which_actors_are_created(any_system):
+    """The class checks the system's capabilities, and the creator's requirements."""
     assert any_system.ask(any_system.createActor(NeedsFish), "x", WAIT) == "x"
     assert any_system.ask(any_system.createActor(NeedsRequirement, {"size": 3}), "x", WAIT) == "x"
 
 
 def test_a_missing_capability_is_an_error(system):
-    """On the loop it is raised, as on Thespian's multi-process bases."""
+    """On the loop createActor raises it, as on Thespian's multi-process bases."""
     with pytest.raises(NoCompatibleSystemForActor):
         system.createActor(NeedsFowl)
     system.updateCapability("Fowl", True)
@@ -357,7 +357,7 @@ class Curious(Actor):
 
 
 def test_init_gets_capabilities_and_requirements_if_it_names_them(any_system):
-    """Thespian's two optional arguments of __init__."""
+    """These are Thespian's two optional arguments of __init__."""
     name, requirements = any_system.ask(any_system.createActor(Curious, {"size": 3}), "given", WAIT)
     assert name and requirements == {"size": 3}
 
@@ -380,7 +380,7 @@ class Initialised(ActorTypeDispatcher):
 
 
 def test_thespians_helpers_work(any_system):
-    """ActorTypeDispatcher and initializing_messages are plain Python over the same contract."""
+    """ActorTypeDispatcher and initializing_messages are plain Python on top of receiveMessage."""
     dispatching = any_system.createActor(Dispatching)
     assert [any_system.ask(dispatching, message, WAIT) for message in ("x", 1)] == ["str", "int"]
     initialised = any_system.createActor(Initialised)
@@ -389,7 +389,7 @@ def test_thespians_helpers_work(any_system):
 
 
 def test_an_actor_reports_its_status(any_system):
-    """Thespian_StatusReq is answered for the actor."""
+    """A Thespian_StatusReq to an actor is answered by the system."""
     parent = any_system.createActor(Parent)
     child = any_system.ask(parent, "child", WAIT)
     status = any_system.ask(parent, Thespian_StatusReq(), WAIT)
@@ -398,7 +398,7 @@ def test_an_actor_reports_its_status(any_system):
 
 
 def test_the_system_reports_its_status(system):
-    """Asked at its own address it lists top actors and global names."""
+    """A Thespian_StatusReq to the system lists top actors and global names."""
     address = system.createActor(Echo, globalName="echo")
     status = system.ask(system.systemAddress, Thespian_StatusReq(), WAIT)
     assert isinstance(status, Thespian_SystemStatus)
@@ -413,7 +413,7 @@ class Dormant(Actor):
 
 
 def test_status_shows_pending_wakeups(system):
-    """And Thespian's own formatter can print it."""
+    """Thespian's own formatter can print it."""
     from io import StringIO
 
     from thespian.system.messages.status import formatStatus
@@ -437,11 +437,11 @@ class BadSender(Actor):
 
 
 def test_sending_to_what_is_no_address_is_an_error(any_system):
-    """InvalidActorAddress, at the send."""
+    """send raises InvalidActorAddress."""
     assert any_system.ask(any_system.createActor(BadSender), "try", WAIT) == "refused"
 
 
-def test_private_contexts_hear_only_their_own_answers(system):
+def test_private_contexts_get_only_their_own_answers(system):
     """private() gives each thread an endpoint of its own."""
     echo = system.createActor(Echo)
     with system.private() as one, system.private() as other:
@@ -451,8 +451,8 @@ def test_private_contexts_hear_only_their_own_answers(system):
         assert one.listen(timedelta(0)) is None
 
 
-def test_listening_without_news_returns_none(any_system):
-    """After the timeout."""
+def test_listening_without_messages_returns_none(any_system):
+    """It returns None after the timeout."""
     assert any_system.listen(timedelta(milliseconds=10)) is None
 
 
@@ -463,7 +463,7 @@ class Killer(Actor):
 
 
 def test_an_actor_may_shut_the_system_down():
-    """actorSystemShutdown ends everything; later calls from outside return or fail at once."""
+    """After actorSystemShutdown all actors end, and later calls from outside return or fail at once."""
     base = LoopBase()
     system = ActorSystem(systemBase=base, transientUnique=True)
     system.tell(system.createActor(Killer), "end of the world")
@@ -514,7 +514,7 @@ def test_a_watched_descriptor_brings_watch_messages(system):
 
 
 def test_systems_in_one_process_share_nothing_but_may_talk():
-    """Two loops, two threads; an address of one may be used in the other."""
+    """Two loops have two threads; actors of one may send to addresses of the other."""
     one = ActorSystem(systemBase=LoopBase(), transientUnique=True)
     other = ActorSystem(systemBase=LoopBase(), transientUnique=True)
     try:

@@ -57,7 +57,7 @@ class Pipe(Process):
 
 class TestFairness:
     def test_a_flooding_actor_lets_others_have_their_turn(self, system, client):
-        """Beside a mailbox that is never empty, asks are answered and timers fire."""
+        """While one mailbox is never empty, other processes answer asks and timers fire."""
         flood, witness = system.createActor(Flood), system.createActor(Witness)
         assert client.ask(flood, ("start", 1000), WAIT)
         for _ in range(100):
@@ -65,7 +65,7 @@ class TestFairness:
         assert client.ask(flood, ("finish",), WAIT) > 0
 
     def test_a_turn_is_at_most_the_budget(self, base, system):
-        """Messages of two actors are handled in alternating runs of the budget."""
+        """The messages of two busy actors are handled alternately, `BUDGET` at a time."""
         order: list[str] = []
 
         class Noted(Process):
@@ -105,7 +105,7 @@ class TestFairness:
             os.close(writing)
 
     def test_a_busy_descriptor_does_not_starve_mailboxes(self, system, client):
-        """One that is always readable (nobody reads it) leaves turns to others."""
+        """While a descriptor is always ready, because its input is never read, processes still get their turns."""
 
         class Deaf(Process):
             seen = 0
@@ -134,7 +134,7 @@ class TestFairness:
 
 class TestSleep:
     def test_an_idle_loop_does_nothing(self, base, system, client):
-        """No thread time is used while nothing happens."""
+        """A loop without work uses no processor time."""
         address = system.createActor(Witness)
         client.ask(address, ("ping",), WAIT)
 
@@ -146,7 +146,7 @@ class TestSleep:
         assert used() - before < 0.005
 
     def test_a_far_timer_does_not_overflow_the_sleep(self, system, client):
-        """A hundred years are fine."""
+        """A timer may be due in a hundred years."""
 
         class Patient(Process):
             def on_wait(self, sender):
@@ -157,7 +157,7 @@ class TestSleep:
         assert client.ask(system.createActor(Witness), ("ping",), WAIT) == "pong"
 
     def test_busy_with_names_the_work(self, base, system, client):
-        """And is empty when there is none."""
+        """It is empty when there is no work."""
         flood = system.createActor(Flood)
         assert base.call(base.busy_with) == ""
         assert client.ask(flood, ("start", 1), WAIT)
@@ -173,7 +173,7 @@ class TestCallersThread:
         base.shutdown()
 
     def test_asking_runs_the_loop(self, own):
-        """Without a thread of its own the system runs while somebody waits for it."""
+        """Without a thread of its own, the system runs while a thread waits for an answer."""
         system = ActorSystem(systemBase=own, transientUnique=True)
         address = system.createActor(Witness)
         with OutsideClient(system) as client:
@@ -183,7 +183,7 @@ class TestCallersThread:
         assert own.name not in [thread.name for thread in threading.enumerate()]
 
     def test_run_until(self, own):
-        """Returns what the condition said last; False after the timeout."""
+        """It returns the last value of the condition, which is False after the timeout."""
         system = ActorSystem(systemBase=own, transientUnique=True)
         flood = system.createActor(Flood)
         system.tell(flood, ("start", 1))
@@ -192,7 +192,7 @@ class TestCallersThread:
         assert not own.run_until(lambda: False, 0.01)
 
     def test_run_forever_until_stop(self, own):
-        """From another thread; the actors are still there."""
+        """Another thread may call `stop`; the actors stay."""
         system = ActorSystem(systemBase=own, transientUnique=True)
         address = system.createActor(Witness)
         timer = threading.Timer(0.02, own.stop)
@@ -202,20 +202,20 @@ class TestCallersThread:
         with OutsideClient(system) as client:
             assert client.ask(address, ("ping",), WAIT) == "pong"
 
-    def test_a_stop_that_comes_first_counts(self, own):
-        """A signal between set-up and run_forever is not lost."""
+    def test_a_stop_before_the_loop_runs_takes_effect(self, own):
+        """A signal that comes between set-up and run_forever takes effect."""
         own.stop()
         own.run_forever()
 
     def test_shutdown_from_another_thread(self):
-        """run_forever returns and everything is gone."""
+        """run_forever returns, and all actors have ended."""
         base = LoopBase(thread=False)
         threading.Timer(0.02, base.shutdown).start()
         base.run_forever()
         assert base.is_closed()
 
     def test_an_interrupt_leaves_the_loop_usable(self, own):
-        """Ctrl-C in the middle of a handler comes out of run_forever; the actor still ends in good order."""
+        """Ctrl-C in the middle of a handler is raised by run_forever, and the actor still ends in order."""
         ended = []
 
         class Interrupted(Witness):
@@ -237,7 +237,7 @@ class TestCallersThread:
         assert ended == [True] and time.monotonic() - started < 1
 
     def test_a_running_loop_cannot_be_run_again(self, base):
-        """By anyone."""
+        """Not by any thread."""
         with pytest.raises(RuntimeError, match="running already"):
             base.run_forever()
 

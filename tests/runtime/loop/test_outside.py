@@ -74,7 +74,7 @@ def in_threads(count, work):
 
 class TestThreads:
     def test_one_client_serves_eight_threads(self, system, client):
-        """Every thread gets its own answers, none is lost."""
+        """Every thread gets the answers to its own asks, and no answer is lost."""
         server = system.createActor(Server)
 
         def work(thread):
@@ -87,13 +87,13 @@ class TestThreads:
         assert client.ask(server, ("total",), WAIT) == expected
 
     def test_tells_of_each_thread_keep_their_order(self, system, client):
-        """The server asserts it."""
+        """The server checks the order of each thread's numbers."""
         server = system.createActor(Server)
         in_threads(8, lambda thread: [client.tell(server, ("in_order", thread, number)) for number in range(300)])
         assert client.ask(server, ("total",), WAIT) == 0
 
     def test_actors_are_created_from_all_threads(self, base, system, client):
-        """createActor is thread-safe."""
+        """Several threads may call createActor at the same time."""
         addresses = []
         in_threads(8, lambda thread: addresses.extend(system.createActor(Server) for _ in range(50)))
         assert len({str(address) for address in addresses}) == 400
@@ -101,7 +101,7 @@ class TestThreads:
         assert all(client.ask(address, ("add", 1), WAIT) == 1 for address in addresses[::50])
 
     def test_private_contexts_in_threads(self, system):
-        """Thespian's own way of doing it."""
+        """This is Thespian's own way of using a system from several threads."""
         server = system.createActor(Server)
 
         def work(thread):
@@ -115,13 +115,13 @@ class TestThreads:
 
 class TestAnswers:
     def test_errors_are_raised_here(self, system, client):
-        """The ones that travel."""
+        """An error that a process may answer with is raised in the thread that asked."""
         server = system.createActor(Server)
         with pytest.raises(Refused, match="no"):
             client.ask(server, ("refuse",), WAIT)
 
     def test_a_timeout_leaves_nothing_behind(self, system, client):
-        """Not here, not there."""
+        """Neither the client nor the process keeps the ask."""
         server = system.createActor(Server)
         for _ in range(10):
             with pytest.raises(ProcessTimeout):
@@ -129,8 +129,8 @@ class TestAnswers:
         assert client.ask(server, ("open_asks",), WAIT) == 0
         assert not client._waiting
 
-    def test_a_shutdown_releases_who_waits(self):
-        """With ProcessDown, promptly; asking afterwards is the same."""
+    def test_a_shutdown_ends_all_waiting(self):
+        """Threads that wait for an answer get ProcessDown at once, and so does every later ask."""
         base = LoopBase()
         system = ActorSystem(systemBase=base, transientUnique=True)
         client = OutsideClient(system)
@@ -156,12 +156,12 @@ class TestAnswers:
             client.ask(server, ("total",), WAIT)
 
     def test_an_actor_may_not_wait_for_its_own_system(self, system, client):
-        """It would wait for itself: RuntimeError at once, here as the reason of its crash."""
+        """It would wait for itself. The RuntimeError is the reason of its crash here."""
         with pytest.raises(ProcessDown, match="cannot wait for its own system"):
             client.ask(system.createActor(Server), ("ask_own_system", client), WAIT)
 
     def test_a_closed_client_is_no_address_any_more(self, base, system):
-        """What is sent to it goes to the dead letters."""
+        """Messages that are sent to it become dead letters."""
         client = OutsideClient(system)
         assert client.address.actorAddressString in base.cells
         client.close()
@@ -170,7 +170,7 @@ class TestAnswers:
 
 class TestAsyncio:
     async def test_answers_and_errors(self, system, client):
-        """await client.aask(...)."""
+        """aask returns answers and raises errors at the await."""
         server = system.createActor(Server)
         assert await client.aask(server, ("add", 5), WAIT) == 5
         with pytest.raises(Refused):
@@ -179,7 +179,7 @@ class TestAsyncio:
             await client.aask(server, ("silence",), 0.01)
 
     async def test_many_at_once_on_one_loop(self, system, client):
-        """No thread is used up by those who wait."""
+        """Asks that wait on an asyncio loop occupy no threads."""
         server = system.createActor(Server)
         threads = threading.active_count()
         values = await asyncio.gather(*(client.aask(server, ("slow", number), WAIT) for number in range(200)))
@@ -187,7 +187,7 @@ class TestAsyncio:
         assert threading.active_count() <= threads + 4  # the system's own, for blocking work
 
     async def test_cancelling_forgets_the_ask(self, system, client):
-        """On both sides."""
+        """Neither the client nor the process keeps it."""
         server = system.createActor(Server)
         task = asyncio.create_task(client.aask(server, ("silence",)))
         await asyncio.sleep(0)
@@ -198,7 +198,7 @@ class TestAsyncio:
         assert not client._waiting
 
     async def test_a_process_that_ends_is_an_error(self, system, client):
-        """ProcessDown at the await."""
+        """The await raises ProcessDown."""
         server = system.createActor(Server)
         task = asyncio.create_task(client.aask(server, ("silence",), WAIT))
         await asyncio.sleep(0)

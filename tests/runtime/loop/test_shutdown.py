@@ -62,7 +62,7 @@ class Heartless(Actor):
 
 
 def test_nothing_is_left_after_fifty_systems_in_a_row():
-    """Threads and descriptors are the same before and after."""
+    """There are as many threads and descriptors afterwards as before."""
     gc.collect()  # what earlier tests left would else be closed on the way
     threads, descriptors = set(threading.enumerate()), open_descriptors()
     for number in range(50):
@@ -76,7 +76,7 @@ def test_nothing_is_left_after_fifty_systems_in_a_row():
 
 
 def test_the_system_itself_is_garbage_afterwards():
-    """No cycle through anything global keeps it."""
+    """Nothing global keeps a reference to it."""
     base = LoopBase()
     system = ActorSystem(systemBase=base, transientUnique=True)
     with OutsideClient(system) as client:
@@ -89,7 +89,7 @@ def test_the_system_itself_is_garbage_afterwards():
 
 
 def test_an_ended_process_is_freed_without_the_garbage_collector(base, system, client):
-    """Reference counting alone frees a process that has ended: brokers with many connections depend on it."""
+    """Reference counting alone frees a process that has ended; a broker with many connections depends on it."""
     gc.collect()
     gc.disable()
     try:
@@ -107,7 +107,7 @@ def test_an_ended_process_is_freed_without_the_garbage_collector(base, system, c
 
 
 def test_children_that_were_spared_go_with_the_system(system, base):
-    """notRecursive() holds against a parent's exit, not against shutdown; and does not delay it."""
+    """notRecursive() spares children when their parent exits, but not at a shutdown, and does not delay it."""
     parent = system.createActor(Heartless)
     child = system.ask(parent, "child", WAIT)
     system.ask(child, "child", WAIT)
@@ -119,7 +119,7 @@ def test_children_that_were_spared_go_with_the_system(system, base):
 
 
 def test_a_blocking_call_that_hangs_does_not_hold_up_shutdown(caplog):
-    """It is given up after shutdown_seconds, and logged."""
+    """The shutdown gives it up after shutdown_seconds and logs that."""
     release = threading.Event()
 
     class Hanging(Process):
@@ -146,7 +146,7 @@ def test_a_blocking_call_that_hangs_does_not_hold_up_shutdown(caplog):
 
 
 def test_shutdown_twice_and_from_many_threads(base, system):
-    """Is shutdown."""
+    """Further calls do nothing and return."""
     system.createActor(Busy)
     threads = [threading.Thread(target=base.shutdown) for _ in range(8)]
     for thread in threads:
@@ -157,8 +157,8 @@ def test_shutdown_twice_and_from_many_threads(base, system):
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_everyone_who_listens_is_released(base, system):
-    """Several threads may wait on one endpoint."""
+def test_shutdown_ends_all_listening(base, system):
+    """Several threads may wait at one port; all of them return."""
     heard = []
     threads = [threading.Thread(target=lambda: heard.append(system.listen(None))) for _ in range(3)]
     for thread in threads:
@@ -170,7 +170,7 @@ def test_everyone_who_listens_is_released(base, system):
 
 
 def test_after_shutdown_calls_fail_or_do_nothing(base, system):
-    """createActor raises; tell is void; listen returns None."""
+    """createActor raises, tell does nothing, listen returns None."""
     address = system.createActor(Busy)
     base.shutdown()
     with pytest.raises(RuntimeError, match="shut down"):

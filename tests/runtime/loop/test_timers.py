@@ -16,7 +16,7 @@ def drain(timers: Timers, now: float) -> list[object]:
 
 
 def test_due_timers_come_by_deadline_then_by_start():
-    """Equal deadlines keep the order in which they were started."""
+    """Timers with the same deadline fire in the order in which they were started."""
     timers = Timers()
     for deadline, payload in [(2.0, "c"), (1.0, "a"), (2.0, "d"), (1.0, "b"), (3.0, "e")]:
         timers.start(deadline, "owner", payload)
@@ -25,7 +25,7 @@ def test_due_timers_come_by_deadline_then_by_start():
 
 
 def test_a_cancelled_timer_is_neither_due_nor_next():
-    """And cancelling it again says it was not waiting."""
+    """A second cancel returns False."""
     timers = Timers()
     first, second = timers.start(1.0, "owner", "a"), timers.start(2.0, "owner", "b")
     assert timers.cancel(first) and not timers.cancel(first)
@@ -36,7 +36,7 @@ def test_a_cancelled_timer_is_neither_due_nor_next():
 
 
 def test_the_heap_is_bounded_by_what_lives():
-    """A hundred thousand timers set and cancelled beside ten live ones leave a small heap."""
+    """100,000 timers that are started and cancelled beside ten live ones leave a small heap."""
     timers = Timers()
     for number in range(10):
         timers.start(1e9, "owner", number)
@@ -48,7 +48,7 @@ def test_the_heap_is_bounded_by_what_lives():
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 10_000)), max_size=300))
 def test_it_agrees_with_a_sorted_list(steps):
-    """Whatever is started, cancelled and drained, in any order."""
+    """Timers are started, cancelled and taken out in any order."""
     timers, model, entries, now = Timers(), [], [], 0
     for number, (delay, is_cancel, which) in enumerate(steps):
         if is_cancel and entries:

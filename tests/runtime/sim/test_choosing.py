@@ -36,7 +36,7 @@ def test_a_seed_says_the_same_again():
 @given(st.data())
 @settings(max_examples=50, deadline=None)
 def test_hypothesis_can_choose(data):
-    """Every decision is a draw, and the run is as good as any."""
+    """Each decision is a draw, and the run keeps the rules of every other run."""
     draws = []
 
     def draw(count):
@@ -51,7 +51,7 @@ def test_hypothesis_can_choose(data):
 
 
 def test_a_failing_schedule_shrinks_to_the_plainest():
-    """The schedule in which the second source is first differs from the ordinary one in as few places as can be."""
+    """The schedule in which the second source comes first has as few choices other than 0 as possible."""
 
     def second_first(choices):
         draws = iter(choices)
@@ -110,7 +110,7 @@ def test_with_sweeps_nothing_waits_longer(sweep_interval):
 
 
 def test_a_sweep_reaches_the_last_message_of_a_mailbox():
-    """Though others come before it again and again."""
+    """A sweep handles whole mailboxes, so messages of other senders cannot keep one waiting for ever."""
 
     class Feeder(Process):
         def on_feed(self, sender, sink):
@@ -133,7 +133,7 @@ def test_a_sweep_reaches_the_last_message_of_a_mailbox():
 
 
 def test_sweeps_are_part_of_the_schedule():
-    """Deterministic like everything else."""
+    """The same seed and interval give the same trace."""
     traces = [
         [digest(race(SeedChooser(seed), sweep_interval=sweep_interval)[1].trace) for seed in range(10)]
         for sweep_interval in (2, 2, None)

@@ -134,7 +134,7 @@ def test_processes_ask_across_machines():
 
 
 def test_a_stranger_cannot_be_asked():
-    """The process is gone, its machine is not."""
+    """The process has ended on a machine that still runs."""
     pair = Pair()
     pair.ports[1].tell(pair.peers[1], ("end",))
     pair.world.settle()
@@ -154,7 +154,7 @@ def test_an_end_is_told_across_machines():
 
 
 def test_machines_share_nothing():
-    """What is told is copied, and what does not pickle cannot be told."""
+    """Messages between machines are copied, and one that cannot be pickled cannot be sent."""
     pair = Pair()
     secret = {"key": 1}
     pair.ports[0].tell(pair.peers[1], ("hear", secret))
@@ -189,7 +189,7 @@ def test_a_partition_is_both_ways_until_it_is_mended():
 
 
 def test_a_link_can_be_lossy():
-    """Some arrive, in order; the others are in the trace."""
+    """Some messages arrive, in order; the lost ones are in the trace."""
     pair = Pair()
     pair.world.link("a", "b").loss = 3
     pair.tell(60)
@@ -217,7 +217,7 @@ def test_a_paused_machine_does_nothing_and_time_goes_on():
 
 
 def test_the_kernel_of_a_paused_machine_goes_on():
-    """Connections are taken and octets kept; who reads them is not there."""
+    """It accepts connections and keeps their data while the process does not run."""
     stage = Stage()
     machine = stage.world.machine("a")
     machine.pause()
@@ -278,8 +278,8 @@ def crashed(seed, steps):
     return tuple(before), log
 
 
-def test_a_crash_loses_blocking_calls_and_tells_no_actor():
-    """The call was not made; or it was, and its end was not known; or all was over."""
+def test_a_crash_loses_blocking_calls_and_calls_no_actor():
+    """Either the call was not made, or its result did not arrive, or everything was done before the crash."""
     outcomes = [crashed(seed, steps) for seed in range(20) for steps in (1, 2, 3)]
     assert {before for before, _ in outcomes} == {(), ("written",), ("written", "known", "closed")}
     gc.collect()
@@ -287,7 +287,7 @@ def test_a_crash_loses_blocking_calls_and_tells_no_actor():
 
 
 def test_a_power_cut_can_come_from_within():
-    """A disk that stops the machine, in a turn or in a blocking call."""
+    """A disk may stop the machine, in a turn or in a blocking call."""
     for message in ("step", "write"):
         world = SimWorld()
         machine = world.machine("a")
@@ -322,8 +322,8 @@ def test_the_kernel_closes_what_a_dead_process_had_open():
     assert stage.connect()[0].events == ["refused"]
 
 
-def test_without_power_nobody_hears_of_it():
-    """Until the machine is up again and knows nothing of the connection."""
+def test_without_power_no_client_is_notified():
+    """The clients get a reset only after the next boot, when the machine does not know their connections."""
     stage = Stage()
     client, stream = stage.connect(b"hello")
     machine = stage.world.machine("a")

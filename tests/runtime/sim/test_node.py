@@ -200,7 +200,7 @@ def scenario(request):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_scenario_run_twice_leaves_the_same_trace(scenario, seed):
-    """Each step, each field of each message, each octet."""
+    """Every step, every field of each message and every byte is compared."""
     first, second = (scenario(seed, describe=whole_message).world for _ in range(2))
     assert len(first.trace) > 50
     for one, other in zip(first.trace, second.trace):
@@ -227,7 +227,7 @@ def test_the_plainest_choices_will_do(scenario):
 
 
 def test_only_planned_crashes(scenario):
-    """No schedule here makes a process fail by itself."""
+    """In none of these schedules does a process crash by itself."""
     for seed in range(20, 30):
         assert {type(error).__name__ for _, error in scenario(seed).world.crashes} <= {"SimulatedCrash"}
 
@@ -243,7 +243,7 @@ def test_nothing_of_the_real_world_is_used(scenario, sealed):
 
 
 def test_the_trace_is_the_same_in_every_process(scenario):
-    """Whatever the hashes of strings and the addresses of objects are."""
+    """It does not depend on the hashes of strings and the addresses of objects."""
     code = f"""
 import sys, logging
 logging.disable(logging.CRITICAL)
@@ -267,7 +267,7 @@ print(digest(scenario(2, describe=whole_message).world.trace))
 
 
 def test_it_is_fast_enough_for_thousands_of_schedules_a_minute():
-    """Ten times slower than measured on an idle machine (docs/internals/simulation.md) would still be 1,500 a minute."""
+    """The limit is ten times what an idle machine takes (docs/internals/simulation.md): 1,500 a minute."""
     started = time.process_time()
     steps = [publish_and_consume(seed).world.steps for seed in range(30)]
     seconds = (time.process_time() - started) / len(steps)

@@ -126,7 +126,7 @@ def crowd(seed, sources=3, count=4, **options):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_messages_of_one_sender_to_one_receiver_keep_their_order(seed):
-    """Whatever is chosen."""
+    """They do so whatever is chosen."""
     seen, _ = crowd(seed)
     for name in {name for name, _ in seen}:
         assert [number for other, number in seen if other == name] == [0, 1, 2, 3]
@@ -134,7 +134,7 @@ def test_messages_of_one_sender_to_one_receiver_keep_their_order(seed):
 
 
 def test_messages_of_different_senders_come_in_any_order():
-    """All six orders of three messages are met."""
+    """All six orders of three messages occur."""
     assert len({tuple(crowd(seed, 3, 1)[0]) for seed in SEEDS}) == 6
 
 
@@ -144,8 +144,8 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another():
     assert len(set(traces)) == len(SEEDS)
 
 
-def test_a_chooser_that_says_zero_runs_actors_as_the_loop_does():
-    """First come, first served, mailboxes whole."""
+def test_a_chooser_of_zeros_runs_actors_as_the_loop_does():
+    """Actors take turns in the order of their messages, with whole mailboxes."""
     seen, _ = crowd(0, chooser=DrawnChooser(lambda count: 0))
     assert seen == sorted(seen)
 
@@ -176,7 +176,7 @@ def test_how_often_a_turn_takes_all_is_a_condition(join_one_in, turns):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_first_message_of_a_new_process_is_its_creators(seed):
-    """As in Erlang, where who starts a process waits until it is initialised: nobody who hears of it can be faster."""
+    """As in Erlang, where the creator of a process waits until it is initialised, no other sender can be faster."""
 
     class Nursery(Process):
         def on_birth(self, sender, stranger):
@@ -201,7 +201,7 @@ def test_the_first_message_of_a_new_process_is_its_creators(seed):
 
 
 def test_time_is_virtual(world, port):
-    """An hour passes in no time, and only because a timer waits for it."""
+    """An hour passes at once, and only because a timer waits for it."""
     alarm = port.base.newPrimaryActor(Alarm)
     for seconds in (3600.0, 1.0, 60.0):
         port.tell(alarm, ("set", seconds))
@@ -235,7 +235,7 @@ def test_running_stops_where_it_should(world, port):
 
 
 def test_time_can_pass_while_messages_wait(world, port):
-    """A stop of the whole machine: what is due afterwards comes beside what had waited."""
+    """After a pause of the whole machine, timers that are due compete with messages that waited."""
     alarm = port.base.newPrimaryActor(Alarm)
     port.request(alarm, ("set", 1.0))
     port.tell(alarm, ("set", 50.0))
@@ -290,7 +290,7 @@ def test_an_error_of_a_blocking_call_is_raised_where_it_is_awaited(port):
 
 @pytest.mark.parametrize(("after", "seen"), [(False, []), (True, [("handled",)])])
 def test_an_actor_crashes_at_a_chosen_message(world, base, port, after, seen):
-    """Instead of handling it, or between the handler and what follows it."""
+    """It crashes instead of handling the message, or between its handler and after_batch."""
     sink, fragile = base.newPrimaryActor(Sink), base.newPrimaryActor(Fragile)
     base.crash_when(lambda address, message: "/Fragile-" in address and message[0] == "touch", after)
     port.tell(fragile, ("touch", sink))
@@ -345,7 +345,7 @@ def test_an_ask_that_nobody_answers_times_out_on_virtual_time(world, port):
 
 
 def test_it_is_a_base_for_thespians_own_system(world):
-    """ActorSystem, plain actors, private ports, shutdown."""
+    """ActorSystem, plain actors, private ports and shutdown work on it."""
 
     class Echo(Actor):
         def receiveMessage(self, message, sender):

@@ -158,8 +158,8 @@ class Stage:
         return answer
 
 
-def test_octets_come_in_order_and_cut_anywhere():
-    """What two writes were is not what reads are."""
+def test_bytes_come_in_order_and_cut_anywhere():
+    """Reads return other pieces than were written."""
     cuts = set()
     for seed in SEEDS:
         stage = Stage(seed)
@@ -171,15 +171,15 @@ def test_octets_come_in_order_and_cut_anywhere():
 
 
 def test_no_cuts_if_the_conditions_say_so():
-    """Each write is read as it came, or several at once."""
+    """A read returns one or several whole writes."""
     for seed in SEEDS:
         stage = Stage(seed, conditions=Conditions(cut_one_in=0))
         stage.connect(b"one ", b"two")
         assert stage.ask("told")[1] in ([b"one ", b"two"], [b"one two"])
 
 
-def test_octets_are_late():
-    """By what the link is given as its longest delay."""
+def test_bytes_are_late():
+    """The delay is at most the longest delay of the link."""
     stage = Stage()
     stage.world.link("slow", "a").max_delay = 20.0
     before = stage.world.time
@@ -253,7 +253,7 @@ def test_port_zero_is_any_free_one():
 
 
 def test_the_client_closes():
-    """The end of the stream comes after all octets."""
+    """The end of the stream arrives after all data."""
     for seed in SEEDS:
         stage = Stage(seed)
         _, stream = stage.connect(b"goodbye")
@@ -292,8 +292,8 @@ def test_closing_with_octets_unread_is_a_reset():
     assert client.events == ["connected", "reset"]
 
 
-def test_writing_to_who_has_closed_is_answered_with_a_reset():
-    """The first write is taken, as nobody knows yet."""
+def test_writing_to_a_closed_socket_is_answered_with_a_reset():
+    """The first write succeeds, because the close has not arrived yet."""
     stage = Stage()
     _, stream = stage.connect()
     stream.close()
@@ -314,8 +314,8 @@ def test_a_client_that_left_before_it_was_accepted():
 # -- full buffers ----------------------------------------------------------------------------------------
 
 
-def test_who_does_not_read_is_not_written_to():
-    """A write takes what fits, then nothing; there is room again when the other end has read."""
+def test_a_receiver_that_does_not_read_stops_the_writer():
+    """A write takes what fits, then nothing; there is room again after the other end has read."""
     stage = Stage(kind=Deaf)
     client, stream = stage.connect(buffer=50)
     stream.stall()
@@ -345,7 +345,7 @@ def test_a_slow_reader_gets_all_in_the_end():
 
 
 def test_descriptors_are_used_again():
-    """The lowest free number, as kernels do."""
+    """A new descriptor gets the lowest free number, as from a kernel."""
     stage = Stage()
     for number in range(3):
         stage.connect(b"%d" % number)
@@ -371,7 +371,7 @@ def test_what_is_not_open_cannot_be_used():
 
 
 def test_an_actor_that_crashes_with_its_socket_leaves_no_watch():
-    """The descriptor stays open, as it does in a process of the operating system; nobody is called for it."""
+    """As in an operating system the descriptor stays open, but no actor is called for it."""
     stage = Stage()
     _, stream = stage.connect()
     stage.port.tell(stage.talker(), ("nonsense",))
@@ -384,8 +384,8 @@ def test_an_actor_that_crashes_with_its_socket_leaves_no_watch():
 # -- links -----------------------------------------------------------------------------------------------
 
 
-def test_a_cut_link_holds_octets_back():
-    """In either direction; nothing is lost, and the order is kept."""
+def test_a_cut_link_holds_bytes_back():
+    """In either direction data waits, is not lost, and keeps its order."""
     stage = Stage()
     client, stream = stage.connect(b"1")
     stage.world.link("clients", "a").cut()
