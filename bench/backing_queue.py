@@ -120,7 +120,7 @@ class DurableQueue:
             for report in engine.take_reports():
                 client.answered(report.ids)
         position = journal.write_all()
-        if journal.closed_files or queue.segment_writer.wants_flush:
+        if journal.closed_files or queue.segment_writer.needs_flush:
             flush = queue.segment_writer.take_flush(True)
             if flush is not None:
                 flush.run()
@@ -139,8 +139,8 @@ class DurableQueue:
         while not self.queue.available(1) and (load := self.queue.prepare()) is not None:
             self.send()
             load.run()
-            persistent = self.read(self.persistent, load.wanted.persistent)
-            load.reader.prepared(load, persistent, self.read(self.transient, load.wanted.transient))
+            persistent = self.read(self.persistent, load.missing.persistent)
+            load.reader.prepared(load, persistent, self.read(self.transient, load.missing.transient))
         return self.queue.fetch(count, True)
 
     def read(self, client: StoreClient, ids: list[bytes]) -> list[bytes | None]:

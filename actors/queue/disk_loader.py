@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.process import Process
 from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.placement import Wanted
+from ...store.queue.placement import BodyIds
 from ...store.queue.read_ahead import ReadAheadJob
 from ..disk.contract import to_message_store
 from .contract import to_queue
@@ -68,16 +68,16 @@ class DiskLoader:
             self._process.reply(waiter, None)
 
     async def _run(self, job: ReadAheadJob) -> None:
-        persistent, transient = self._ask_stores(job.wanted)
+        persistent, transient = self._ask_stores(job.missing)
         await self._process.run_blocking(job.run)
         job.reader.prepared(job, await persistent if persistent else [], await transient if transient else [])
 
-    async def bodies(self, wanted: Wanted) -> tuple[Bodies, Bodies]:
+    async def bodies(self, wanted: BodyIds) -> tuple[Bodies, Bodies]:
         """The wanted bodies of the persistent and of the transient store."""
         persistent, transient = self._ask_stores(wanted)
         return await persistent if persistent else [], await transient if transient else []
 
-    def _ask_stores(self, wanted: Wanted) -> tuple[Awaitable[Bodies] | None, Awaitable[Bodies] | None]:
+    def _ask_stores(self, wanted: BodyIds) -> tuple[Awaitable[Bodies] | None, Awaitable[Bodies] | None]:
         """Ask the persistent and the transient store for bodies; None in place of a store from which none is wanted."""
         process, storage = self._process, self._storage
         self._flush()

@@ -293,7 +293,7 @@ class Durability:
             if level.sub_queues.lost:
                 self._log_lost(level)
             work = level.segment_writer
-            if (work.wants_flush or work.wants_removal or work.take_release() is not None) and not self.flusher.is_busy:
+            if (work.needs_flush or work.needs_removal or work.take_release() is not None) and not self.flusher.is_busy:
                 self.flusher.begin()
             if level.paging.is_due and not self._is_paging and not self._credit.blocked:
                 self._is_paging = True

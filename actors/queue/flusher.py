@@ -68,7 +68,7 @@ class Flusher:
             await self._write(
                 level,
                 level.segment_writer.take_flush()
-                if level.segment_writer.wants_flush
+                if level.segment_writer.needs_flush
                 else level.segment_writer.take_removal(),
             )
         self.done()

@@ -292,7 +292,7 @@ class RangeReaders:
         """Get the bodies of a batch that are in the message stores."""
         if not batch.is_complete:
             assert self._durability is not None, "without a data directory all bodies are in memory"
-            batch.complete(*await self._durability.loader.bodies(batch.wanted))
+            batch.complete(*await self._durability.loader.bodies(batch.missing))
         reader.is_loading = False
         self._fill_buffer(reader, batch)
 

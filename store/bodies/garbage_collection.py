@@ -4,7 +4,7 @@
     job.run()                       # in another thread
     garbage.finish(job)             # after an OSError: garbage.fail(job)
 
-One job runs at a time. Two stations wait for an index commit: `wants_sync` asks for one, and the owner calls
+One job runs at a time. Two stations wait for an index commit: `needs_sync` asks for one, and the owner calls
 `sync_taken` when it takes the commit's changes and `synced` when the commit is durable.
 """
 
@@ -55,7 +55,7 @@ class GarbageCollection:
     # -- commits of the index
 
     @property
-    def wants_sync(self) -> bool:
+    def needs_sync(self) -> bool:
         """Whether it waits for an index commit."""
         return self._at in (_Station.PLANNED, _Station.APPLIED)
 
@@ -83,7 +83,7 @@ class GarbageCollection:
         return self._at is _Station.RUNNING
 
     def take(self) -> GcJob | None:
-        """The next job; None if there is none, or if it waits for a commit (`wants_sync`)."""
+        """The next job; None if there is none, or if it waits for a commit (`needs_sync`)."""
         if self._at is _Station.NONE:
             self._plan()
         if self._at is _Station.UNLINKABLE and self._job is not None:

@@ -398,7 +398,7 @@ class StoreEngine:
     @property
     def is_urgent(self) -> bool:
         """Whether a sync is due: messages wait, garbage collection needs a commit, or much has changed."""
-        return bool(self._waiting) or self._garbage.wants_sync or self._index.changes >= COMMIT_LEAST
+        return bool(self._waiting) or self._garbage.needs_sync or self._index.changes >= COMMIT_LEAST
 
     def take_sync(self, everything: bool = False) -> SyncJob | None:
         """The next sync if one is due, or if `everything` and anything changed.

@@ -34,7 +34,7 @@ TO_STORE, IN_STORE, INDEXED, ABSENT = 1, 2, 4, 8
 EMBED_BELOW = 4096
 
 
-class Wanted(NamedTuple):
+class BodyIds(NamedTuple):
     """The ids of bodies to read from the persistent and from the transient store."""
 
     persistent: list[bytes]
@@ -194,24 +194,24 @@ class Placement:
                 return index
         return len(run.contents)
 
-    def wanted(self, runs: Iterable[Run], most_bytes: int) -> Wanted:
+    def missing_bodies(self, runs: Iterable[Run], most_bytes: int) -> BodyIds:
         """The ids of bodies of `runs` that must be read from a store: up to `most_bytes`, but at least one body."""
-        wanted = Wanted([], [])
+        missing = BodyIds([], [])
         total = 0
         for run in runs:
             if total >= most_bytes:
                 break
             total += run.body_bytes if run.kind & ABSENT else 0
             if run.kind & ABSENT:
-                ids = wanted.persistent if run.origin.persistent else wanted.transient
+                ids = missing.persistent if run.origin.persistent else missing.transient
                 each = max(1, run.body_bytes // max(1, run.live))
                 left = max(1, 1 + (most_bytes - total + run.body_bytes) // each)
                 ids += self.ids(run)[:left]
-        return wanted
+        return missing
 
-    def loaded(self, wanted: Wanted, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]) -> None:
-        """Keep the bodies of `wanted`, until the next call. None stands for a body that is lost."""
-        self._loaded = dict(zip([*wanted.persistent, *wanted.transient], [*persistent, *transient], strict=True))
+    def loaded(self, ids: BodyIds, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]) -> None:
+        """Keep the bodies of `ids`, until the next call. None stands for a body that is lost."""
+        self._loaded = dict(zip([*ids.persistent, *ids.transient], [*persistent, *transient], strict=True))
 
     def lost_in(self, run: Run) -> list[int]:
         """The positions in the run of messages whose bodies the store did not have when they were last read."""

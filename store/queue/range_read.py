@@ -9,7 +9,7 @@ bodies of one are read.
         job.run()                                               # in another thread
         job = queue.range_prepared(job, first, last)
     batch = queue.take_range(first, last, most, most_bytes)
-    batch.complete(persistent, transient)                       # the bodies of batch.wanted, read from the message
+    batch.complete(persistent, transient)                       # the bodies of batch.missing, read from the message
     stores
     first = batch.next_number
 """
@@ -26,7 +26,7 @@ from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import QueuedMessage
 from ..messages.records import stub_id
 from ..messages.run import Run
-from .placement import ABSENT, Wanted
+from .placement import ABSENT, BodyIds
 
 RANGE_BATCH_MESSAGES = 256
 RANGE_BATCH_BYTES = 1 << 20
@@ -37,15 +37,15 @@ Runs = Sequence[Run]
 class RangeBatch:
     """The messages found, in the order of their numbers. The next batch begins at `next_number`.
 
-    `wanted` are the ids of the bodies that must be read from a store; their messages are empty until `complete`.
+    `missing` are the ids of the bodies that must be read from a store; their messages are empty until `complete`.
     """
 
-    __slots__ = ("messages", "next_number", "wanted", "_absent")
+    __slots__ = ("messages", "next_number", "missing", "_absent")
 
     def __init__(self, next_number: int) -> None:
         self.messages: list[QueuedMessage] = []
         self.next_number = next_number
-        self.wanted = Wanted([], [])
+        self.missing = BodyIds([], [])
         self._absent: list[tuple[int, bool]] = []  # position in `messages`, and whether it is persistent
 
     @property
@@ -56,12 +56,12 @@ class RangeBatch:
         content = run.contents[index]
         if run.kind & ABSENT:
             self._absent.append((len(self.messages), run.origin.persistent))
-            (self.wanted.persistent if run.origin.persistent else self.wanted.transient).append(stub_id(content))
+            (self.missing.persistent if run.origin.persistent else self.missing.transient).append(stub_id(content))
             content = b""
         self.messages.append(QueuedMessage(number, content, run.origin, run.expiry, redelivered))
 
     def complete(self, persistent: Iterable[bytes | None], transient: Iterable[bytes | None]) -> None:
-        """Fill in the bodies of `wanted`.
+        """Fill in the bodies of `missing`.
 
         A body is None if its message was acknowledged meanwhile; that message is dropped.
         """

@@ -3,7 +3,7 @@ disk.
 
     job = queue.prepare()                               # None if nothing must be read
     job.run()                                           # in another thread: index segments
-    job.reader.prepared(job, persistent, transient)     # the bodies of job.wanted, read from the message stores
+    job.reader.prepared(job, persistent, transient)     # the bodies of job.missing, read from the message stores
 
 Meanwhile the owner takes no more from the head than `SubQueues.available` allows.
 """
@@ -17,7 +17,7 @@ from ..index.segment_jobs import SegmentReadJob
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from .paging import UNBOUNDED
-from .placement import ABSENT, Placement, Wanted
+from .placement import ABSENT, BodyIds, Placement
 from .sub_queues import SubQueues
 
 #: Bytes of bodies that one job brings into memory.
@@ -26,14 +26,14 @@ READ_BYTES = 4 << 20
 
 @dataclass
 class ReadAheadJob:
-    """What must be read so that the head of a queue is in memory. `wanted` are ids of bodies in the message stores.
+    """What must be read so that the head of a queue is in memory. `missing` are ids of bodies in the message stores.
 
     The owner runs the job, reads the bodies, and hands both to `reader.prepared`.
     """
 
     reader: ReadAhead
     read: SegmentReadJob | None
-    wanted: Wanted
+    missing: BodyIds
 
     def run(self) -> None:
         """Read the index segment. Waits for the disk."""
@@ -61,8 +61,8 @@ class ReadAhead:
         for run, index in self._pending.find(tags):
             if run.kind & ABSENT and not self._place.readable(slot := run.slot(index)):
                 found.append(slot)
-        wanted = self._place.wanted(found, UNBOUNDED)
-        return ReadAheadJob(self, None, wanted) if wanted.persistent or wanted.transient else None
+        missing = self._place.missing_bodies(found, UNBOUNDED)
+        return ReadAheadJob(self, None, missing) if missing.persistent or missing.transient else None
 
     def head(self, becomes_default: bool) -> ReadAheadJob | None:
         """The job that reads the head, None if it needs no disk. What can be loaded without the disk is loaded here.
@@ -72,26 +72,28 @@ class ReadAhead:
         """
         sub = self._sub_queues
         read = None
-        while (span := sub.slice_wanted()) is not None:
+        while (span := sub.next_slice()) is not None:
             read = self._index.take_read(span.start, span.stop)
             if read is not None:
                 break
             sub.load_from_delta(1)
         if becomes_default and sub.is_lazy:
             sub.become_default()
-        wanted = Wanted([], []) if sub.available(1) else self._place.wanted(sub.unread(), READ_BYTES)
-        return ReadAheadJob(self, read, wanted) if read is not None or wanted.persistent or wanted.transient else None
+        missing = BodyIds([], []) if sub.available(1) else self._place.missing_bodies(sub.unread(), READ_BYTES)
+        return (
+            ReadAheadJob(self, read, missing) if read is not None or missing.persistent or missing.transient else None
+        )
 
     def prepared(
         self, job: ReadAheadJob, persistent: Sequence[bytes | None], transient: Sequence[bytes | None]
     ) -> None:
-        """The job was run; `persistent` and `transient` are the bodies of `job.wanted`, in that order."""
-        if job.wanted.persistent or job.wanted.transient:
-            self._place.loaded(job.wanted, persistent, transient)
+        """The job was run; `persistent` and `transient` are the bodies of `job.missing`, in that order."""
+        if job.missing.persistent or job.missing.transient:
+            self._place.loaded(job.missing, persistent, transient)
             if None in persistent or None in transient:
                 self._sub_queues.drop_lost()
         if job.read is not None:
             self._index.loaded(job.read)
-            span = self._sub_queues.slice_wanted()
+            span = self._sub_queues.next_slice()
             if span is not None and self._index.take_read(span.start, span.stop) is None:
                 self._sub_queues.load_from_delta(1)

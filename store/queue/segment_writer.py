@@ -9,7 +9,7 @@
     segment_writer.released(release)
 
 A **flush** writes the entries that only the journal has to segments. The queue wants one when it would free memory
-(`wants_flush`); the journal asks for a synced one before it gives up a file. A **release** finds out which shared
+(`needs_flush`); the journal asks for a synced one before it gives up a file. A **release** finds out which shared
 bodies a purge or the end of the queue has let go: only segments name them. Releases run before flushes and removals,
 which would delete what they read, and only one job runs at a time. A queue that does not read ahead does all of this
 at once and waits for the disk.
@@ -29,7 +29,7 @@ from .unconfirmed import Unconfirmed
 class SegmentWriter:
     """See the module. `unconfirmed` is notified of flushes, because publishes may wait for one."""
 
-    __slots__ = ("_index", "_place", "_reads_ahead", "_releases", "_unconfirmed", "wants_flush")
+    __slots__ = ("_index", "_place", "_reads_ahead", "_releases", "_unconfirmed", "needs_flush")
 
     def __init__(self, place: Placement, unconfirmed: Unconfirmed, reads_ahead: bool) -> None:
         self._index = place.index
@@ -38,14 +38,14 @@ class SegmentWriter:
         self._reads_ahead = reads_ahead
         self._releases: deque[ReleaseJob] = deque()
         #: Whether a flush would free memory or remove files.
-        self.wants_flush = False
+        self.needs_flush = False
 
     # -- flushes
 
     def request(self) -> None:
         """Have a flush done soon."""
         if self._reads_ahead:
-            self.wants_flush = True
+            self.needs_flush = True
         else:
             self.flush()
 
@@ -54,14 +54,14 @@ class SegmentWriter:
 
         After an OSError nothing is lost, and the next flush writes what this one did not.
         """
-        self.wants_flush = False
+        self.needs_flush = False
         self._index.flush(is_synced)
 
     def take_flush(self, is_synced: bool = False) -> FlushJob | None:
         """The job of a flush; None if there is nothing to write."""
         assert not self._releases, "a release reads files that a flush may remove"
-        flush = self._index.take_flush(is_synced or self._unconfirmed.wants_sync)
-        self.wants_flush = False
+        flush = self._index.take_flush(is_synced or self._unconfirmed.needs_sync)
+        self.needs_flush = False
         self._unconfirmed.flush_taken()
         if flush is None:
             self._unconfirmed.flush_done()
@@ -74,7 +74,7 @@ class SegmentWriter:
     # -- removal of files
 
     @property
-    def wants_removal(self) -> bool:
+    def needs_removal(self) -> bool:
         """Whether there are segments without messages."""
         return self._index.has_emptied
 

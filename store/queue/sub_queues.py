@@ -93,7 +93,7 @@ class SubQueues:
         self.transient_threshold = 0
         #: How many messages could not be read back. The owner logs them and sets this to 0.
         self.lost = 0
-        #: Whether the owner reads delta in time (`slice_wanted`), so that no method waits for the disk.
+        #: Whether the owner reads delta in time (`next_slice`), so that no method waits for the disk.
         self.reads_ahead = False
 
     def __len__(self) -> int:
@@ -187,7 +187,7 @@ class SubQueues:
         """The runs before delta, whose bodies are read first."""
         return iter([*self.q4.runs, *self.q3.runs])
 
-    def slice_wanted(self) -> range | None:
+    def next_slice(self) -> range | None:
         """The numbers of delta that should be read next; None if enough messages are in memory."""
         delta = self.delta
         if not delta.count or self.q4.count + self.q3.count >= DELTA_READ:

@@ -25,7 +25,7 @@ class Unconfirmed:
         "is_flush_direct",
         "journal_durable",
         "store_durable",
-        "wants_sync",
+        "needs_sync",
     )
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Unconfirmed:
         #: Everything up to these positions is on disk.
         self.journal_durable = self.store_durable = 0
         #: Whether a publish waits for a synced flush that has not begun.
-        self.wants_sync = False
+        self.needs_sync = False
         #: Whether a publish waits for the flush under way.
         self.is_flush_direct = False
         #: How many messages ever went directly to segments, and how many of these are on disk. The owner bounds the
@@ -50,7 +50,7 @@ class Unconfirmed:
 
     def went_directly(self, first: int, last: int, confirm: bool) -> None:
         """These numbers wait for the next flush."""
-        self.wants_sync = True
+        self.needs_sync = True
         self.direct += last - first + 1
         if confirm:
             self._unflushed.append((first, last))
@@ -65,7 +65,7 @@ class Unconfirmed:
 
     def flush_taken(self) -> None:
         """A flush begins; it covers every number that waits for one."""
-        self.is_flush_direct, self.wants_sync = self.wants_sync, False
+        self.is_flush_direct, self.needs_sync = self.needs_sync, False
         self._in_flush, self._unflushed = self._unflushed, []
         self._direct_in_flush = self.direct
 

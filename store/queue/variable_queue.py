@@ -281,7 +281,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             if position:
                 self._journal_position = position
         if is_direct:
-            self.segment_writer.wants_flush = True
+            self.segment_writer.needs_flush = True
             self.unconfirmed.went_directly(run.first, run.end - 1, confirm)
         elif confirm and run.origin.persistent:
             self.unconfirmed.journaled(
@@ -296,7 +296,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self._reads_ahead
             and self.sub_queues.is_lazy
             and run.origin.persistent
-            and (run.body_bytes >= DIRECT_BYTES or self.unconfirmed.wants_sync or self.unconfirmed.is_flush_direct)
+            and (run.body_bytes >= DIRECT_BYTES or self.unconfirmed.needs_sync or self.unconfirmed.is_flush_direct)
             and not run.kind & TO_STORE
         )
 

@@ -180,7 +180,7 @@ class VariableRangeMachine(RangeMachine):
         self.queue.durable(self.journal.write_all(), self.persistent.durable)
 
     def complete(self, batch):
-        batch.complete(self.persistent.read(batch.wanted.persistent), self.transient.read(batch.wanted.transient))
+        batch.complete(self.persistent.read(batch.missing.persistent), self.transient.read(batch.missing.transient))
 
     @rule(ram_count=st.integers(0, 3))
     def page(self, ram_count):
@@ -235,7 +235,7 @@ class AheadRangeMachine(VariableRangeMachine):
         if load is not None:
             load.run()
             load.reader.prepared(
-                load, self.persistent.read(load.wanted.persistent), self.transient.read(load.wanted.transient)
+                load, self.persistent.read(load.missing.persistent), self.transient.read(load.missing.transient)
             )
 
 

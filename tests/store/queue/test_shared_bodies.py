@@ -327,7 +327,7 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
     load.reader.prepared(load, [], [])
     load = node.queue.prepare()
     load.run()
-    load.reader.prepared(load, node.persistent.read(load.wanted.persistent), [])
+    load.reader.prepared(load, node.persistent.read(load.missing.persistent), [])
     assert tags(node.queue.fetch(4, True)) == [0, 1, 2, 3]
     node.queue.requeue([0, 3])
     node.queue.ack([1])
