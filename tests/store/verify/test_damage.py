@@ -45,8 +45,8 @@ def content(mark: int, size: int) -> bytes:
 class Vhost(SimVhost):
     """A virtual host on a real disk.
 
-    Queue 1 has small messages and, every third, one for the message store; queue 2 has priorities. Some are acknowledged, some of
-    all are in segments, and the rest in the journal.
+    Every third message of queue 1 goes to the message store; queue 2 has priorities. Some messages are acknowledged,
+    some are in segments, and the rest are in the journal.
     """
 
     def __init__(self, root: Path, boot_id: str = BOOT) -> None:
