@@ -54,7 +54,7 @@ from .contract import ToQueue
 from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
 from .durability import Durability, Recovery, VhostStorage
-from .intake import Intake, Publish, PublishDelay
+from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
 from .listing import queue_items
 from .message_expiry import MessageExpiry
@@ -248,19 +248,19 @@ class Queue(Process):
         """
         if not self.is_open or self.row.vhost in self.context.routing.recovering:
             return
-        dispatch, durability = self.dispatch, self.durability
-        if self.intake.has_arrivals:
+        dispatch, delay, durability = self.dispatch, self.publish_delay, self.durability
+        if self.intake.arrivals:
             self._accept_arrivals()
         if self.is_held and durability is not None:
             durability.after_batch()
             return
         if dispatch.is_due:
             dispatch.deliver()
-        while self.publish_delay.is_active:
-            publish = self.publish_delay.take_next()
+        while delay.delayed or delay.timer is not None:
+            publish = delay.take_next()
             if publish is None:
                 break
-            self._take(publish)
+            self._take(*publish)
             self._accept_arrivals()
             dispatch.deliver()
         if self.range_readers.readers:
@@ -367,29 +367,28 @@ class Queue(Process):
     # -- publishing ---------------------------------------------------------------------------------
 
     def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
-        publish = Publish(sender, channel_id, entries)
         if self.publish_delay.must_wait():
-            self.publish_delay.add(publish)
+            self.publish_delay.add((sender, channel_id, entries))
         else:
-            self._take(publish)
+            self._take(sender, channel_id, entries)
 
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
         self.intake.add_at_most_once(entries)
 
-    def _take(self, publish: Publish) -> None:
+    def _take(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
         """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
-        sender, channel_id, entries = publish
         record = self.channels.get(channel_id) or self._record(channel_id, sender)
         count = sum([len(entry[1]) for entry in entries])
         self.credit.take(channel_id, count)
-        self.publish_delay.count_taken(count)
+        if self.dispatch.awaits_write:
+            self.publish_delay.allowance -= count
         self.intake.add(record, entries)
 
     def _take_delayed(self) -> None:
         """Accept everything that was published before this: a message that asks the queue something must see it."""
         delayed = self.publish_delay.delayed
         while delayed:
-            self._take(delayed.popleft())
+            self._take(*delayed.popleft())
         self._accept_arrivals()
 
     def _accept_arrivals(self) -> None:
