@@ -95,7 +95,7 @@ class Publisher:
         #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
         self.held_back: list[tuple[Publication, Sequence[bytes], int]] | None = None
         # AB-105: the limit of the moment when the channel opens.
-        self._max_message_size: int = context.settings.max_message_size
+        self._max_message_size = context.settings.max_message_size
         # A large message that goes to several queues is stored once, under an id that they share.
         self._ids = SharedIds(process.random_bytes)
         self._publications: dict[tuple[bytes, bytes], Publication] = {}

@@ -10,10 +10,10 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, decode_table
+from ...settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def begin(mechanism: str, response: bytes, enabled: tuple[str, ...], certified: 
     return certified() if mechanism == "EXTERNAL" else MECHANISMS[mechanism](response)
 
 
-def verify(credentials: Credentials | Certified, settings: Any, peer_host: str) -> str | None:
+def verify(credentials: Credentials | Certified, settings: Settings, peer_host: str) -> str | None:
     """None if the login is good, else the reason, for the log only: the client is not sent it (AB-15 to AB-17)."""
     is_known = credentials.user == settings.default_user
     if isinstance(credentials, Certified):

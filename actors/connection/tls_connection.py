@@ -126,8 +126,7 @@ class TlsConnection(Connection):
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        names: tuple[str, ...] = self.settings.auth_mechanisms
-        return names
+        return self.settings.auth_mechanisms
 
     def certified(self) -> Certified:
         certificate = self.tls.certificate

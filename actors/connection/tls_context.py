@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...runtime.errors import ProcessError
+from ...settings import Settings
 
 VERIFY_MODES = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -46,12 +47,13 @@ class _KeyIsEncrypted(Exception):
     """OpenSSL asked for a password."""
 
 
-def server_context(settings: Any) -> ssl.SSLContext:
+def server_context(settings: Settings) -> ssl.SSLContext:
     """The TLS context of a listener, from the settings `tls_*`. Waits for the disk. TlsError for an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0  # OP_NO_TICKET does not cover TLS 1.3
+    assert settings.tls_cert_file is not None  # `Settings` requires it with tls_port
     _load_certificate(context, settings.tls_cert_file, settings.tls_key_file)
     if settings.tls_ca_file is not None:
         _check_readable("tls_ca_file", settings.tls_ca_file)
