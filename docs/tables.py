@@ -53,7 +53,7 @@ def own_messages(contract: type[Contract]) -> dict[str, Callable[..., object]]:
 
 
 def senders() -> dict[tuple[type[Contract], str], set[str]]:
-    """Who sends each message: folders of `actors`, and other folders and files, whose source has `to_queue.publish(`."""
+    """Who sends each message: folders of `actors`, other folders and files whose source has `to_queue.publish(`."""
     instances = contracts()
     makes = re.compile(rf"\b({'|'.join(instances)})\.(\w+)\(")
     found: dict[tuple[type[Contract], str], set[str]] = {}

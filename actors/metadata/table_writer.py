@@ -12,8 +12,8 @@ of a `MetadataStore`. A request is answered only after the commit that makes the
   refused too, but stays in force and is written when the disk allows, because deleting queues is how an operator makes
   room on a full disk.
 
-So every durable row of the table is on the disk, and a row that only the disk has is one whose removal nobody was told
-of. Removals that nobody asked for (auto-delete, expiry) are written without anybody waiting. RabbitMQ changes its
+So every durable row of the table is on the disk. The disk alone has a row only while its removal has not been answered
+yet. Removals that nobody asked for (auto-delete, expiry) are written without anybody waiting. RabbitMQ changes its
 tables within one transaction and writes them later; it can lose a declaration that it has answered.
 """
 

@@ -1,4 +1,7 @@
-"""The whole chain on a stage: a client on a socket pair, a real connection and its channels, queues; and the books of their credit."""
+"""The whole chain on a stage: a client on a socket pair, a real connection with its channels, and queues.
+
+`Books` checks the credit between them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ PLAIN = b"\0guest\0guest"
 
 
 class Client:
-    """An AMQP client that never waits: `go` moves octets and lets the stage act until nothing moves any more."""
+    """An AMQP client that never waits: `go` moves bytes and runs the stage until nothing moves any more."""
 
     def __init__(self, stage: Stage, reads: bool = True) -> None:
         self.stage, self.reads = stage, reads
@@ -57,7 +60,7 @@ class Client:
         self.unsent += b"".join(head + build_content(channel, PROPS, body, 131072) for body in bodies)
 
     def pump(self, most: int = 1 << 20) -> bool:
-        """Gives the socket what it takes, at most so many octets, and takes what it has; True if anything moved."""
+        """Write at most `most` bytes to the socket and read what it has; return whether anything moved."""
         moved = False
         try:
             count = self.sock.send(self.unsent[:most]) if self.unsent else 0
@@ -91,7 +94,7 @@ class Client:
 
 
 class FrozenChannel(Stub):
-    """Takes what its connection hands over and gives no credit."""
+    """Takes what its connection hands over, and grants no credit."""
 
     def on_start(self, sender: Any, context: Any, config: Any) -> None:
         self.connection, self.channel_id = sender, config.channel_id
@@ -107,7 +110,7 @@ class FrozenChannel(Stub):
 
 
 class Valve(Process):
-    """In a queue's place: keeps what is published in order, and gives credit only while it is open."""
+    """Stands for a queue: keeps publishes in order, and grants credit only while it is open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +154,7 @@ class Eater(Stub):
 
 
 class Books:
-    """Checks FC-12 and the bounds of FC-59 for every live relation, after every turn of every actor."""
+    """Checks FC-12 and the bounds of FC-59 for every live pair of processes, after every turn of every actor."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage

@@ -1,4 +1,4 @@
-"""A system of actors, stand-ins for the processes around the one under test, and waiting without guessing."""
+"""A system of actors, stand-ins for the processes around the one under test, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def eventually() -> Callable[[Callable[[], Any]], None]:
 
 
 class StubQueue(Process):
-    """Answers as a queue does, crashes when told, and can take its time to be deleted."""
+    """Answers as a queue does, crashes on request, and can be slow to delete."""
 
     reply_errors = (AmqpError,)
 
@@ -68,7 +68,7 @@ class StubQueue(Process):
         return {} if self.recovering else True
 
     def on_recovered(self, sender):
-        """Nothing of it waits for that."""
+        """The stub keeps no messages that could leave now."""
 
     def on_open(self, sender, wanted):
         return True
@@ -108,16 +108,16 @@ class StubQueue(Process):
         self.stop("deleted")
 
     def on_crash(self, sender):
-        raise RuntimeError("as told")
+        raise RuntimeError("the test has it crash")
 
     async def on_leave(self, sender):
-        """The end a queue makes by itself: out of the table first, then gone."""
+        """End as a queue does by itself: leave the routing table first."""
         await self.ask(self.context.metadata, ("queue_gone", self.row.vhost, self.row.name, self.row.queue_id))
         self.stop("expired")
 
 
 class StubNode(Process):
-    """What Metadata needs of a node."""
+    """The part of a node that Metadata needs."""
 
     def on_start(self, sender, routing):
         metadata, alarms = self.createActor(Metadata), self.createActor(Alarms)
@@ -140,7 +140,7 @@ class StubNode(Process):
 
 
 class Caller(Process):
-    """Asks many things at once and answers with what came back, errors included."""
+    """Asks many things at the same time, and answers with all results, errors included."""
 
     async def on_all(self, sender, address, messages):
         asked = [self.ask(address, message) for message in messages]

@@ -1,4 +1,4 @@
-"""A node on a data directory, ended in every way, and asked beside its connections."""
+"""A node on a data directory, which a test can end in every way and ask without a connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAIT = 10.0
 
 
 class DurableNode:
-    """Runs from the moment it is made until `stop` or `drop`. `meta` asks its Metadata, `routing` is its table."""
+    """Runs until `stop` or `drop`. `meta` asks its Metadata, `routing` is its routing table."""
 
     def __init__(self, data_dir: Any) -> None:
         self.claim = claim(str(data_dir), "warren@test")
@@ -51,12 +51,12 @@ class DurableNode:
         self.drop()
 
     def stop(self) -> None:
-        """As an operator stops it."""
+        """Stop it as an operator does."""
         self.client.ask(self.address, ("stop", "shutdown"), WAIT)
         self.drop()
 
     def drop(self) -> None:
-        """End every process where it is."""
+        """End every process without stopping it."""
         self.client.close()
         self.base.shutdown()
         self.claim.release()
@@ -65,7 +65,7 @@ class DurableNode:
         return self.client.ask(self.address, message, WAIT)
 
     def durable(self) -> dict[str, list[Any]]:
-        """What of its table is to come back after a restart."""
+        """The part of the routing table that a restart has to bring back."""
         names = self.routing.vhosts()
         exchanges = [row for name in names for row in self.routing.exchanges(name) if row.durable]
         queues = [row for name in names for row in self.routing.queues(name) if row.durable]
@@ -116,12 +116,14 @@ class Background:
 
 
 class Disk:
-    """Stands between every MetadataStore and its disk: counts commits, holds them, lets them fail before or after the disk has them."""
+    """Stands between every MetadataStore and its disk: counts commits, holds them up, and lets them fail before or
+    after they are written.
+    """
 
     def __init__(self, monkeypatch: Any) -> None:
         self.commits: list[list[Any]] = []
+        #: What happens to the next commits: None (nothing), "lost", or "landed": written, and reported as failed.
         self.faults: list[str | None] = []
-        """For the next commits: None, 'lost' or 'landed'."""
         self.is_full = False
         self.open = threading.Event()
         self.open.set()

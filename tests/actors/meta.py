@@ -1,4 +1,4 @@
-"""The messages of Metadata as calls."""
+"""The messages to Metadata as method calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MINE, THEIRS = "connection 1", "connection 2"
 
 
 class Meta:
-    """`client` asks the Metadata at `address`; errors are raised. Everything is in vhost `/`."""
+    """Asks the Metadata at `address` through `client`. Errors are raised. Everything is in the virtual host `/`."""
 
     def __init__(self, client, address):
         self.client, self.address = client, address

@@ -81,7 +81,7 @@ class Stage:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # -- actors --------------------------------------------------------------------------------------------------------
+    # -- actors --
 
     def create(self, actor_class: type[Process]) -> Any:
         return self.base.newPrimaryActor(actor_class)
@@ -110,7 +110,7 @@ class Stage:
     def settle(self) -> None:
         self.until(lambda: not self.base.ready and not self.base.poller.poll(0))
 
-    # -- queues and channels -------------------------------------------------------------------------------------------
+    # -- queues and channels --
 
     def queue(self, name: str = "q", durable: bool = False, process: type[Process] = Queue, **arguments: Any) -> Queue_:
         address = self.create(process)

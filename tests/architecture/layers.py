@@ -1,14 +1,13 @@
 """The layer table of docs/internals, as a check on the imports of a source tree.
 
-    4  cli  management  spark  broker.py         the faces; with broker.py its parts: running_node.py, listings.py, server.py; pytest_plugin.py
-    3  cluster  simulation                       nodes
-    2  mirror                                    queues across nodes
-    1  actors  gm_ring                           processes
-    0  amqp  routing  store  runtime             pure rooms; with settings.py, limits.py, portable.py, version.py
+    4  cli  management  spark  broker.py         the faces; with broker.py its parts: running_node.py, listings.py,
+    server.py; pytest_plugin.py 3  cluster  simulation                       nodes 2  mirror
+    queues across nodes 1  actors  gm_ring                           processes 0  amqp  routing  store  runtime
+    pure rooms; with settings.py, limits.py, portable.py, version.py
 
-A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one exception:
-`routing` uses the values of AMQP (field tables, reply codes, `AmqpError`), which are the modules in `AMQP_VALUES`.
-Files at the root are rooms of their own.
+A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one
+exception: `routing` uses the values of AMQP (field tables, reply codes, `AmqpError`), which are the modules in
+`AMQP_VALUES`. Files at the root are rooms of their own.
 """
 
 import ast
@@ -58,7 +57,9 @@ def room_of(path: Path, root: Path) -> str:
 
 
 def imports(path: Path, root: Path) -> Iterator[tuple[int, str, str]]:
-    """(line, room, module below the root) for every import of the package's own code in the file, wherever in the file it stands."""
+    """(line, room, module below the root) for every import of the package's own code in the file, wherever in the file
+    it stands.
+    """
     package = ["warren", *path.relative_to(root).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
         if isinstance(node, ast.Import):

@@ -160,7 +160,7 @@ def stage(disk):
         yield stage
 
 
-# --- commits ----------------------------------------------------------------------------------------------------------
+# --- commits ---
 
 
 def test_appends_during_a_sync_share_the_next_one(stage, disk):
@@ -245,7 +245,7 @@ def test_an_append_of_a_forgotten_queue_is_ignored(stage):
     assert two.received("durable") == []
 
 
-# --- queues that start again ------------------------------------------------------------------------------------------
+# --- queues that start again ---
 
 
 def test_a_queue_that_crashed_gets_back_what_it_had(stage):
@@ -327,7 +327,7 @@ def test_a_queue_forgotten_is_forgotten_for_good(stage, disk):
         assert again.journaled == set()
 
 
-# --- freeing files ----------------------------------------------------------------------------------------------------------
+# --- freeing files ---
 
 
 def filled(disk: HeldDisk, **processes: type[Stub]) -> tuple[JournalStage, Writer, Writer]:
@@ -448,7 +448,7 @@ def test_a_queue_that_opened_while_the_others_flushed_is_asked_too(disk):
         stage.until(lambda: stage.files() == ["000002.wal"])
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end ---
 
 
 def test_a_closed_journal_has_only_the_next_numbers(stage, disk):
@@ -498,7 +498,7 @@ def test_closing_waits_for_what_was_appended(stage, disk):
     assert one.received("durable") == [1, 2]
 
 
-# --- as an operating-system process -----------------------------------------------------------------------------------
+# --- as an operating-system process ---
 
 
 class QueueStandIn(Process):

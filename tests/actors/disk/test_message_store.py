@@ -191,7 +191,7 @@ def test_credit_and_garbage(system, tmp_path):
 
 
 def test_queue_that_dies_is_counted_anew(system, tmp_path):
-    """A queue that does not detach makes an unclean end, and after the next start only bodies with references are left."""
+    """A queue that does not detach makes an unclean end; after the next start only bodies with references are left."""
     queue, _ = started(system, tmp_path)
     store = ask(system, queue, "store")
     other = system.createActor(QueueStandIn)

@@ -1,4 +1,4 @@
-"""Durable metadata through the processes: what is answered is on the disk, what is on the disk comes back (AB-64,
+"""Durable metadata through the processes: an answer means that the disk has it, and a restart brings it back (AB-64,
 AB-73, AB-77, AB-83, AB-86, QS-40, QS-41).
 """
 
@@ -90,7 +90,7 @@ ENDS = {"stopped": DurableNode.stop, "dropped": DurableNode.drop}
 class TestRestart:
     @pytest.mark.parametrize("end", ENDS)
     def test_what_is_durable_comes_back_and_nothing_else(self, data_dir, end):
-        """AB-73: a binding survives iff source and destination are durable; AB-83: an exclusive queue is not."""
+        """AB-73: a binding survives if both ends are durable. AB-83: an exclusive queue is not durable."""
         with DurableNode(data_dir) as node:
             node.ask_node("create_vhost", "other")
             declare_everything(node.meta)
@@ -107,7 +107,7 @@ class TestRestart:
             assert node.routing.vhosts() == (V, "other")
 
     def test_killed_at_any_commit(self, data_dir, tmp_path, disk):
-        """QS-41. A copy of the files as they are while nothing is being written is what kill -9 leaves."""
+        """QS-41. kill -9 leaves the files as a copy made while nothing is written has them."""
         with DurableNode(data_dir) as node:
             declare_everything(node.meta)
             before = node.durable()
@@ -144,7 +144,7 @@ class TestRestart:
                 assert sorted(row.name for row in node.routing.exchanges(V)) == SYSTEM
 
     def test_after_a_restart_nobody_has_bound_an_auto_delete_exchange(self, data_dir):
-        """AB-77: bound to a transient queue alone, it lost its binding with the broker and not by unbinding."""
+        """AB-77: its only binding, to a transient queue, went with the broker, which does not count as unbinding."""
         with DurableNode(data_dir) as node:
             node.meta.exchange("x", durable=True, auto_delete=True)
             node.meta.queue("transient")
@@ -155,7 +155,9 @@ class TestRestart:
 
 class TestRemoval:
     def check(self, node, data_dir, tmp_path, names):
-        """The store holds what the table does, and after a kill at this moment these exchanges and queues are there."""
+        """Check that the store agrees with the table, and that a start after a kill now brings these exchanges and
+        queues back.
+        """
         node.meta.ask("write", ())
         shutil.copytree(data_dir, tmp_path / "killed")
         with DurableNode(tmp_path / "killed") as killed:
@@ -170,7 +172,7 @@ class TestRemoval:
 
     @pytest.fixture
     def chain(self, node):
-        """up -> middle -> q, both auto-delete, and another way to q."""
+        """up -> middle -> q, both exchanges auto-delete, and a second way to q."""
         for name in ("up", "middle"):
             node.meta.exchange(name, durable=True, auto_delete=True)
         node.meta.queue("q", durable=True)
@@ -179,8 +181,8 @@ class TestRemoval:
         node.meta.bind("q", "amq.direct")
         return node
 
-    def test_of_a_queue_takes_its_bindings_and_what_hangs_on_them(self, chain, data_dir, tmp_path):
-        """AB-77, AB-86."""
+    def test_of_a_queue_takes_its_bindings_and_auto_delete_exchanges(self, chain, data_dir, tmp_path):
+        """AB-77, AB-86: and the auto-delete exchanges that lose their last binding."""
         assert chain.meta.delete("q") == 7
         self.check(chain, data_dir, tmp_path, [])
 
@@ -220,8 +222,8 @@ class TestRemoval:
 class TestOrder:
     @pytest.fixture
     def held(self, node, disk, eventually):
-        """A node that has an exchange x, a queue q and a binding between them, and whose disk is holding up a first
-        commit of something else.
+        """A node with an exchange x, a queue q and a binding between them, whose disk holds up the commit of something
+        else.
         """
         node.meta.exchange("x", durable=True)
         node.meta.queue("q", durable=True)
@@ -234,7 +236,7 @@ class TestOrder:
         self.first.result()
 
     def seen(self, node):
-        """Everything before this has reached Metadata."""
+        """Wait until Metadata has handled everything sent before."""
         node.meta.ask("list", "vhosts", None)
 
     def test_an_addition_is_neither_answered_nor_seen_before_its_commit(self, held, disk):
@@ -265,7 +267,7 @@ class TestOrder:
         ]
         while held.routing.queue(V, "q") or held.routing.exchange(V, "x"):
             self.seen(held)
-        # What is gone in the table alone must not be called gone.
+        # The row has left the table but not the disk, so "not found" must wait for the commit.
         pending += [
             Background(held.meta.unbind, "q", "x"),
             Background(held.meta.delete_exchange, "x"),
@@ -288,7 +290,7 @@ class TestOrder:
             call.result()
         assert [len(changes) for changes in disk.commits[before:]] == [1, 60]
 
-    def test_what_is_transient_waits_for_nobody(self, held):
+    def test_transient_declarations_do_not_wait(self, held):
         held.meta.exchange("t")
         held.meta.queue("t", owner=MINE)
         held.meta.bind("t", "t")
@@ -301,7 +303,7 @@ class TestOrder:
         held.meta.bind("q", "x")
         assert not self.first.is_done()
 
-    def test_declarations_of_one_name_still_meet(self, held, disk):
+    def test_declarations_of_one_name_still_take_turns(self, held, disk):
         calls = [Background(held.meta.queue, "r", durable=True) for _ in range(5)]
         calls += [Background(held.meta.exchange, "y", durable=True) for _ in range(5)]
         calls += [Background(held.meta.bind, "q", "x", key="other") for _ in range(5)]
@@ -381,7 +383,7 @@ class TestDiskErrors:
         assert "541" in first and "check its free space, quota and mount" in first
         assert last == "metadata is written again"
 
-    def test_removals_are_refused_but_made_up_for(self, full, disk, data_dir, tmp_path):
+    def test_removals_are_refused_but_written_later(self, full, disk, data_dir, tmp_path):
         refused(full.meta.unbind, "q", "x")
         refused(full.meta.unbind, "q", "x")
         refused(full.meta.delete, "q")
@@ -398,7 +400,7 @@ class TestDiskErrors:
         }
 
     def test_a_declaration_after_a_removal_that_fails_stands(self, full, disk, eventually):
-        """What a failed commit owes goes ahead of what was asked for later."""
+        """The deletions that a failed commit owes are written before what is asked for later."""
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
@@ -426,21 +428,21 @@ class TestDiskErrors:
         for call in (removal, *again):
             call.result()
 
-    def test_a_full_disk_is_not_hammered(self, full, disk, eventually):
+    def test_a_full_disk_is_not_tried_at_every_turn(self, full, disk, eventually):
         before = len(disk.commits)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: full.metadata.table_writer.commits.is_failing)
         time.sleep(0.1)
         assert len(disk.commits) == before + 1
 
-    def test_what_is_owed_is_tried_again_though_nobody_asks(self, full, disk, eventually, monkeypatch):
+    def test_owed_deletions_are_tried_again_without_a_request(self, full, disk, eventually, monkeypatch):
         monkeypatch.setattr("warren.actors.metadata.group_commit.RETRY_SECONDS", 0.02)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
         disk.is_full = False
         eventually(lambda: not full.metadata.table_writer.store.load()["queues"])
 
-    def test_what_is_transient_goes_on(self, full):
+    def test_transient_things_are_not_affected(self, full):
         refused(full.meta.exchange, "y", durable=True)
         full.meta.exchange("t")
         full.meta.queue("t", owner=MINE)
@@ -451,7 +453,7 @@ class TestDiskErrors:
         full.meta.ask("delete_exclusive", MINE)
         full.meta.exchange("x", durable=True)
 
-    def test_a_commit_that_failed_and_is_on_the_disk_is_taken_back(self, node, disk):
+    def test_a_failed_commit_that_reached_the_disk_is_undone(self, node, disk):
         disk.faults = ["landed"]
         refused(node.meta.queue, "q", durable=True)
         assert node.metadata.table_writer.store.load()["queues"]
@@ -496,9 +498,9 @@ class TestTableAndStore:
     )
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_agree_whatever_happens_at_once_and_whatever_fails(self, tmp_path_factory, turns, faults):
-        """QS-40, QS-41: all operations of a turn are under way together.
+        """QS-40, QS-41: all operations of a turn run at the same time.
 
-        After the last commit the store holds the durable part of the table, and a restart brings it back.
+        After the last commit the store has the durable part of the table, and a restart brings it back.
         """
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(patch)
@@ -519,7 +521,7 @@ class TestTableAndStore:
 
 
 class TestRecovery:
-    def test_rows_that_belong_to_nothing_are_dropped(self, data_dir):
+    def test_rows_without_vhost_or_end_are_deleted(self, data_dir):
         with DurableNode(data_dir) as node:
             node.meta.queue("q", durable=True)
             node.meta.bind("q", "amq.direct")
@@ -556,7 +558,7 @@ class TestRecovery:
         healthy = iter((False, True))
 
         def start(self, sender, context, name, rows):
-            assert next(healthy), "as told"
+            assert next(healthy), "the test lets it fail"
             return VhostSupervisor.on_start(self, sender, context, name, rows)
 
         monkeypatch.setitem(VhostSupervisor._handlers, "start", start)
@@ -577,7 +579,7 @@ class TestRecovery:
             assert node.routing.queue(V, "q").state == "running"
 
     def test_a_queue_that_is_deleted_before_it_was_recovered_stays_away(self, data_dir, monkeypatch):
-        """AB-63: its supervisor, which would try it again, has heard of it when it is answered."""
+        """AB-63: when the deletion is answered its supervisor no longer tries to recover it."""
         with DurableNode(data_dir) as node:
             node.meta.queue("q", durable=True)
         monkeypatch.setitem(StubQueue._handlers, "start", None)
@@ -591,7 +593,7 @@ class TestRecovery:
 
 
 class TestRefusedDirectories:
-    """Through `RunningNode`, which is what holds the claim for a broker."""
+    """Through `RunningNode`, which claims the directory for a broker."""
 
     def start(self, data_dir):
         return RunningNode(Settings(port=0, data_dir=str(data_dir), node_name="warren@test"))
@@ -616,7 +618,7 @@ class TestRefusedDirectories:
         path.write_bytes(whole)
         self.start(data_dir).stop()
 
-    def test_a_node_without_a_claim_hears_it_too(self, data_dir):
+    def test_a_node_without_a_claim_gets_the_same_error(self, data_dir):
         with DurableNode(data_dir):
             pass
         (data_dir / "metadata" / "data.mdb").write_bytes(b"")

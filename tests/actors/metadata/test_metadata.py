@@ -1,4 +1,6 @@
-"""Metadata: section 7's checks in their order, and operations that meet (AB-64 to AB-66, AB-73, AB-77, AB-82 to AB-91)."""
+"""Metadata: the checks of amqp-broker section 7 in their order, and operations that take turns (AB-64 to AB-66, AB-73,
+AB-77, AB-82 to AB-91).
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ class TestBind:
         refused(*DEFAULT, meta.unbind, "", "amq.direct", kind="exchange")
         assert meta.unbind("absent", "absent") is None
         meta.queue("q", owner=THEIRS)
-        assert meta.unbind("q", "amq.direct") is None  # no binding, so whose queue it is does not matter
+        assert meta.unbind("q", "amq.direct") is None  # Without a binding the owner of the queue is not checked.
         meta.bind("q", "amq.direct", connection=THEIRS)
         with pytest.raises(AmqpError) as caught:
             meta.unbind("q", "amq.direct")
@@ -151,7 +153,7 @@ class TestQueueDeclare:
         assert meta.queue("")[0].name != row.name
         text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
         refused(406, text, meta.queue, "", arguments={"x-queue-type": "quorum"})
-        # declared by its name it is reserved like any other (AB-65)
+        # Declared by its name it is reserved, like every such name (AB-65).
         refused(403, f"queue name '{row.name}' contains reserved prefix 'amq.*'", meta.queue, row.name)
 
     def test_checks_in_order(self, meta):
@@ -170,7 +172,7 @@ class TestQueueDeclare:
         refused(406, text, meta.queue, "q", arguments={"x-expires": 0})
 
     def test_ownership_is_strict(self, meta):
-        """AB-84: also the owner must declare it exclusive again."""
+        """AB-84: even the owner must declare it exclusive again."""
         meta.queue("q", owner=MINE, durable=True)
         meta.queue("q", owner=MINE)
         for options in ({"owner": THEIRS}, {"connection": MINE}, {"connection": THEIRS}):
@@ -237,7 +239,7 @@ class TestQueueDelete:
         client.ask(row.address, ("hold",), WAIT)
         client.tell(meta.address, ("delete_queue", V, "q", False, False, MINE))
         client.tell(row.address, ("crash",))
-        assert meta.queue("q")[1] is True  # it waited for the deletion
+        assert meta.queue("q")[1] is True  # The declare waited for the deletion.
         assert routing.queue(V, "q").queue_id != row.queue_id
 
 
@@ -269,7 +271,7 @@ class TestAtTheSameTime:
         client.tell(meta.address, meta.delete_message("slow"))
         assert meta.queue("other")[1] is True
         meta.exchange("x")
-        assert meta.bind("slow", "x") is None  # it is there until it is gone
+        assert meta.bind("slow", "x") is None  # The row stays until the queue has answered.
         client.tell(meta.address, meta.queue_message("slow"))
         assert meta.delete("other") == 7
         assert routing.queue(V, "slow") == slow

@@ -1,4 +1,4 @@
-"""kill -9 while clients declare, bind and delete: what was answered is so afterwards, what was not may be either
+"""kill -9 while clients declare, bind and delete: what was answered holds afterwards, and what was not may hold or not
 (QS-40, QS-41, AB-73).
 """
 
@@ -15,6 +15,7 @@ from contextlib import suppress
 import pika
 import pika.exceptions
 
+from warren.actors.node.contract import to_node
 from warren.running_node import RunningNode
 from warren.settings import Settings
 
@@ -32,9 +33,9 @@ time.sleep(60)
 
 
 class Client:
-    """Declares and deletes under its own names.
+    """Declares and deletes under names of its own.
 
-    `known` holds what it was told: thing -> there or not; a thing that it does not know about is missing from it.
+    `known` maps a thing to whether it exists, as answered; a thing whose request was not answered is missing.
     """
 
     def __init__(self, number: int) -> None:
@@ -57,26 +58,27 @@ class Client:
         )
         queue, exchange, binding = ("queue", name), ("exchange", name), ("binding", other, name)
         if verb == "queue":
-            self.told({queue: True}, channel.queue_declare, name, durable=True)
+            self.request({queue: True}, channel.queue_declare, name, durable=True)
         elif verb == "exchange":
-            self.told({exchange: True}, channel.exchange_declare, name, "direct", durable=True)
+            self.request({exchange: True}, channel.exchange_declare, name, "direct", durable=True)
         elif verb == "unbind":
-            self.told({binding: False}, channel.queue_unbind, name, other, "k")
+            self.request({binding: False}, channel.queue_unbind, name, other, "k")
         elif verb == "bind":
             if self.known.get(queue) and self.known.get(("exchange", other)):
-                self.told({binding: True}, channel.queue_bind, name, other, "k")
+                self.request({binding: True}, channel.queue_bind, name, other, "k")
         elif verb == "delete":
-            self.told(
+            self.request(
                 {queue: False} | {("binding", source, name): False for source in self.names}, channel.queue_delete, name
             )
         else:
-            self.told(
+            self.request(
                 {exchange: False} | {("binding", name, queue): False for queue in self.names},
                 channel.exchange_delete,
                 name,
             )
 
-    def told(self, things: dict, method, *arguments, **options) -> None:
+    def request(self, things: dict, method, *arguments, **options) -> None:
+        """Call `method`, and note in `known` what holds once it was answered."""
         for thing in things:
             self.known.pop(thing, None)
         method(*arguments, **options)
@@ -86,11 +88,11 @@ class Client:
 def there(data_dir: str) -> set[tuple[str, ...]]:
     node = RunningNode(Settings(port=0, data_dir=data_dir))
     try:
-        found = {("queue", row["name"]) for row in node.ask_node(("list", "queues", None))}
-        found |= {("exchange", row["name"]) for row in node.ask_node(("list", "exchanges", None))}
+        found = {("queue", row["name"]) for row in node.ask_node(to_node.list("queues", None))}
+        found |= {("exchange", row["name"]) for row in node.ask_node(to_node.list("exchanges", None))}
         found |= {
             ("binding", row["source_name"], row["destination_name"])
-            for row in node.ask_node(("list", "bindings", None))
+            for row in node.ask_node(to_node.list("bindings", None))
             if row["source_name"]
         }
         return found
@@ -119,7 +121,7 @@ def test_what_was_answered_is_there_after_kill_9(tmp_path):
         for client in clients:
             wrong = {thing: is_there for thing, is_there in client.known.items() if (thing in found) != is_there}
             assert not wrong, f"after kill {number + 1}"
-            # What it was not told it sees now.
+            # A request that was not answered may have been done or not: look.
             for kind in ("queue", "exchange"):
                 client.known.update({(kind, name): (kind, name) in found for name in client.names})
             client.known.update(

@@ -1,5 +1,5 @@
-"""Credit along socket, connection, channel, queue: where each stops, how all go on, what a mailbox may hold
-(flow-control section 15).
+"""Credit along socket, connection, channel and queue: where each one stops, how all go on, and how many messages a
+mailbox may have (flow-control section 15).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def opened(stage, **options):
     return client
 
 
-# --- pair_boundaries --------------------------------------------------------------------------------------------------
+# --- pair_boundaries ---
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 399, 400, 1000])
 def test_a_reader_stops_with_exactly_its_credit_handed_over(stage, monkeypatch, at_once):
-    """FC-4, FC-24, FC-29, pair_boundaries: however the publishes come in, 400 are handed over, in order, and not one
+    """FC-4, FC-24, FC-29, pair_boundaries: 400 publishes are handed over in order, however they arrive, and not one
     more.
     """
     monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
@@ -78,7 +78,7 @@ def test_a_reader_stops_with_exactly_its_credit_handed_over(stage, monkeypatch, 
 
 
 def test_a_grant_follows_exactly_every_m_taken(stage):
-    """FC-5, FC-6, FC-11, pair_boundaries: whatever the batches; kept back from the moment a queue is exhausted."""
+    """FC-5, FC-6, FC-11, pair_boundaries: whatever the batches; no grant is sent once a queue is exhausted."""
     stage.queue(process=Stub)
     channel = stage.channel()
     granted = 0
@@ -97,11 +97,11 @@ def test_a_grant_follows_exactly_every_m_taken(stage):
         assert (granted, channel.actor.credit.deferred("connection")) == (sent, kept)
 
 
-# --- cascade ----------------------------------------------------------------------------------------------------------
+# --- cascade ---
 
 
 def test_a_chain_that_filled_up_empties_when_its_end_opens(stage):
-    """FC-8, FC-14, FC-59, cascade: from the queue to the socket, without a timer, nothing lost or reordered."""
+    """FC-8, FC-14, FC-59, cascade: from the queue back to the socket, without a timer; nothing is lost or reordered."""
     queue, client = stage.queue(process=Valve), opened(stage)
     books = Books(stage)
     timers = len(stage.base.timers)
@@ -117,7 +117,7 @@ def test_a_chain_that_filled_up_empties_when_its_end_opens(stage):
 
 
 def test_one_exhausted_queue_is_enough_and_both_must_grant(stage):
-    """FC-9, bump_partial: what one of two exhausted queues grants does not unblock, nor does too small a grant of the
+    """FC-9, bump_partial: a grant of one of two exhausted queues does not unblock, nor does too small a grant of the
     other.
     """
     one, other, channel = stage.queue("one", process=Valve), stage.queue("other", process=Valve), stage.channel()
@@ -135,11 +135,11 @@ def test_one_exhausted_queue_is_enough_and_both_must_grant(stage):
     assert not credit.blocked
 
 
-# --- mailbox_bound ----------------------------------------------------------------------------------------------------
+# --- mailbox_bound ---
 
 
 def test_a_channel_that_waits_for_metadata_holds_what_its_credit_allows(stage):
-    """FC-59, FC-60: publishes behind a declare that takes its time."""
+    """FC-59, FC-60: publishes behind a declare that takes long."""
     client = opened(stage)
     Books(stage)
     client.send(1, QueueDeclare(queue="slow"))
@@ -151,7 +151,7 @@ def test_a_channel_that_waits_for_metadata_holds_what_its_credit_allows(stage):
 
 
 def test_a_refused_method_lets_a_blocked_connection_go_on(stage):
-    """FC-5, AB-54: what waited behind it is dropped and its credit returned; the client's close-ok is read."""
+    """FC-5, AB-54: publishes behind it are dropped and their credit returned, and the client's close-ok is read."""
     client = opened(stage)
     stage.actor(stage.metadata).answers["declare_queue"] = None
     client.send(1, QueueDeclare(queue="slow"))
@@ -167,7 +167,9 @@ def test_a_refused_method_lets_a_blocked_connection_go_on(stage):
 
 
 def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
-    """FC-32, FC-35, slow_reader: deliveries per queue, the octets that wait for its socket, and nobody else is held up."""
+    """FC-32, FC-35, slow_reader: deliveries of each queue and bytes for its socket are bounded; other clients are
+    served.
+    """
     queues = [stage.queue(name) for name in ("a", "b")]
     slow, other = opened(stage), opened(stage)
     for name in ("a", "b"):
@@ -198,11 +200,11 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
     assert len(slow.take(BasicDeliver)) == 599 and not slow.actor.pauses
 
 
-# --- acks_pass, consumer_only, no_blocked_frame -----------------------------------------------------------------------
+# --- acks_pass, consumer_only, no_blocked_frame ---
 
 
 def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
-    """FC-13, FC-31, acks_pass: a queue whose store gives no credit serves its consumers; only publishers wait."""
+    """FC-13, FC-31, acks_pass: a queue that gets no credit from its store serves consumers; only publishers wait."""
     queue, publisher, consumer = stage.queue(), opened(stage), opened(stage)
     queue.actor.credit.spend("store", I)
     publisher.publish(1, numbered(3000))
@@ -227,7 +229,7 @@ def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
 
 
 def test_a_connection_that_only_consumes_is_never_blocked(stage):
-    """FC-24, consumer_only: with every reason there is, what is no content passes."""
+    """FC-24, consumer_only: whatever else is blocked, methods without content pass."""
     stage.queue()
     client = opened(stage)
     client.actor.credit.spend("exhausted", I)
@@ -237,8 +239,8 @@ def test_a_connection_that_only_consumes_is_never_blocked(stage):
     assert client.actor.state == "running" and not client.unsent and len(client.received) > 4
 
 
-def test_flow_says_nothing_to_the_client(stage):
-    """FC-27, no_blocked_frame: although it announced the capability; an alarm that comes on top is told."""
+def test_flow_sends_nothing_to_the_client(stage):
+    """FC-27, no_blocked_frame: although the client announced the capability. An alarm on top of it is announced."""
     stage.queue(process=Valve)
     client = opened(stage)
     client.publish(1, numbered(2000))
@@ -249,12 +251,15 @@ def test_flow_says_nothing_to_the_client(stage):
     assert [frame.reason for frame in client.take(ConnectionBlocked)] == ["low on disk"]
 
 
-# --- peer_death -------------------------------------------------------------------------------------------------------
+# --- peer_death ---
 
 
 @pytest.mark.parametrize("end", [CRASHED, DELETED])
 def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
-    """FC-53, FC-55, peer_death: at once; the queue that follows has full credit; grants of the dead one are nothing."""
+    """FC-53, FC-55, peer_death: at once.
+
+    The next queue of the name has full credit; grants of the dead one are ignored.
+    """
     queue, client = stage.queue(process=Valve), opened(stage)
     client.publish(1, numbered(2000))
     client.go()
@@ -272,7 +277,7 @@ def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
 
 
 def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypatch):
-    """FC-23, FC-54: the connection's other channel gets what comes behind."""
+    """FC-23, FC-54: the connection's other channel gets what waited behind."""
     monkeypatch.setattr("warren.actors.connection.channels.Channel", FrozenChannel)
     client = opened(stage)
     client.send(2, ChannelOpen())
@@ -287,11 +292,13 @@ def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypa
     assert list(client.actor.credit.credit_blocked) == []
 
 
-# --- flow_hold --------------------------------------------------------------------------------------------------------
+# --- flow_hold ---
 
 
 def test_a_short_block_stays_visible_for_its_hold_time(stage):
-    """FC-41 to FC-43, flow_hold: 1 s on channel and queue from the block's start, 5 s on the connection from its end."""
+    """FC-41 to FC-43, flow_hold: for 1 s on channel and queue from the block's start, for 5 s on the connection from
+    its end.
+    """
     ahead = [0.0]
     now = stage.base.now
     stage.base.now = lambda: now() + ahead[0]  # type: ignore[method-assign]
@@ -323,15 +330,13 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
     assert states() == ["running", "running", "running"]
 
 
-# --- invariant --------------------------------------------------------------------------------------------------------
+# --- invariant ---
 
 
 @given(st.integers(0, 1 << 30), st.sampled_from([(400, 200), (10, 3), (5, 5), (1, 1)]))
 @settings(max_examples=25, deadline=None)
 def test_credit_is_neither_lost_nor_made(seed, pair):
-    """FC-12, invariant: after every turn, under any schedule, through crashes, restarts and closed channels; and all
-    goes on.
-    """
+    """FC-12, invariant: after every turn, under any schedule, through crashes, restarts and closed channels."""
     rng = random.Random(seed)
     with Stage(credit_flow_default_credit=pair) as stage:
         books = Books(stage)
@@ -361,7 +366,7 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
                 queues[name] = stage.queue(name)
                 queues[name].consume(eater)
             else:
-                # Let only part of what is to be done happen.
+                # Run only some of the turns that are due.
                 rounds = iter(range(rng.randint(1, 6)))
                 client.pump(rng.choice((20, 5000, 1 << 20)))
                 stage.base.ready.rotate(rng.randint(0, 3))

@@ -1,4 +1,4 @@
-"""Virtual hosts on a data directory: what a restart brings back, and that a deleted one leaves no row (AB-169, AB-170)."""
+"""Virtual hosts on a data directory: a restart brings them back, and a deleted one leaves no row (AB-169, AB-170)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_created_vhost_outlives_the_node(tmp_path):
 
 
 def test_a_deleted_vhost_leaves_no_row(tmp_path):
-    """AB-170: vhost, exchanges, queues and bindings are off the disk when it is answered; the other's stay."""
+    """AB-170: when the deletion is answered nothing of it is on the disk; the other one's rows stay."""
     with DurableNode(tmp_path) as node:
         fill(node, "/")
         before = node.durable()
@@ -78,7 +78,7 @@ def test_one_created_anew_inherits_nothing(tmp_path):
 
 
 def test_declares_under_way_are_taken_back(tmp_path):
-    """A declare that was being written when the vhost went is refused, and not found in the vhost's successor."""
+    """A declare whose commit runs while the vhost is deleted is refused; a new vhost of that name does not have it."""
     with DurableNode(tmp_path) as node:
         for number in range(10):
             node.ask_node("create_vhost", T)
@@ -105,8 +105,6 @@ def test_deleting_an_unknown_one_is_an_error(tmp_path):
 
 
 def test_a_start_takes_as_long_as_it_takes(tmp_path, monkeypatch):
-    """QS-41: with much to recover that is longer than a call on a node may take, and giving up would not make it
-    shorter.
-    """
+    """QS-41: a long recovery has no time limit, because giving up would not make the next one shorter."""
     monkeypatch.setattr("warren.running_node.CALL_TIMEOUT", 0.0)
     RunningNode(Settings(port=0, data_dir=str(tmp_path))).stop()

@@ -1,7 +1,7 @@
-"""The same Queue and Channel classes, an operating-system process each, on Thespian's own system bases.
+"""The same Queue and Channel classes on Thespian's own system bases, each in an operating-system process.
 
-The test's `Office` is their parent and plays connection and Metadata. What it starts them with (context, routing table,
-settings) and all they say to one another has to pickle.
+The test's `Office` is their parent, and stands for the connection and Metadata. Everything that they are started with
+(context, routing table, settings) and every message has to pickle.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ PERSISTENT = b"\x10\x00\x02"
 
 
 class Office(Process):
-    """Connection, Metadata and parent.
+    """Stands for connection, Metadata and parent.
 
-    Answers `('until', wanted)` when the client would have seen so many method frames.
+    Answers `until` when the client would have received so many method frames.
     """
 
     reply_errors = (AmqpError,)
 
     def __init__(self) -> None:
         super().__init__()
-        self.octets = b""
+        self.received = b""
         self.messages: list[tuple[Any, ...]] = []
         self.wanted = 0
         self.asker: Any = None
@@ -72,8 +72,8 @@ class Office(Process):
         self.queue = self.createActor(Queue)
         self.row = QueueRow("/", "q", self.queue, "id of q", arguments=table_from({"x-max-length": 1000}))
         routing.put_queue(self.row)
-        # Until a process of the system has come up, what names its address waits, and later messages to others overtake
-        # it.
+        # A message that contains the address of a process waits until that process has started, and later messages to
+        # other processes overtake it.
         await self.ask(self.queue, ("start", self.context, self.row), WAIT)
         self.channel = self.createActor(Channel)
         config = ChannelConfig("c1", "connection", "client -> broker", 1, "/", "guest", 131072, True)
@@ -85,7 +85,7 @@ class Office(Process):
         self.send(self.channel, ("input", events))
 
     def on_output(self, sender: Any, data: bytes, notices: list[tuple[Any, ...]]) -> None:
-        self.octets += data
+        self.received += data
         for address, _, channel_id, count in notices:
             self.send(address, ("sent", channel_id, count))
         self.look()
@@ -114,7 +114,7 @@ class Office(Process):
         self.look()
 
     def look(self) -> None:
-        frames, _ = split_frames(self.octets)
+        frames, _ = split_frames(self.received)
         ended = any(message[0] == "down" for message in self.messages)
         if self.asker is not None and (ended or sum(kind == 1 for kind, _, _ in frames) >= self.wanted):
             self.reply(self.asker, (frames, self.messages))
@@ -147,7 +147,7 @@ def say(*methods: Any) -> list[tuple[Any, ...]]:
 
 
 def test_publish_deliver_ack_confirm(system):
-    """AB-111, AB-119, AB-129, AB-53: a client's whole exchange, then an orderly close, with nothing left in the queue."""
+    """AB-111, AB-119, AB-129, AB-53: all that a client does, then an orderly close that leaves the queue empty."""
     office = system.createActor(Office)
     ask(system, office, "begin")
     system.tell(
@@ -200,7 +200,7 @@ def test_publish_deliver_ack_confirm(system):
 
 
 def test_the_crash_of_a_queue_reaches_its_consumers(system):
-    """AB-126, FC-57: by the monitors of the runtime, as no parent tells anybody."""
+    """AB-126, FC-57: through monitors, because no parent notifies anybody."""
     office = system.createActor(Office)
     ask(system, office, "begin")
     system.tell(office, ("say", say(ChannelOpen(), BasicConsume(queue="q", consumer_tag="t"))))

@@ -1,8 +1,7 @@
-"""A virtual host with its queue, journal and message stores, the same classes, an operating-system process each, on
-Thespian's own system bases (design, section 2).
+"""A virtual host with its queue, journal and message stores on Thespian's own system bases (design section 2).
 
-The test's `Office` is the vhost's parent and plays channel, Metadata and memory monitor. All they are started with and
-say to one another has to pickle, the disk among it.
+Each process is an operating-system process. The test's `Office` is their parent, and stands for channel, Metadata and
+memory monitor. Everything that they are started with, the disk included, and every message has to pickle.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ID = "00000000000001" + "0" * 18
 
 
 class Office(Process):
-    """Answers `('until', confirms, bodies)` when so many publishes were confirmed and so many messages delivered."""
+    """Answers `until` when so many publishes were confirmed and so many messages delivered."""
 
     reply_errors = (AmqpError,)
 
@@ -120,7 +119,7 @@ class Office(Process):
         return True
 
     def on_unknown(self, sender: Any, message: Any) -> None:
-        """Grants of credit, and what Metadata hears."""
+        """Ignores grants of credit, and messages to Metadata."""
 
 
 def ask(system: ActorSystem, address: Any, *message: Any) -> Any:
@@ -140,7 +139,7 @@ def system(request):
 
 
 def test_confirm_crash_page_consume_and_start_again(system, tmp_path):
-    """QS-17, QS-37, QS-39: small and large bodies, through a crash of the queue alone and a stop in order."""
+    """QS-17, QS-37, QS-39: small and large bodies, through a crash of the queue alone and an orderly stop."""
     small = [b"%d" % number for number in range(100)]
     large = [b"%d:" % number + b"x" * 10_000 for number in range(20)]
     office = system.createActor(Office)

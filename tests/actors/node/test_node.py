@@ -1,4 +1,4 @@
-"""A whole node: started, listed, alarmed, stopped. The client is pika, so that what it hears is AMQP."""
+"""A whole node: it starts, lists, raises alarms and stops. The client is pika."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cell_of(base, name):
     return address
 
 
-def test_start_says_where_it_listens(started):
+def test_start_answers_where_it_listens(started):
     assert started["host"] == "127.0.0.1" and started["port"] > 0
     assert started["node_name"] == "warren@test"
 
@@ -102,7 +102,7 @@ class TestList:
         assert {row["name"] for row in ask("vhosts")} == {"/", "other"}
 
     @pytest.mark.parametrize("kind", ["queues", "consumers"])
-    def test_a_queue_that_does_not_answer_holds_nobody_up(self, ask, connection, base, monkeypatch, kind):
+    def test_a_queue_that_does_not_answer_does_not_delay_the_listing(self, ask, connection, base, monkeypatch, kind):
         monkeypatch.setattr("warren.actors.node.process.LIST_TIMEOUT", 0.05)
         connection.channel().queue_declare("q")
         queue = cell_of(base, "Queue")
@@ -139,7 +139,7 @@ def test_alarms_reach_connections(client, node, connection):
 
 
 class TestStop:
-    def test_clients_are_told_why(self, client, node, connection):
+    def test_clients_get_the_reason(self, client, node, connection):
         """AB-31."""
         answers = []
         stopping = threading.Thread(target=lambda: answers.append(client.ask(node, ("stop", "shutdown"), WAIT)))
@@ -152,7 +152,7 @@ class TestStop:
         assert caught.value.reply_code == 320
         assert caught.value.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
 
-    def test_a_client_that_does_not_answer_is_hung_up_on(self, client, node, base, connection, eventually):
+    def test_the_connection_of_a_client_that_does_not_answer_is_cut(self, client, node, base, connection, eventually):
         started_at = time.monotonic()
         assert client.ask(node, ("stop", "shutdown"), WAIT) is True
         assert 0.25 < time.monotonic() - started_at < 3.0

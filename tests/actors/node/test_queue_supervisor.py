@@ -1,4 +1,4 @@
-"""Queues that crash, end and are forgotten."""
+"""Queues that crash, end and are forgotten (AB-63)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_its_bindings_stay(client, metadata, declare, routing, eventually):
     assert routing.route(V, "amq.fanout", ("",)) == (routing.queue(V, "q"),)
 
 
-def test_one_that_crashes_too_often_stays_down(client, metadata, declare, routing, eventually):
+def test_a_queue_that_crashes_too_often_stays_down(client, metadata, declare, routing, eventually):
     """AB-63."""
     declare()
     for _ in range(MAX_RESTARTS):
@@ -68,13 +68,13 @@ def test_the_crashes_of_one_queue_are_not_anothers(client, declare, routing, eve
             eventually(lambda name=name, before=before: routing.queue(V, name).address != before)
 
 
-def test_one_that_was_killed_is_gone(client, declare, routing, eventually):
+def test_a_killed_queue_is_gone(client, declare, routing, eventually):
     row, _ = declare()
     client.tell(row.address, ActorExitRequest())
     eventually(lambda: routing.queue(V, "q") is None)
 
 
-def test_a_forgotten_one_ends_and_is_not_restarted(client, stub_node, declare):
+def test_a_forgotten_queue_ends_and_is_not_restarted(client, stub_node, declare):
     row, _ = declare()
     supervisor = client.ask(stub_node, ("queue_supervisor", V), WAIT)
     assert client.ask(supervisor, ("forget_queue", row.queue_id), WAIT) is True
@@ -88,17 +88,17 @@ def supervisor(client, metadata, stub_node, base):
     return base.cells[client.ask(stub_node, ("queue_supervisor", V), WAIT).actorAddressString].actor
 
 
-def test_one_that_crashes_when_it_is_out_of_the_table_does_not_come_back(client, supervisor, eventually):
+def test_a_queue_that_crashes_after_it_left_the_table_does_not_come_back(client, supervisor, eventually):
     row = client.ask(supervisor.myAddress, ("start_queue", QueueRow(V, "gone", None, "id")), WAIT)
     assert supervisor.queues
     crash(client, row)
     eventually(lambda: not supervisor.queues)
 
 
-def test_one_that_is_restarted_before_its_end_is_heard_of_does_not_stay(
+def test_a_queue_that_crashes_while_it_leaves_does_not_come_back(
     client, metadata, supervisor, declare, routing, eventually
 ):
-    """Its process told of its end, and crashed."""
+    """Its process asked Metadata to take it out of the table, and crashed before it ended."""
     row, _ = declare()
     crash(client, row)
     eventually(lambda: routing.queue(V, "q").address != row.address)

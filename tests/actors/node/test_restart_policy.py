@@ -1,13 +1,13 @@
-"""How often is too often."""
+"""When a process has been restarted too often."""
 
 from __future__ import annotations
 
 from warren.actors.node.restart_policy import MAX_RESTARTS, MAX_SECONDS, RestartIntensity
 
 
-def test_so_many_in_so_many_seconds():
+def test_at_most_so_many_restarts_in_so_many_seconds():
     intensity = RestartIntensity()
     assert all(intensity.allows(float(second)) for second in range(MAX_RESTARTS))
     assert not intensity.allows(MAX_SECONDS - 0.1)
-    assert intensity.allows(MAX_SECONDS)  # the first is forgotten
+    assert intensity.allows(MAX_SECONDS)  # The first one no longer counts.
     assert not intensity.allows(MAX_SECONDS)

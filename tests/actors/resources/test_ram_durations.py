@@ -21,7 +21,7 @@ def test_below_the_paging_ratio_there_is_no_limit(durations):
     assert durations.desired == INFINITE
 
 
-def test_above_it_all_get_the_same_and_are_told_at_once(durations):
+def test_above_it_all_get_the_same_target_at_once(durations):
     """((sum + 1) / n) / ratio."""
     durations.report("a", "A", 10.0)
     durations.report("b", "B", 30.0)
@@ -32,12 +32,12 @@ def test_above_it_all_get_the_same_and_are_told_at_once(durations):
     assert durations.report("a", "another process", 10.0) == desired, "one that was restarted knows nothing"
 
 
-def test_nobody_is_told_twice(durations):
+def test_no_queue_gets_a_target_twice(durations):
     durations.report("a", "A", 100.0)
     durations.report("b", "B", 1.0)
     (first,) = durations.update(0.8, False)
     assert durations.update(0.8, False) == []
-    assert durations.update(0.7, False) == [], "more than it was told waits until it reports"
+    assert durations.update(0.7, False) == [], "a higher target is sent when it reports"
     ((_, less),) = durations.update(0.9, False)
     assert less < first[1]
 
@@ -46,8 +46,8 @@ def test_idle_queues_take_no_part(durations):
     durations.report("a", "A", INFINITE)
     assert durations.update(0.9, False) == [] and durations.desired == INFINITE
     durations.report("b", "B", 10.0)
-    told = durations.update(0.9, False)
-    assert told == [("A", 11.0 / 0.9)]
+    notified = durations.update(0.9, False)
+    assert notified == [("A", 11.0 / 0.9)]
 
 
 def test_queues_that_keep_nothing_come_back(durations):

@@ -1,10 +1,12 @@
-"""Messages that die more than once: cycles and how they are cut, and the order of deaths (AB-149 to AB-153)."""
+"""Messages that are dead-lettered more than once: cycles and how they are cut, and the order of deaths (AB-149 to
+AB-153).
+"""
 
 import pytest
 
 
 def link(channel, name, target, **arguments):
-    """A queue whose messages die into queue `target`."""
+    """A queue that dead-letters into the queue `target`."""
     return channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": target, **arguments})
 
 
@@ -17,9 +19,10 @@ def deaths(event):
 
 
 def test_expiring_round_trip_is_cut(channel, name):
-    """AB-153: a dies into b, b into a: nobody rejected, so the message is dropped when it would come back.
+    """AB-153: a dead-letters into b, and b into a. Nobody rejected the message, so it is dropped when it would return
+    to a.
 
-    A later one's arrival at the bell shows when.
+    The arrival of a later message at `bell` shows that this has happened.
     """
     a, b, bell = f"{name}-a", f"{name}-b", channel.queue(f"{name}-bell")
     link(channel, a, b, **{"x-message-ttl": 1})
@@ -32,9 +35,7 @@ def test_expiring_round_trip_is_cut(channel, name):
 
 
 def test_rejection_on_the_way_lets_a_message_come_back(channel, name):
-    """AB-153: as in retrying with a delay: rejected from the work queue, expired from the waiting queue, again and
-    again.
-    """
+    """AB-153: retrying with a delay: rejected from the work queue, expired from the waiting queue, several times."""
     work, wait = f"{name}-work", f"{name}-wait"
     link(channel, work, wait)
     link(channel, wait, work, **{"x-message-ttl": 1})
@@ -50,8 +51,9 @@ def test_rejection_on_the_way_lets_a_message_come_back(channel, name):
 
 
 def test_expiry_is_cut_where_the_rejection_was_before_the_last_visit(channel, name, broker):
-    """AB-153: only a rejection since the last death in that queue counts: expired from a and b it does not come back to
-    a.
+    """AB-153: only a rejection since the last death in that queue counts.
+
+    Expired from a and b, it does not return to a.
     """
     if broker is None:
         pytest.skip("RabbitMQ 3.10 turns older entries of x-death round, so that this message goes round for ever")
@@ -68,7 +70,7 @@ def test_expiry_is_cut_where_the_rejection_was_before_the_last_visit(channel, na
 
 
 def test_only_the_queue_of_the_cycle_is_skipped(channel, name):
-    """AB-153: others behind the dead-letter exchange get their copy."""
+    """AB-153: other queues behind the dead-letter exchange get their copy."""
     dlx = channel.exchange(f"{name}-dlx", "fanout")
     other = channel.queue(f"{name}-other")
     channel.queue(name, {"x-dead-letter-exchange": dlx, "x-message-ttl": 1})
@@ -82,8 +84,8 @@ def test_only_the_queue_of_the_cycle_is_skipped(channel, name):
 
 @pytest.mark.parametrize("other", [{"queue": "elsewhere", "reason": "rejected", "count": 1}, "no table"])
 def test_entries_of_others_that_disable_the_check(channel, name, broker, other):
-    """AB-153: a rejection, or what is no table, in front of the entry for the queue; here the client wrote it, on both
-    sides for brokers that turn it round.
+    """AB-153: a rejection, or an entry that is no table, before the entry of the queue. The client wrote it here, on
+    both sides, because some brokers reverse the order.
     """
     if broker is None and other == "no table":
         pytest.skip("RabbitMQ 3.10 loses this message")
@@ -101,7 +103,7 @@ def test_entries_of_others_that_disable_the_check(channel, name, broker, other):
 
 
 def test_entry_of_a_client_that_makes_a_cycle(channel, name):
-    """AB-153: a target with an entry of its own is skipped, whoever wrote it; the other one is not."""
+    """AB-153: a target queue that has an entry is skipped, whoever wrote the entry; the other target is not."""
     dlx = channel.exchange(f"{name}-dlx", "fanout")
     skipped, other = channel.queue(f"{name}-skipped"), channel.queue(f"{name}-other")
     for queue in (skipped, other):
@@ -115,9 +117,7 @@ def test_entry_of_a_client_that_makes_a_cycle(channel, name):
 
 
 def test_death_counts_by_reason(channel, name):
-    """AB-150: expired and rejected in one queue are two entries; exchange and keys are of the first death for that
-    reason.
-    """
+    """AB-150: expired and rejected in one queue are two entries, each with exchange and keys of its first death."""
     channel.queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-2"})
     second = link(channel, f"{name}-2", name)
     channel.publish("m", name, expiration="1", headers={"CC": ["nowhere"]})
@@ -135,7 +135,7 @@ def test_death_counts_by_reason(channel, name):
 
 
 def test_a_long_stretch_of_drops_is_counted_once_each(client, channel, name, inside):
-    """AB-102, AB-154: 2500 messages come back into a queue of 10."""
+    """AB-102, AB-154: 2500 messages return to a queue of 10."""
     holder = client.channel()
     channel.queue(name, {"x-max-length": 10})
     for number in range(2500):

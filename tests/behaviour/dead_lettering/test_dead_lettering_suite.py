@@ -20,7 +20,9 @@ class Pair:
         self.dead = f"{name}-dead"
 
     def declare(self, routing_key=None, kind="direct", exchange=None, **arguments):
-        """The queue dies into a direct exchange `exchange`, to which the dead-letter queue is bound by its own name."""
+        """A queue that dead-letters into the direct exchange `exchange`, to which the dead-letter queue is bound by its
+        own name.
+        """
         self.channel.exchange(self.exchange, kind)
         self.channel.queue(self.dead)
         self.channel.bind(self.dead, self.exchange, self.dead)
@@ -30,13 +32,13 @@ class Pair:
         self.channel.queue(self.queue, {**known, **arguments})
 
     def held(self, *bodies, **properties):
-        """The delivery tags of messages that were published and got."""
+        """The delivery tags of messages that were published and fetched."""
         for body in bodies:
             self.channel.publish(body, self.queue, **properties)
         return [self.channel.get(self.queue).tag for _ in bodies]
 
     def taken(self, count, queue=None):
-        """`count` messages that have come into the dead-letter queue, or another one, and no more."""
+        """`count` messages that arrived in the dead-letter queue, or another one, and no more."""
         return self.channel.take(queue or self.dead, count)
 
     def taken_bodies(self, count, queue=None):
@@ -50,7 +52,7 @@ def pair(channel, name):
 
 @pytest.fixture
 def deaths(broker, inside):
-    """`deaths(queue)`: how many of its messages were counted dead, by reason (AB-154)."""
+    """`deaths(queue)` returns how many of its messages were dead-lettered, by reason (AB-154)."""
     return lambda queue: inside.call(lambda: dict(inside.queue(queue).dead_letterer.counters))
 
 
@@ -62,7 +64,7 @@ def death(event, at=0):
 
 
 def test_dead_letter_nack(channel, pair):
-    """Nacked without requeue, that message alone is dead-lettered; the others when they are (AB-136, AB-144)."""
+    """Nacked without requeue, just that message is dead-lettered; the others when they are nacked (AB-136, AB-144)."""
     pair.declare()
     first, second, third = pair.held("1", "2", "3")
     channel.nack(first, requeue=False)
@@ -201,12 +203,12 @@ def test_dead_letter_routing_key(channel, pair):
 
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 def test_dead_letter_routing_key_header(channel, pair, header):
-    """dead_letter_routing_key_header_CC and _BCC: without dead-letter key these keys route the dead letter, though BCC
-    is gone (AB-75, AB-147).
+    """dead_letter_routing_key_header_CC and _BCC: without a dead-letter key these keys route the dead letter, although
+    the BCC header is removed (AB-75, AB-147).
     """
     pair.declare(routing_key="")
     channel.publish("1", pair.queue, headers={header: [pair.dead]})
-    assert pair.taken_bodies(1) == [b"1"]  # the copy that was sent there at once
+    assert pair.taken_bodies(1) == [b"1"]  # The copy that went there directly.
     channel.reject(channel.get(pair.queue).tag, requeue=False)
     (event,) = pair.taken(1)
     assert (event.body, event.headers.get("BCC")) == (b"1", None)
@@ -214,7 +216,7 @@ def test_dead_letter_routing_key_header(channel, pair, header):
 
 
 def test_dead_letter_routing_key_cycle_max_length(channel, name):
-    """Drop-head into the same queue by way of the default exchange is dropped (AB-153)."""
+    """A message dropped from the head into its own queue, by the default exchange, is dropped for good (AB-153)."""
     channel.queue(name, {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": name})
     channel.publish("1", name)
     channel.publish("2", name)
@@ -223,7 +225,7 @@ def test_dead_letter_routing_key_cycle_max_length(channel, name):
 
 
 def test_dead_letter_routing_key_cycle_max_length_counter(channel, name, deaths):
-    """It is counted as 1 death all the same (AB-154)."""
+    """It counts as one death all the same (AB-154)."""
     channel.queue(name, {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": name})
     channel.publish("1", name)
     channel.publish("2", name)
@@ -232,7 +234,7 @@ def test_dead_letter_routing_key_cycle_max_length_counter(channel, name, deaths)
 
 
 def test_dead_letter_routing_key_cycle_ttl(channel, name):
-    """Expiry into the same queue is dropped (AB-153); the clock is another queue's dead letter."""
+    """A message that expires into its own queue is dropped (AB-153). Another queue's dead letter shows when."""
     channel.queue(name, {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": name})
     channel.queue(
         f"{name}-clock",
@@ -292,7 +294,7 @@ def test_dead_letter_headers_reason_maxlen(channel, pair):
 
 
 def test_dead_letter_headers_cycle(channel, pair):
-    """A second death for the same queue and reason: one entry, count 2; the rest is of the first (AB-150)."""
+    """A second death in the same queue for the same reason: one entry with count 2, otherwise as before (AB-150)."""
     pair.declare()
     channel.reject(pair.held("1")[0], requeue=False)
     (first,) = pair.taken(1)
@@ -316,7 +318,7 @@ def test_dead_letter_headers_BCC(channel, pair):
 
 
 def test_dead_letter_headers_CC(channel, pair):
-    """The CC header is kept where no dead-letter key is set (AB-147)."""
+    """The CC header is kept if no dead-letter key is set (AB-147)."""
     pair.declare(routing_key="")
     channel.bind(pair.dead, pair.exchange, pair.queue)
     channel.publish("1", pair.queue, headers={"CC": [pair.dead]})
@@ -327,7 +329,7 @@ def test_dead_letter_headers_CC(channel, pair):
 
 
 def test_dead_letter_headers_CC_with_routing_key(channel, pair):
-    """The CC header is removed where one is set (AB-147)."""
+    """The CC header is removed if one is set (AB-147)."""
     pair.declare()
     channel.publish("1", pair.queue, headers={"CC": [pair.dead]})
     (before,) = pair.taken(1)
@@ -401,7 +403,7 @@ def test_dead_letter_headers_reason_expired(channel, pair):
 
 
 def test_dead_letter_headers_reason_expired_per_message(channel, pair):
-    """The expiration is taken off and recorded (AB-148, AB-149)."""
+    """The expiration property is removed and recorded (AB-148, AB-149)."""
     pair.declare()
     channel.publish("1", pair.queue, expiration="1", content_type="text/plain")
     (event,) = pair.taken(1)
@@ -418,11 +420,11 @@ def test_dead_letter_extra_bcc(channel, pair, inside):
     assert pair.taken_bodies(1) == pair.taken_bodies(1, extra) == [b"1"]
 
 
-# --- counters without a dead-letter exchange (AB-154) -----------------------------------------------------------------
+# --- counters without a dead-letter exchange (AB-154) ---
 
 
 def test_metric_maxlen(channel, name, deaths):
-    """1000 publishes into limit 1: 999."""
+    """1000 publishes into a queue of length 1 are 999 deaths."""
     channel.queue(name, {"x-max-length": 1})
     for number in range(1000):
         channel.publish(str(number), name)
@@ -431,7 +433,7 @@ def test_metric_maxlen(channel, name, deaths):
 
 
 def test_metric_rejected(channel, name, deaths):
-    """1000 rejects: 1000."""
+    """1000 rejects are 1000 deaths."""
     channel.queue(name)
     channel.consume(name)
     for number in range(1000):
@@ -444,7 +446,9 @@ def test_metric_rejected(channel, name, deaths):
 
 @pytest.mark.parametrize(("arguments", "properties"), [({"x-message-ttl": 0}, {}), ({}, {"expiration": "0"})])
 def test_metric_expired(channel, name, deaths, arguments, properties):
-    """metric_expired_queue_msg_ttl and metric_expired_per_msg_msg_ttl: 1000 publishes with TTL 0: 1000 (AB-96)."""
+    """metric_expired_queue_msg_ttl and metric_expired_per_msg_msg_ttl: 1000 publishes with TTL 0 are 1000 deaths
+    (AB-96).
+    """
     channel.queue(name, arguments)
     for number in range(1000):
         channel.publish(str(number), name, **properties)
@@ -452,11 +456,11 @@ def test_metric_expired(channel, name, deaths, arguments, properties):
     assert deaths(name) == {"maxlen": 0, "rejected": 0, "expired": 1000}
 
 
-# --- what clients may have written into x-death -----------------------------------------------------------------------
+# --- what clients may have written into x-death ---
 
 
 def died(pair, headers):
-    """The headers of a message published with these, after it was rejected."""
+    """The headers of a message published with these headers, after it was rejected."""
     pair.declare()
     channel = pair.channel
     channel.publish("1", pair.queue, headers=headers)
@@ -465,7 +469,7 @@ def died(pair, headers):
 
 
 def test_x_death_that_is_no_array_is_replaced(pair):
-    """AB-152: without x-first-death headers."""
+    """AB-152: and no x-first-death headers are added."""
     event = died(pair, {"x-death": "nonsense"})
     assert death(event)["count"] == ("l", 1)
     assert len(event.headers.get("x-death")[1]) == 1
@@ -473,7 +477,7 @@ def test_x_death_that_is_no_array_is_replaced(pair):
 
 
 def test_doubles_in_x_death_are_merged(pair):
-    """AB-150: an entry without count takes the number of its doubles, and one is added."""
+    """AB-150: an entry without a count gets the number of its doubles, plus one for this death."""
     entry = {"queue": pair.queue, "reason": "rejected"}
     other = {"queue": "other", "reason": "rejected", "count": 7}
     event = died(pair, {"x-death": [entry, other, entry]})
@@ -483,7 +487,7 @@ def test_doubles_in_x_death_are_merged(pair):
 
 
 def test_lone_entry_without_count(pair):
-    """AB-150: becomes count 1."""
+    """AB-150: it gets count 1."""
     event = died(pair, {"x-death": [{"queue": pair.queue, "reason": "rejected"}]})
     assert death(event)["count"] == ("l", 1)
 

@@ -1,4 +1,4 @@
-"""exchange.declare, delete, bind, unbind: checks in order, codes and texts (amqp-broker section 7, AB-59, AB-64 to
+"""exchange.declare, delete, bind and unbind: checks in order, codes and texts (amqp-broker section 7, AB-59, AB-64 to
 AB-68, AB-72, AB-73, AB-77).
 """
 
@@ -23,7 +23,7 @@ DEFAULT = "operation not permitted on the default exchange"
     ],
 )
 def test_predefined_exchanges(channel, name, type):
-    """AB-64, AB-65: declaring one as it is succeeds, though its name is reserved."""
+    """AB-64, AB-65: declaring one as it is succeeds, although its name is reserved."""
     channel.exchange(name, type, durable=True)
     channel.exchange(name, passive=True)
 
@@ -36,7 +36,7 @@ def test_trace_exchange_is_internal(client):
 
 
 def test_declare_checks_in_order(client, name):
-    """Section 7: type, default exchange, reserved prefix, then the type of alternate-exchange."""
+    """amqp-broker section 7: type, default exchange, reserved prefix, then the type of alternate-exchange."""
     client.channel().refuses(403, DEFAULT, m.ExchangeDeclare(exchange="", type="direct"))
     arguments = table({"alternate-exchange": 5})
     client.channel().refuses(
@@ -53,7 +53,7 @@ def test_declare_checks_in_order(client, name):
 
 
 def test_passive_declare(client, name):
-    """Section 7: type and flags are not looked at."""
+    """amqp-broker section 7: type and flags are ignored."""
     channel = client.channel()
     channel.exchange(name, "topic")
     channel.exchange(name, "no such type", passive=True, durable=True)
@@ -114,7 +114,7 @@ def test_nowait_omits_the_reply(channel, name):
 
 
 def test_delete_checks_in_order(client, name):
-    """Section 7: an absent exchange is success."""
+    """amqp-broker section 7: an absent exchange is success."""
     client.channel().refuses(403, DEFAULT, m.ExchangeDelete(exchange=""))
     client.channel().refuses(
         403,
@@ -125,7 +125,7 @@ def test_delete_checks_in_order(client, name):
 
 
 def test_delete_if_unused(client, name):
-    """Section 7: used is an exchange that is the source of a binding; being a destination does not count."""
+    """amqp-broker section 7: an exchange that is the source of a binding is used; a mere destination is not."""
     channel = client.channel()
     channel.exchange(f"{name}-a", "fanout")
     channel.exchange(f"{name}-b", "fanout")
@@ -140,14 +140,14 @@ def test_delete_if_unused(client, name):
 
 @pytest.mark.parametrize("method", [m.ExchangeBind, m.ExchangeUnbind])
 def test_bindings_of_the_default_exchange(client, name, method):
-    """Section 7, AB-68: on neither side."""
+    """amqp-broker section 7, AB-68: it can be neither source nor destination."""
     client.channel().exchange(name)
     client.channel().refuses(403, DEFAULT, method(destination=name, source=""))
     client.channel().refuses(403, DEFAULT, method(destination="", source=name))
 
 
 def test_bind_reports_the_absent_source_first(client, name):
-    """Section 7."""
+    """amqp-broker section 7."""
     channel = client.channel()
     channel.exchange(name)
     channel.refuses(
@@ -158,8 +158,8 @@ def test_bind_reports_the_absent_source_first(client, name):
     )
 
 
-def test_unbind_of_what_is_not_there_succeeds(channel, name):
-    """Section 7: the reply is exchange.unbind-ok 40,51."""
+def test_unbind_without_a_binding_succeeds(channel, name):
+    """amqp-broker section 7: the reply is exchange.unbind-ok 40,51."""
     channel.exchange(name)
     channel.call(m.ExchangeUnbind(destination=f"{name}-d", source=f"{name}-s"))
     channel.call(m.ExchangeUnbind(destination=f"{name}-d", source=name))
@@ -174,7 +174,7 @@ def test_unbind_of_what_is_not_there_succeeds(channel, name):
     ],
 )
 def test_x_match_is_checked(client, name, value, text):
-    """AB-72: also where the destination is an exchange."""
+    """AB-72: also if the destination is an exchange."""
     channel = client.channel()
     channel.queue(name)
     channel.exchange(name)

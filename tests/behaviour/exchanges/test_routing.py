@@ -11,7 +11,7 @@ from ..wire import table
 
 
 def reached(channel, exchange, routing_key, queues, headers=None):
-    """Which of the queues one message reaches; each at most once."""
+    """The queues that one message reaches, each at most once."""
     channel.publish("m", routing_key, exchange, headers=headers)
     found = []
     for queue in queues:
@@ -30,7 +30,7 @@ def test_default_exchange_routes_by_queue_name(channel, name):
 
 
 def test_direct_and_fanout(channel, name):
-    """AB-69: binding arguments mean nothing to either; two bindings to one queue make one copy."""
+    """AB-69: neither uses binding arguments, and two bindings to one queue make one copy."""
     a, b = channel.queue(f"{name}-a"), channel.queue(f"{name}-b")
     direct, fanout = channel.exchange(f"{name}-d"), channel.exchange(f"{name}-f", "fanout")
     channel.bind(a, direct, "k", {"x-match": "any", "no": "such"})
@@ -62,7 +62,7 @@ PATTERNS = sorted(
 
 
 def matches(pattern, words):
-    """Topic matching as AB-70 puts it, the slow way."""
+    """Topic matching as AB-70 defines it, the slow way."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -75,7 +75,9 @@ def words(key):
 
 
 def test_topic(channel, name):
-    """AB-70: `*` is one word, `#` any number; a wildcard is a whole word; dots at the ends or doubled make empty words."""
+    """AB-70: `*` is one word and `#` any number; a wildcard is a whole word; leading, trailing and double dots make
+    empty words.
+    """
     channel.exchange(name, "topic")
     queues = {}
     for number, pattern in enumerate(PATTERNS):
@@ -88,7 +90,7 @@ def test_topic(channel, name):
 
 
 def test_topic_bindings_that_differ_in_arguments_only(channel, name):
-    """AB-70: removing one keeps the other effective."""
+    """AB-70: removing one keeps the other."""
     channel.queue(name)
     channel.exchange(name, "topic")
     channel.bind(name, name, "a.*", {"n": 1})
@@ -172,11 +174,11 @@ def test_exchange_to_exchange_binding_goes_with_either_end(channel, name):
     assert reached(channel, a, "", [name]) == []
 
 
-# --- alternate exchanges ----------------------------------------------------------------------------------------------
+# --- alternate exchanges ---
 
 
 def test_alternate_exchange(channel, name):
-    """AB-76: visited when the exchange itself has no destination; it need not exist."""
+    """AB-76: it is visited if the exchange itself has no destination, and need not exist."""
     main, alternate, lost = f"{name}-m", f"{name}-a", channel.queue(f"{name}-lost")
     channel.exchange(main, "direct", {"alternate-exchange": alternate})
     channel.queue(name)
@@ -189,7 +191,7 @@ def test_alternate_exchange(channel, name):
 
 
 def test_alternate_exchanges_chain_and_cycle(channel, name):
-    """AB-76: each one reached in the walk has its own."""
+    """AB-76: each exchange that the walk reaches has its own."""
     channel.exchange(f"{name}-1", "direct", {"alternate-exchange": f"{name}-2"})
     channel.exchange(f"{name}-2", "direct", {"alternate-exchange": f"{name}-3"})
     channel.exchange(f"{name}-3", "direct", {"alternate-exchange": f"{name}-1"})
@@ -234,12 +236,12 @@ def test_mandatory_is_judged_on_the_final_queues(channel, name):
     assert not channel.pending
 
 
-# --- CC and BCC -------------------------------------------------------------------------------------------------------
+# --- CC and BCC ---
 
 
 @pytest.mark.parametrize("kind", ["default", "direct", "topic"])
 def test_cc_and_bcc_add_routing_keys(channel, name, kind):
-    """AB-75: each queue once; BCC is taken out, CC stays; what is not a string in them is skipped."""
+    """AB-75: each queue once; BCC is removed, CC stays; values that are not strings are skipped."""
     exchange = "" if kind == "default" else channel.exchange(name, kind)
     queues = [channel.queue(f"{name}-{number}") for number in range(4)]
     for queue in queues:
@@ -264,11 +266,11 @@ def test_bcc_alone_leaves_empty_headers(channel, name):
     assert event.headers is None or event.headers == Table()
 
 
-# --- mandatory --------------------------------------------------------------------------------------------------------
+# --- mandatory ---
 
 
 def test_mandatory_message_that_reaches_no_queue_comes_back(channel, name):
-    """AB-108: whole, under the exchange and key it was published with; without mandatory it vanishes."""
+    """AB-108: whole, with the exchange and key it was published with. Without mandatory it is dropped."""
     channel.publish("vanishes", f"{name}-absent", headers={"n": 1})
     channel.publish(b"x" * 300_000, f"{name}-absent", mandatory=True, headers={"n": 2}, message_id="id", expiration="5")
     event = channel.wait()
@@ -278,7 +280,7 @@ def test_mandatory_message_that_reaches_no_queue_comes_back(channel, name):
 
 
 def test_queue_that_refuses_causes_no_return(channel, name):
-    """AB-108: routed is routed."""
+    """AB-108: the message was routed, so it is not returned."""
     channel.queue(name, {"x-max-length": 0, "x-overflow": "reject-publish"})
     channel.confirm()
     channel.publish("refused", name, mandatory=True)
@@ -286,7 +288,7 @@ def test_queue_that_refuses_causes_no_return(channel, name):
     assert not channel.pending
 
 
-# --- extra queues (AB-79) ---------------------------------------------------------------------------------------------
+# --- extra queues (AB-79) ---
 
 
 def test_extra_queue_gets_dead_letters_and_messages_once(channel, inside, name):

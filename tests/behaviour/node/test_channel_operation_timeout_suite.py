@@ -6,7 +6,7 @@ from ..inside import Inside
 
 
 def test_consumers_are_gone_when_close_returns(client, name):
-    """notify_down_all, first half: a normal close removes consumers before it returns."""
+    """notify_down_all, first half: an orderly close removes the consumers before it returns."""
     channel, other = client.channel(), client.channel()
     channel.queue(name)
     channel.consume(name)
@@ -15,7 +15,7 @@ def test_consumers_are_gone_when_close_returns(client, name):
 
 
 def test_notify_down_all(connect, own_broker, name):
-    """With a queue that does not answer and a timeout of 10 ms the channel still ends; so does the connection."""
+    """With a queue that does not answer and a timeout of 10 ms, channel and connection still end."""
     broker = own_broker(channel_operation_timeout=10)
     inside = Inside(broker)
     client = connect(to=broker.url)

@@ -16,20 +16,20 @@ from ..wire import Refused
 
 @pytest.fixture
 def open_channel(own_broker, connect):
-    """`open_channel(*extensions)` is a channel of a broker that has them."""
+    """`open_channel(*extensions)` returns a channel of a broker with these extensions."""
     return lambda *extensions: connect(to=own_broker(extensions=extensions).url).channel()
 
 
 class Heard(list):
-    """What was told, as `(method, ...)`."""
+    """The calls of a decorator, as `(method, ...)`."""
 
     def names(self):
         return [name for name, *_ in self]
 
     def taken(self):
-        told = list(self)
+        calls = list(self)
         self.clear()
-        return told
+        return calls
 
 
 class Rewriter(ChannelInterceptor):
@@ -44,7 +44,7 @@ class Rewriter(ChannelInterceptor):
 
 
 def test_an_interceptor_rewrites_a_method_before_it_is_checked(open_channel):
-    """AB-80: the reserved name would be refused; of other methods it hears nothing."""
+    """AB-80: the reserved name would be refused. The interceptor gets no other methods."""
     places = []
 
     def rename(place, method, content):
@@ -62,7 +62,7 @@ def test_an_interceptor_rewrites_a_method_before_it_is_checked(open_channel):
 
 
 def test_an_interceptor_rewrites_messages(open_channel):
-    """AB-80: method, properties and body of each, in order, also when many come at once."""
+    """AB-80: method, properties and body of each message, in order, also when many arrive at once."""
     numbers = iter(range(1000))
 
     def stamp(place, method, content):
@@ -85,7 +85,7 @@ def test_an_interceptor_rewrites_messages(open_channel):
 
 
 def test_what_an_interceptor_makes_is_checked(open_channel):
-    """AB-80, AB-105: a body that has become too large, an exchange that is not there."""
+    """AB-80, AB-105: for instance a body that is too large now, or an exchange that does not exist."""
 
     def spoil(place, method, content):
         return (
@@ -114,7 +114,7 @@ def test_an_interceptor_rewrites_acknowledgements(open_channel):
 
 
 def test_an_interceptor_refuses(open_channel):
-    """AB-80: with its AmqpError, naming the method; what was published before stays."""
+    """AB-80: its AmqpError names the method; what was published before stays."""
 
     def censor(place, method, content):
         if content is None or content.body == b"bad":
@@ -149,7 +149,7 @@ def test_an_interceptor_refuses(open_channel):
     ],
 )
 def test_a_faulty_interceptor_ends_the_channel(open_channel, connect, intercept):
-    """AB-80: as a crash would, and with it the connection; others go on."""
+    """AB-80: as a crash does, and the connection with it; others go on."""
     channel = open_channel(Rewriter(intercept, m.QueuePurge))
     channel.queue("q")
     with pytest.raises(Refused) as refused:
@@ -158,7 +158,7 @@ def test_a_faulty_interceptor_ends_the_channel(open_channel, connect, intercept)
 
 
 def test_one_interceptor_for_a_method():
-    """AB-80: two are an error at start; so is a method that is none of an open channel's, and an object that is no
+    """AB-80: two are an error at the start, and so are a method that no client sends and an object that is no
     extension.
     """
     first, second = (Rewriter(None, m.BasicGet, m.BasicAck), Rewriter(None, m.BasicAck))
@@ -176,7 +176,7 @@ def test_one_interceptor_for_a_method():
 
 
 class Tee(ExchangeDecorator):
-    """Everything also goes to queue `tee` and to exchange `more`."""
+    """Adds the queue `tee` and the exchange `more` to every route."""
 
     def __init__(self):
         self.heard = Heard()
@@ -202,8 +202,9 @@ class Tee(ExchangeDecorator):
 
 
 def test_a_decorator_adds_destinations(open_channel):
-    """AB-80: a queue and an exchange; the alternate exchange gets what the exchange itself has no destination for
-    (AB-76).
+    """AB-80: a queue and an exchange.
+
+    The alternate exchange still gets messages without a destination of their own (AB-76).
     """
     channel = open_channel(Tee())
     for queue in ("tee", "own", "spare", "further"):
@@ -223,15 +224,15 @@ def test_a_decorator_adds_destinations(open_channel):
 
 
 def test_a_decorator_refuses(open_channel):
-    """AB-80: a publish on its way."""
+    """AB-80: a publish, with its AmqpError."""
     channel = open_channel(Tee())
-    channel.publish("fine", "refused")  # the default exchange is not decorated
+    channel.publish("fine", "refused")  # The default exchange is not decorated.
     channel.refuses(403, "not that way", m.BasicPublish(exchange="amq.topic", routing_key="refused"), b"")
 
 
-def test_a_decorator_hears_of_exchanges_and_bindings(open_channel):
-    """AB-80: the predefined ones first; bindings that go with an exchange or queue, and auto-deleted exchanges, are
-    told too.
+def test_a_decorator_is_notified_of_exchanges_and_bindings(open_channel):
+    """AB-80: of the predefined exchanges first, then also of bindings that go with an exchange or queue, and of
+    auto-deleted exchanges.
     """
     tee = Tee()
     channel = open_channel(tee)
@@ -275,8 +276,8 @@ class Watcher(QueueDecorator):
         self.heard.append(("consumers", queue.name, *[consumer["consumer_tag"] for consumer in consumers]))
 
 
-def test_a_decorator_hears_of_a_queue(open_channel):
-    """AB-80: its start, its consumers however they go, its end."""
+def test_a_decorator_is_notified_of_a_queue(open_channel):
+    """AB-80: of its start, of every change of its consumers, and of its end."""
     watcher = Watcher()
     channel = open_channel(watcher)
     channel.queue("q", auto_delete=True)
@@ -302,8 +303,8 @@ def test_a_decorator_hears_of_a_queue(open_channel):
     ]
 
 
-def test_a_decorator_hears_of_a_queue_at_a_stop_of_the_broker():
-    """AB-80: it has stopped when `stop` returns; a second life starts it anew."""
+def test_a_decorator_is_notified_of_a_stop_of_the_broker():
+    """AB-80: the queue has stopped when `stop` returns, and starts anew with the next broker."""
     watcher = Watcher()
     broker = Broker(extensions=[watcher])
     for _ in range(2):
@@ -312,8 +313,8 @@ def test_a_decorator_hears_of_a_queue_at_a_stop_of_the_broker():
     assert watcher.heard == [("started", "q"), ("stopped", "q")] * 2
 
 
-def test_a_decorator_hears_of_a_restart(own_broker, connect):
-    """AB-80: one that fails is a crash of the queue, whose supervisor starts it again; what it hears it cannot refuse."""
+def test_a_decorator_is_notified_of_a_restart(own_broker, connect):
+    """AB-80: a decorator that fails crashes the queue, which its supervisor restarts. It cannot refuse anything."""
 
     class Failing(Watcher):
         def consumers_changed(self, queue, consumers):
@@ -333,4 +334,4 @@ def test_a_decorator_hears_of_a_restart(own_broker, connect):
         "stopped",
         "started",
         "consumers",
-    ]  # the consume waits for the restart
+    ]  # basic.consume waits for the restart.

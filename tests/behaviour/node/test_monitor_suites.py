@@ -1,7 +1,7 @@
-"""disk_monitor_SUITE, unit_disk_monitor_SUITE and unit_vm_memory_monitor_SUITE (section 12.5): what of them is about a
-whole broker.
+"""disk_monitor_SUITE, unit_disk_monitor_SUITE and unit_vm_memory_monitor_SUITE (queue-and-store section 12.5): the
+cases that need a whole broker.
 
-`parse_line_linux` and the monitors' own life are in tests/actors.
+The cases of the monitors alone are in tests/actors/resources, `parse_line_linux` in tests/runtime/machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOTAL = 3 << 30
 
 @pytest.fixture
 def monitored(tmp_path):
-    """`monitored(**settings)` is a broker with a disk and a known memory."""
+    """`monitored(**settings)` returns a broker with a data directory, on a machine with a known amount of memory."""
     brokers = []
 
     def start(**settings):
@@ -32,7 +32,7 @@ def monitored(tmp_path):
 
 
 def test_disk_monitor(monitored):
-    """After a restart the free figure is a non-negative integer."""
+    """After a restart the free space is a non-negative integer."""
     broker = monitored()
     broker.stop()
     broker.start()
@@ -41,20 +41,20 @@ def test_disk_monitor(monitored):
 
 
 @pytest.mark.parametrize(
-    ("limit", "octets"), [("70MiB", 73_400_320), ("50MB", 50_000_000), (1.0, TOTAL), (1.5, TOTAL * 3 // 2)]
+    ("limit", "size"), [("70MiB", 73_400_320), ("50MB", 50_000_000), (1.0, TOTAL), (1.5, TOTAL * 3 // 2)]
 )
-def test_set_disk_free_limit_command(monitored, limit, octets):
+def test_set_disk_free_limit_command(monitored, limit, size):
     """mem_relative 1 and 1.5, and sizes with units."""
-    assert monitored().set_disk_free_limit(limit) == octets
+    assert monitored().set_disk_free_limit(limit) == size
 
 
 def test_set_vm_memory_high_watermark_relative1(monitored):
-    """1.0 gives exactly what there is."""
+    """1.0 is all the memory there is."""
     assert monitored().set_memory_high_watermark(1.0) == TOTAL
 
 
 def test_set_vm_memory_high_watermark_relative2(tmp_path, monitored):
-    """So does RabbitMQ's key for it in a file."""
+    """The same with RabbitMQ's key in a file."""
     file = tmp_path / "warren.toml"
     file.write_text("vm_memory_high_watermark.relative = 1.0\n")
     assert (
@@ -64,8 +64,8 @@ def test_set_vm_memory_high_watermark_relative2(tmp_path, monitored):
 
 
 @pytest.mark.parametrize(
-    ("absolute", "octets"), [(104_857_600, 104_857_600), ("100MiB", 104_857_600), (TOTAL + 1, TOTAL)]
+    ("absolute", "size"), [(104_857_600, 104_857_600), ("100MiB", 104_857_600), (TOTAL + 1, TOTAL)]
 )
-def test_set_vm_memory_high_watermark_absolute(monitored, absolute, octets):
-    """104857600 gives the less of that and what there is."""
-    assert monitored().set_memory_high_watermark(absolute) == octets
+def test_set_vm_memory_high_watermark_absolute(monitored, absolute, size):
+    """104857600 bytes, or all the memory if that is less."""
+    assert monitored().set_memory_high_watermark(absolute) == size

@@ -1,5 +1,5 @@
-"""per_vhost_msg_store_SUITE and what of msg_store_SUITE is about settings (queue-and-store section 12.2), on a broker
-with a data directory.
+"""per_vhost_msg_store_SUITE, and the cases of msg_store_SUITE about settings (queue-and-store section 12.2), on a
+broker with a data directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from warren.store.data_dir.data_dir import DataDir
 
 from ..wire import Client
 
-SMALL, LARGE = 512, 8192  # embedded in the queue's index, and kept in the message store
+SMALL, LARGE = 512, 8192  # One body size is embedded in the queue index, the other goes to the message store.
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def started(data_dir):
     return Broker(data_dir=data_dir, stop_timeout=100).start()
 
 
-def octets(broker, vhost):
-    """Of a virtual host's files, LMDB's apart: those grow a page at a time."""
+def size_of(broker, vhost):
+    """Bytes of a virtual host's files, except LMDB's, which grow by whole pages."""
     files = Path(DataDir(broker.settings.data_dir).vhost(vhost)).rglob("*")
     return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".mdb")
 
 
 def written(broker, vhost):
-    """Octets that its journal and its store have written: files may be longer, for room is reserved ahead."""
+    """Bytes that journal and store have written; files may be longer, because room is reserved ahead."""
     files = Path(DataDir(broker.settings.data_dir).vhost(vhost)).rglob("*")
     return sum(len(file.read_bytes().rstrip(b"\0")) for file in files if file.suffix in (".wal", ".rdq", ".idx"))
 
@@ -54,7 +54,9 @@ def fill(broker, vhost, size, count=100):
 
 @pytest.mark.parametrize("setting", ["msg_store_io_batch_size", "msg_store_credit_disc_bound"])
 def test_parameter_validation(setting):
-    """They are no settings here: a batch is what has gathered. The credit is the least that RabbitMQ accepts for it."""
+    """These are no settings of warren: a batch is what a turn gathered, and the credit is the least that RabbitMQ
+    accepts.
+    """
     with pytest.raises(SettingsError, match="unknown setting"):
         Settings.of(**{setting: 4096})
     assert CREDIT == (4000, 800)
@@ -78,14 +80,14 @@ def test_publish_to_different_dirs(data_dir, size):
 
 
 def test_storage_deleted_on_vhost_delete(data_dir):
-    """Deleting a virtual host removes its directory and shrinks the whole."""
+    """Deleting a virtual host removes its directory, so that the data directory shrinks."""
     broker = started(data_dir)
     try:
         broker.create_vhost("gone")
         fill(broker, "gone", SMALL)
         fill(broker, "gone", LARGE)
         path = Path(DataDir(data_dir).vhost("gone"))
-        before = octets(broker, "gone")
+        before = size_of(broker, "gone")
         assert before > 100 * (SMALL + LARGE)
         broker.delete_vhost("gone")
         assert not path.exists()
@@ -95,8 +97,8 @@ def test_storage_deleted_on_vhost_delete(data_dir):
 
 
 def test_single_vhost_storage_delete_is_safe(data_dir):
-    """With one virtual host's directory wiped while the broker is down, its queue comes back empty, and the other keeps
-    all 200 messages in order.
+    """After the directory of one virtual host was deleted while the broker was down, its queue is empty, and the other
+    virtual host has all 200 messages in order.
     """
     broker = started(data_dir)
     for vhost in ("wiped", "kept"):

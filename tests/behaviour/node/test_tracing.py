@@ -1,6 +1,6 @@
 """Tracing (AB-81): copies of publishes and deliveries at `amq.rabbitmq.trace`.
 
-The headers expected here are those RabbitMQ 3.10.8 was seen to send.
+The expected headers are those that RabbitMQ 3.10.8 sends.
 """
 
 import pytest
@@ -25,7 +25,7 @@ def channel(traced, connect):
 
 @pytest.fixture
 def traces(traced, connect):
-    """Tracing is on; `traces(count)` are the copies made so far, which must be so many."""
+    """Switches tracing on. `traces(count)` returns the copies made so far, which must be so many."""
     watcher = connect(to=traced.url).channel()
     queue = watcher.queue(exclusive=True)
     watcher.bind(queue, TRACE, "#")
@@ -38,7 +38,7 @@ def longstrs(*texts):
 
 
 def test_a_publish_is_copied(traced, channel, traces, name):
-    """AB-81: with what was published, where, by whom, and the queues that got it."""
+    """AB-81: with content, place, user and the queues that got it."""
     channel.queue(name)
     channel.publish(
         "body",
@@ -81,7 +81,7 @@ def test_a_publish_is_copied(traced, channel, traces, name):
 
 
 def test_a_publish_that_reaches_no_queue_is_copied(channel, traces):
-    """AB-81: under its exchange; no queue is named."""
+    """AB-81: under its exchange, without queues."""
     channel.publish("lost", "key", "amq.topic")
     (copy,) = traces(1)
     assert copy.method.routing_key == "publish.amq.topic"
@@ -90,7 +90,7 @@ def test_a_publish_that_reaches_no_queue_is_copied(channel, traces):
 
 
 def test_deliveries_are_copied(channel, traces, name):
-    """AB-81: pushed and got ones, under the queue's name, and whether they were delivered before."""
+    """AB-81: of basic.deliver and basic.get, under the queue's name, with the redelivered flag."""
     channel.queue(name)
     channel.fill(name, "body")
     channel.nack(channel.get(name).tag)
@@ -114,7 +114,7 @@ def test_deliveries_are_copied(channel, traces, name):
 
 
 def test_copies_of_a_run_come_in_order_on_any_channel(traced, connect, traces, name):
-    """AB-81: many at once, with bodies of several frames, on a channel that is not the first."""
+    """AB-81: many at once, with bodies of several frames, on a channel that is not the first one."""
     client = connect(to=traced.url, frame_max=4096)
     channel = client.channel(7)
     channel.queue(name)
@@ -131,7 +131,7 @@ def test_copies_of_a_run_come_in_order_on_any_channel(traced, connect, traces, n
 
 
 def test_the_trace_exchange_is_not_traced(traced, channel, traces):
-    """AB-81: neither are deliveries of what came through it; the program's own calls are."""
+    """AB-81: neither are deliveries of copies. The embedding program's own calls are traced."""
     traced.declare_queue("q")
     traced.publish(b"body", "q")
     assert [copy.headers.get("user") for copy in traces(1)] == [("S", b"direct")]
@@ -139,7 +139,7 @@ def test_the_trace_exchange_is_not_traced(traced, channel, traces):
 
 
 def test_a_publish_in_a_transaction_is_copied_before_the_commit(channel, traces):
-    """AB-81: it was published, whatever becomes of it."""
+    """AB-81: the publish is traced, whether it is committed or rolled back."""
     channel.call(m.TxSelect())
     channel.publish("body", "nowhere")
     channel.call(m.TxRollback())
@@ -147,7 +147,7 @@ def test_a_publish_in_a_transaction_is_copied_before_the_commit(channel, traces)
 
 
 def test_a_name_too_long_for_a_key(channel, traces):
-    """AB-81: the copy's routing key ends where a routing key must."""
+    """AB-81: the copy's routing key is cut to the length of a short string."""
     exchange = channel.exchange("x" * 255, "fanout")
     channel.publish("body", exchange=exchange)
     (copy,) = traces(1)

@@ -1,7 +1,7 @@
-"""Virtual hosts that come and go while the broker runs (AB-27, AB-31, AB-64, AB-169, AB-170), and RabbitMQ's
-vhost_SUITE and connection tracking suites for one node.
+"""Virtual hosts that are created and deleted while the broker runs (AB-27, AB-31, AB-64, AB-169, AB-170).
 
-Its clusters' cases (2n) and those of files on disk are elsewhere or do not apply.
+With RabbitMQ's vhost_SUITE and connection tracking suites for one node. Their cases for clusters (2n) do not apply, and
+those about files are elsewhere.
 """
 
 import os
@@ -58,18 +58,18 @@ def connect(broker):
 
 
 def closed_with(client):
-    """The code and text of the connection.close that comes."""
+    """The code and text of the connection.close that arrives."""
     with pytest.raises(Refused) as caught:
         client.wait(0, m.ConnectionCloseOk)
     assert caught.value.is_connection_error
     return caught.value.close.reply_code, caught.value.close.reply_text
 
 
-# -- creating -------------------------------------------------------------------------------------------------------------------------------------
+# -- creating --
 
 
 def test_vhost_creation_idempotency(broker, vhost, connect):
-    """AB-169: creating three times succeeds, and what is in it stays."""
+    """AB-169: creating it three times succeeds, and its queues stay."""
     broker.declare_queue("kept", vhost=vhost)
     for _ in range(3):
         broker.create_vhost(vhost)
@@ -105,7 +105,7 @@ def test_vhosts_share_nothing(broker, vhost, connect, name):
 
 @pytest.mark.parametrize("odd", ["a/b", "%2F", "with space", "käse 🐇", "?x=1#y", "x" * 255])
 def test_any_name_can_be_opened_by_its_url(broker, connect, odd):
-    """AB-27: what the URL carries is the name, whatever characters are in it."""
+    """AB-27: a URL can carry every name, whatever characters it has."""
     broker.create_vhost(odd)
     connect(odd).close()
     assert odd in broker.vhosts()
@@ -119,7 +119,7 @@ def test_a_name_that_no_client_could_open_is_refused(broker, bad):
         broker.create_vhost(bad)
 
 
-# -- deleting -------------------------------------------------------------------------------------------------------------------------------------
+# -- deleting --
 
 
 def test_single_node_vhost_deletion_forces_connection_closure(broker, vhost, connect, name):
@@ -200,8 +200,8 @@ def test_deleting_it_leaves_no_process(broker, inside, name):
     broker.delete_queue("warm")
 
 
-def test_a_vhost_may_bear_the_name_of_a_kind(broker, connect):
-    """Names that mean something inside: deleting them waits for nothing but their own operations."""
+def test_a_vhost_may_have_the_name_of_a_kind(broker, connect):
+    """Metadata uses these names for kinds of operations; deleting such a vhost waits for its own operations only."""
     for name in ("vhost", "exchange", "queue", "binding"):
         broker.create_vhost(name)
         channel = connect(name).channel()
@@ -212,7 +212,9 @@ def test_a_vhost_may_bear_the_name_of_a_kind(broker, connect):
 
 
 def test_declaring_while_it_is_deleted_leaves_nothing(broker, connect, name):
-    """Operations under way when the vhost goes are refused or done, and never found in its successor."""
+    """Operations that run when the virtual host is deleted are refused or done, and a new one of that name has none of
+    them.
+    """
     for _ in range(20):
         broker.create_vhost(name)
         client = connect(name)
@@ -230,12 +232,12 @@ def test_declaring_while_it_is_deleted_leaves_nothing(broker, connect, name):
         broker.delete_vhost(name)
 
 
-# -- failing --------------------------------------------------------------------------------------------------------------------------------------
+# -- failing --
 
 
 def test_vhost_failure_forces_connection_closure(broker, inside, vhost, connect):
-    """AB-171, single_node_vhost_down_mimic: the failure of a vhost closes its connections and no others; it can then be
-    deleted.
+    """AB-171, single_node_vhost_down_mimic: the failure of a virtual host closes its connections and no others; it can
+    be deleted then.
     """
     victim, other = connect(vhost), connect()
     victim.channel().queue("q", durable=True)
