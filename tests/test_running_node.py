@@ -1,4 +1,7 @@
-"""A node whose disk refuses at its start, or takes its time at its stop: that is waited for, not for ever, and nobody else gets at the directory before it has answered."""
+"""A node whose disk refuses writes at its start, or takes long at its stop.
+
+The stop waits for the disk, but not for ever, and no other broker can use the directory until the disk has answered.
+"""
 
 import threading
 
@@ -11,7 +14,7 @@ from warren.store.data_dir import recovery_terms, vhost_dir
 
 @pytest.fixture
 def gate(monkeypatch):
-    """What a stop writes last waits until this is set."""
+    """The last write of a stop waits until this event is set."""
     gate = threading.Event()
     write = vhost_dir.RecoveryTerms.put_all
     monkeypatch.setattr(vhost_dir.RecoveryTerms, "put_all", lambda *arguments: (gate.wait(30), write(*arguments)))
@@ -54,7 +57,8 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
     monkeypatch.setattr("warren.actors.node.vhost_supervisor.open_vhost", refusing)
     with pytest.raises(
         StartError,
-        match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. No data is lost\. Free space on that disk",
+        match=rf"^vhost '/' cannot use '{tmp_path}/vhosts/\w+': \[Errno 28\] No space left on device\. "
+        r"No data is lost\. Free space on that disk",
     ):
         Broker(data_dir=tmp_path).start()
     assert "Traceback" not in caplog.text
@@ -71,7 +75,7 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
     ],
 )
 def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeypatch, caplog, engine, said):
-    """AB-171, QS 10.1: a start that finds no room costs nothing; the next one has everything."""
+    """AB-171, queue-and-store section 10.1: a start on a full disk loses nothing; the next start has all data."""
     with Broker(data_dir=tmp_path) as broker:
         broker.create_vhost("other")
         broker.declare_queue("kept", durable=True)
@@ -98,7 +102,7 @@ def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeyp
 
 
 def test_a_full_disk_is_no_damage(tmp_path, monkeypatch):
-    """The terms of a clean stop are not thrown away because there is no room to open them."""
+    """The terms of a clean stop are kept if there is no room to open them."""
     recovery_terms.take_terms(str(tmp_path))
     terms = recovery_terms.RecoveryTerms(str(tmp_path))
     terms.put_all({7: {"segments": {}}})

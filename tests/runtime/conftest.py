@@ -1,4 +1,4 @@
-"""Systems of actors for the tests of runtime/. Events reach a test by being sent to it: `system.listen(WAIT)`."""
+"""Systems of actors for the tests of runtime/. Actors report events by messages: `system.listen(WAIT)`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def client(system):
 
 @pytest.fixture(params=["simpleSystemBase", "LoopBase", "SimBase"])
 def any_system(request):
-    """Thespian's reference base, and ours: what a plain actor may rely on must hold on all of them."""
+    """Thespian's reference base and both of ours: Thespian's promises to plain actors hold on all of them."""
     if request.param == "LoopBase":
         system = ActorSystem(systemBase=LoopBase(capabilities={"Fish": True}), transientUnique=True)
     elif request.param == "SimBase":

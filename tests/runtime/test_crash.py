@@ -1,4 +1,4 @@
-"""How processes end, and who is told: crash, stop, exit request, overload; monitors; asks that are open."""
+"""How processes end (crash, stop, exit request, overload), and how monitors, parents and askers are notified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT = 5
 
 
 class Mortal(Process):
-    """Ends in every way there is; its own death is reported by on_exit."""
+    """Ends in every way that a process can end; its on_exit reports that."""
 
     report = None
 
@@ -74,7 +74,7 @@ class Small(Process):
 
 
 class Supervisor(Process):
-    """Monitors and parents; tells the first who speaks to it all it hears."""
+    """Has monitors and children, and sends all events to the first address that sent it a message."""
 
     to = None
 

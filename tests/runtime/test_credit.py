@@ -12,7 +12,7 @@ from warren.runtime.credit import DEFAULT_PAIR, UNLIMITED, CreditFlow, check_pai
 
 
 class Grants(list):
-    """Takes a flow's grants as (peer, amount)."""
+    """Records the grants of a flow as (peer, amount)."""
 
     def __call__(self, peer, amount):
         self.append((peer, amount))

@@ -1,4 +1,4 @@
-"""invariant (FC-12): a random web of actors, random schedules, deaths and restarts; and nobody stalls for ever."""
+"""The invariant of FC-12 in random graphs of actors with deaths and restarts; no actor stays blocked for ever."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Web(RuleBasedStateMachine):
             self.links.setdefault((sender, receiver), deque()).append(message)
 
     def handle(self, sender, receiver):
-        """The receiver takes the oldest message of that link; a publish is passed on to everyone below."""
+        """The receiver takes the oldest message of the link and passes a publish on to all actors below it."""
         message = self.links[sender, receiver].popleft()
         flow = self.flows[receiver]
         if message[0] == "bump":
@@ -62,7 +62,7 @@ class Web(RuleBasedStateMachine):
                 self.post(sender, receiver, ("publish", count))
 
     def knows(self, sender, receiver):
-        """A sender turns to the new generation only after it heard that the old one died."""
+        """A sender uses the new generation only after it was notified that the old one had ended."""
         return not any(("down",) in messages for (_, to), messages in self.links.items() if to == sender and messages)
 
     @rule(number=st.integers(0, 1), count=st.integers(1, 4))
@@ -106,7 +106,7 @@ class Web(RuleBasedStateMachine):
                 assert sender.credit_from(down) + unread + held + granted == initial
 
     def teardown(self):
-        """When everything is delivered nobody is blocked: no credit was lost on the way."""
+        """When everything is delivered no actor is blocked, because no credit was lost."""
         while any(self.links.values()):
             for link in [link for link, messages in self.links.items() if messages]:
                 if self.links.get(link):

@@ -21,7 +21,7 @@ class NotToday(ProcessError):
 
 
 class Desk(Process):
-    """Has a handler of every kind the table in process.py knows."""
+    """Has a handler of every kind in the table of process.py."""
 
     def __init__(self):
         self.kept = None
@@ -79,7 +79,7 @@ class Desk(Process):
 
 
 class Customer(Process):
-    """Asks on behalf of the test."""
+    """Asks other processes for the test."""
 
     desk = None
 
@@ -251,7 +251,7 @@ class TestAnswers:
 
 
 class Waiter(Process):
-    """Its slow work waits for `go`; `quick` is answered meanwhile."""
+    """Its slow work waits for `go`; it answers `quick` meanwhile."""
 
     def __init__(self):
         self.done = []
@@ -362,7 +362,7 @@ class TestBlockingWork:
 
 
 class Clock(Process):
-    """Reports its timers to whoever sent 'start'."""
+    """Reports its timers to the sender of 'start'."""
 
     def on_start(self, sender, timers):
         self.to = sender
@@ -382,7 +382,7 @@ class Clock(Process):
         return True
 
     def on_late_cancel(self, sender):
-        """Both are due at once; the first cancels the second, which is already on its way."""
+        """Two timers are due at once; the first cancels the second, whose message waits in the mailbox."""
         self.to = sender
         self.start_timer(0, "canceller")
         self.victim = self.start_timer(0, "victim")
@@ -432,7 +432,7 @@ class TestTimers:
 
 
 class Reader(Process):
-    """Reports what it reads; writes a lot on demand, as the socket takes it."""
+    """Reports what it reads, and writes many bytes on request as the socket takes them."""
 
     sock = None
 

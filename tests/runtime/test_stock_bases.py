@@ -49,7 +49,7 @@ class Worker(Process):
 
 
 class Office(Process):
-    """Owns a worker; reports its end to the address in `report`."""
+    """Has a worker as child, and reports its end to the address in `report`."""
 
     worker = None
 
@@ -86,7 +86,7 @@ class Office(Process):
 
 
 class Hub(Process):
-    """The test's ear: an address on every base; what it is sent goes to who said `listen`."""
+    """An address on every base; messages for it go to the sender of `listen`."""
 
     def __init__(self):
         self.heard = []
@@ -102,7 +102,7 @@ class Hub(Process):
 
 
 def ask(system, address, message):
-    """What OutsideClient.ask does, over Thespian's own ask."""
+    """`OutsideClient.ask` by means of Thespian's own ask."""
     answer = system.ask(address, ("ask", 1, message), WAIT)
     assert answer[:2] == ("$answer", 1), answer
     if not answer[2]:
@@ -111,7 +111,7 @@ def ask(system, address, message):
 
 
 def heard(system, hub, count):
-    """The first `count` messages the hub was sent."""
+    """The first `count` messages that the hub received."""
     deadline = time.monotonic() + WAIT
     while len(events := ask(system, hub, "heard")) < count:
         assert time.monotonic() < deadline, events

@@ -44,7 +44,7 @@ class Echo(Actor):
 
 
 class Reporter(Actor):
-    """Sends whatever it hears to the first address it is told."""
+    """Sends all messages on to the first address that it receives."""
 
     to = None
 
@@ -56,7 +56,7 @@ class Reporter(Actor):
 
 
 class Parent(Actor):
-    """'child' makes one, 'kill' ends it; exits and poison are reported to who asked last."""
+    """'child' creates a child, 'kill' ends it; exits and poison are reported to the last sender."""
 
     child = None
     asker = None
@@ -197,7 +197,7 @@ def test_a_message_that_fails_once_is_tried_again(any_system):
 
 
 class Family(Actor):
-    """Depth-first family: told n > 0 it has a child of n - 1; every exit request heard is reported."""
+    """Given n > 0 it creates a child with n - 1; it reports every exit request."""
 
     def receiveMessage(self, message, sender):
         if isinstance(message, tuple):
@@ -241,7 +241,7 @@ def test_exit_reaches_all_descendants(any_system):
 
 
 class Relay(Actor):
-    """Gives what it hears to whoever said 'listen'."""
+    """Sends all messages on to the sender of 'listen'."""
 
     to = None
 
@@ -531,7 +531,7 @@ def test_systems_in_one_process_share_nothing_but_may_talk():
 
 
 class Bridge(Actor):
-    """(address, value) goes to the address; the answer goes back to who asked."""
+    """Sends the value of (address, value) to the address, and the answer back to the asker."""
 
     def receiveMessage(self, message, sender):
         if isinstance(message, tuple):

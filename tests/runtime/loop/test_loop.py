@@ -18,7 +18,7 @@ WAIT = 5
 
 
 class Flood(Process):
-    """Never has an empty mailbox: every message brings another. Counts how many it handled."""
+    """Sends itself another message for each message, so that its mailbox is never empty; counts them."""
 
     def __init__(self):
         self.count = 0

@@ -1,4 +1,4 @@
-"""The way in for threads and asyncio."""
+"""Asking processes from threads and from asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shutdown: bounded in time, and nothing is left: no thread, no descriptor, no child."""
+"""Shutdown takes a bounded time and leaves no thread, no descriptor and no child."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Looping(Process):
 
 
 class Heartless(Actor):
-    """Spares its child."""
+    """Asks to exit alone, so that its child lives on."""
 
     def receiveMessage(self, message, sender):
         if message == "child":

@@ -41,7 +41,7 @@ class TestTotal:
         ],
     )
     def test_parse_line_linux(self, line, read):
-        """QS 12.5: the six forms."""
+        """queue-and-store section 12.5: the six forms of a line."""
         assert meminfo_line(line) == read
 
     def test_lines_without_a_number_are_skipped(self):
@@ -64,7 +64,7 @@ class TestTotal:
 
 
 class TestControlGroups:
-    """QS 8.1: the limit of a control group counts if it is lower."""
+    """queue-and-store section 8.1: the limit of a control group counts if it is lower."""
 
     def test_version_2(self, proc, tmp_path):
         root = tmp_path / "cgroup"

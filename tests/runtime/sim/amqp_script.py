@@ -1,8 +1,10 @@
-"""An AMQP client for simulated connections: its script is a generator that yields the class of the method it waits for, and gets the method.
+"""`ScriptedClient`: an AMQP client for simulated connections.
 
-def script(client):
-    client.send(methods.QueueDeclare(queue="q"))
-    yield methods.QueueDeclareOk
+Its script is a generator, which yields the class of the method that it waits for and is sent that method:
+
+    def script(client):
+        client.send(methods.QueueDeclare(queue="q"))
+        yield methods.QueueDeclareOk
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ FRAME_MAX = 131_072
 
 
 class ScriptedClient:
-    """Opens a connection and channel 1, then follows its script. `deliveries` are (method, body); `heard` is every method in order; `end` is why the connection
-    is gone. With `ack` each delivery is acknowledged as it comes. Whoever connects it sets `stream`."""
+    """Opens a connection and channel 1, then follows its script.
+
+    `deliveries` are (method, body), `heard` is every method in order, `end` is the reason for which the connection was
+    lost. With `ack` each delivery is acknowledged at once. The scenario that connects the client sets `stream`.
+    """
 
     def __init__(self, script=None, *, ack=False, heartbeat=0):
         self.script = script
@@ -111,7 +116,7 @@ class ScriptedClient:
 
 
 def publisher(queue, bodies, confirm=True, window=None):
-    """A script that declares `queue`, publishes `bodies`, and waits for their confirms; never with more than `window` of them missing."""
+    """A script that declares `queue` and publishes `bodies`, of which at most `window` are unconfirmed at any time."""
 
     def script(client):
         client.send(methods.QueueDeclare(queue=queue))

@@ -1,4 +1,4 @@
-"""A world in which nothing but the simulation can be used."""
+"""`no_real_world`: makes every use of real time, threads, randomness and sockets fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def refuse(name):
 
 @contextmanager
 def no_real_world(monkeypatch):
-    """No real clock, thread, random source, socket or poll can be used. Logging is off: its records carry the real time, and no actor reads them."""
+    """Make real clocks, threads, random sources, sockets and polls raise AssertionError.
+
+    Logging is off, because log records carry the real time; no actor reads them.
+    """
     logging.disable(logging.CRITICAL)
     with monkeypatch.context() as sealed:
         for module, names in {

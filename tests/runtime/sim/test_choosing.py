@@ -17,7 +17,7 @@ from .test_sim_base import Sink, Source
 
 
 def race(chooser, **options):
-    """What a sink saw of two sources, and the world."""
+    """The messages that a sink got from two sources, and the world."""
     world = SimWorld(0, chooser, **options)
     port = SimPort(world.machine("a").boot())
     sink = port.base.newPrimaryActor(Sink)
@@ -81,14 +81,14 @@ def test_a_chooser_must_choose_what_there_is(chosen):
 
 
 class Chatter(Process):
-    """Always has something to say to itself."""
+    """Always has a message for itself."""
 
     def on_chat(self, sender):
         self.send(self.myAddress, ("chat",))
 
 
 def neglected(sweep_interval, steps=2000):
-    """How many steps a message waits when the chooser prefers everybody else."""
+    """How many steps a message waits when the chooser prefers all other steps."""
     world = SimWorld(0, DrawnChooser(lambda count: count - 1), sweep_interval=sweep_interval)
     port = SimPort(world.machine("a").boot())
     sink = port.base.newPrimaryActor(Sink)

@@ -19,7 +19,7 @@ SEEDS = range(30)
 
 
 class Peer(Process):
-    """Asks, watches and is asked, across machines."""
+    """Asks, monitors and answers processes on other machines."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ class Peer(Process):
 
 
 class Careful(Process):
-    """Has something to lose: a coroutine that waits, and an end."""
+    """Has a coroutine that waits and an on_exit, neither of which may run when the machine crashes."""
 
     def on_wait(self, sender, log):
         self.log = log
@@ -265,7 +265,7 @@ def test_who_asked_a_machine_that_crashes_hears_of_it():
 
 
 def crashed(seed, steps):
-    """What `Careful` wrote up to a crash of its machine after so many steps."""
+    """What `Careful` had written when its machine crashed after so many steps."""
     world = SimWorld(seed)
     port = SimPort(world.machine("a").boot())
     log = []

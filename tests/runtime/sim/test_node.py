@@ -1,7 +1,7 @@
-"""A whole node on virtual time: its real processes, and scripted clients at the other end of simulated sockets.
+"""A whole node in simulated time: its real processes, and scripted clients at the other end of simulated sockets.
 
-Every scenario is run twice, and the complete traces, with all that messages and octets say, must be the same; also while every clock, thread, random source and
-socket of the real world raises.
+Every scenario is run twice and must give the same complete trace, with all fields of messages and all bytes; also while
+every clock, thread, random source and socket of the real world raises an error.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def queue_crash(seed, **options):
 
 
 def memory_alarm(seed, **options):
-    """While memory is low a publisher is held back from its first content on (AB-33): one that came with a single read gets through."""
+    """AB-33: while memory is low a publisher is blocked from its first content on.
+
+    Only contents that came with the same read as the first one are taken.
+    """
     node = Node(seed, vm_memory_high_watermark=0.5, **options)
     node.machine.memory.used = node.machine.memory.size
     node.world.run(seconds=1.0)

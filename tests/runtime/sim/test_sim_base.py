@@ -17,7 +17,7 @@ SEEDS = range(40)
 
 
 class Sink(Process):
-    """Remembers what it is told, and how its turns were cut."""
+    """Keeps its messages, and records where its turns end."""
 
     def __init__(self):
         super().__init__()
@@ -82,7 +82,7 @@ class Worker(Process):
 
 
 class Fragile(Process):
-    """Tells its witness what it does; `after_batch` is part of it."""
+    """Sends its witness a message for each thing that it does, `after_batch` included."""
 
     def on_touch(self, sender, witness):
         self.send(witness, ("take", "handled"))
@@ -110,7 +110,7 @@ def port(base):
 
 
 def crowd(seed, sources=3, count=4, **options):
-    """Several sources that tell one sink at the same time: (what the sink saw, the world)."""
+    """Several sources send to one sink at the same time: (what the sink got, the world)."""
     world = SimWorld(seed, **options)
     base = world.machine("a").boot()
     port = SimPort(base)

@@ -54,7 +54,7 @@ class Server(Process):
 
 
 class Talker(Process):
-    """Keeps what it reads, as it came, and the error that ended it."""
+    """Keeps each piece that it reads, and the error that ended the connection."""
 
     def __init__(self):
         super().__init__()
@@ -92,7 +92,7 @@ class Talker(Process):
 
 
 class Deaf(Talker):
-    """Never reads; says how often it could write."""
+    """Never reads; counts how often it could write."""
 
     writable = 0
 
