@@ -1,14 +1,14 @@
 """The processes of one virtual host on a simulated machine, for tests that stop them at an exact place.
 
 `SimVhost` runs what a node runs for a virtual host with a data directory: its `VhostSupervisor`, the journal, both
-message stores and the queues. Nothing runs in another thread: whatever a process wants done there becomes a `Call`,
-which waits until the test makes it. So a test decides which writes reach the disk before the crash and which do not:
+message stores and the queues. Nothing runs in another thread: a blocking call of a process becomes a `Call`, which
+waits until the test makes it. So a test decides which writes reach the disk before the crash and which do not:
 
     vhost.queue.publish(contents)       the processes have handled it; its writes wait in `vhost.calls`
     vhost.make(vhost.call(SyncJob))     the message store has written the body; nothing has written the entry
     vhost.kill()                        or `lose_power`; the next `start` recovers what is there
 
-`write_all` makes every call and hands out the results, until nothing is left to do.
+`write_all` makes every call and lets the processes handle the results, until nothing is left to do.
 """
 
 from __future__ import annotations
