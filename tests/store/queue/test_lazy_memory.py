@@ -33,7 +33,7 @@ def held(vhost: SimVhost) -> int:
 
 
 def test_a_lazy_queue_of_any_length_takes_the_same_memory(tmp_path):
-    """The processes take 1.5 MB more than with an empty queue at most, with 20,000 and with 100,000 messages of 1 KB."""
+    """The processes take 1.5 MB more than with an empty queue at most, for 20,000 as for 100,000 messages of 1 KB."""
     head = (
         b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00"
         + SIZE.to_bytes(8, "big")
