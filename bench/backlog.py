@@ -1,25 +1,28 @@
-"""A backlog: persistent messages into one queue that nobody consumes, then one consumer that takes them all. What it costs, and whether it keeps its promises.
+"""Measures a backlog: publish persistent messages to a queue without consumers, then consume all of them.
 
-    python -m warren.bench.backlog                                       10 million messages of 1 KB into a lazy queue: 3 to 5 minutes, 11 GB of disk
+    python -m warren.bench.backlog              10 million messages of 1 KB, lazy queue: 3 to 5 minutes, 11 GB of disk
     python -m warren.bench.backlog --mode both --csv backlog.csv --plot backlog.svg
     python -m warren.bench.backlog --messages 200000 --mode default --watermark 256MB
     python -m warren.bench.backlog --broker 127.0.0.1:5673 --pid 2642 --name rabbitmq --messages 1000000
 
-It starts a warren on a data directory of its own, under --directory, and removes both at the end; with --broker it measures one that runs.
+The program starts a warren on a new data directory under --directory and removes it at the end. With --broker it
+measures a running broker instead.
 
-What counts as in is what was confirmed, as the load generator says fifty times a second; a stall is a time during which less than a tenth of the mean rate
-moved. Memory is read ten times a second from /proc, and the resident peak is the kernel's own record. Disk is what the files of the data directory occupy.
+While the queue fills, confirmed messages are counted, which the load generator reports fifty times a second. A stall is
+a time in which the rate is below a tenth of the mean. Memory is read from /proc ten times a second; the resident peak
+is that of the kernel. Disk is the space that the files of the data directory occupy.
 
-The bars (MB are 1,000,000 bytes):
+The limits (MB are 1,000,000 bytes):
 
     filling     100,000 messages/s over the whole and over the last tenth
                 lazy: resident memory grows by less than 64 MB
-                default: no stall above 250 ms; anonymous memory, which the watermark is about, never above it
-    draining    100,000 messages/s, within 100 MB: lazy resident in all, default above what it began with
-    after it    the data directory is within 64 MiB of what it was when empty
+                default: no stall above 250 ms; anonymous memory, which the watermark limits, never above the watermark
+    draining    100,000 messages/s, within 100 MB: lazy resident in all, default above the start of the drain
+    afterwards  the data directory is at most 64 MiB larger than when it was empty
 
-Exit code 0 when all bars hold, 1 when one does not, 2 when it could not be measured. The plot needs matplotlib: pip install 'warren-mq[bench]', or from a
-checkout pip install -e '.[bench]'. Curves of several runs in one plot: python -m warren.bench.load.curves --help.
+Exit code 0 if all limits hold, 1 if one does not, 2 if nothing could be measured. The plot needs matplotlib: pip
+install 'warren-mq[bench]', or from a checkout pip install -e '.[bench]'. Curves of several runs in one plot: python -m
+warren.bench.load.curves --help.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ STALL_BAR = 0.250
 DRAIN_BAR = 100 * MB
 EMPTY_BAR = 64 * MIB
 
-#: More than a message takes on disk beside its body.
+#: Bytes on disk for a message besides its body, an upper bound.
 OVERHEAD_BYTES = 150
 
 
@@ -76,7 +79,7 @@ class Target:
 
 @dataclass(slots=True)
 class Phase:
-    """What was seen while the backlog grew, or while it went."""
+    """The measurements while the queue fills, or while it drains."""
 
     name: str
     result: dict[str, Any] = field(default_factory=dict)
@@ -110,7 +113,10 @@ class Phase:
         ]
 
     def longest_stall(self) -> float:
-        """Seconds. A burst of confirms for every sync is no stall, nor is a trickle movement: hence the tenth of the mean."""
+        """Seconds of the longest time with less than a tenth of the mean rate.
+
+        Confirms come in bursts, one for every sync, which is no stall; a trickle of messages is one.
+        """
         first, last = self.progress[0], self.progress[-1]
         enough = self.count(last) / (last.at - first.at) / 10
         longest = current = 0.0
@@ -177,13 +183,14 @@ def watch(target: Target, run: str, name: str, arguments: Sequence[str], options
     done = phase.count(phase.progress[-1])
     if done < options.messages:
         raise LoadFailed(
-            f"{run}, {name}: {done:,} of {options.messages:,} messages in {options.limit:g} s, {phase.result['nacked']:,} refused"
+            f"{run}, {name}: {done:,} of {options.messages:,} messages in {options.limit:g} s, "
+            f"{phase.result['nacked']:,} refused"
         )
     return phase
 
 
 def show_progress(row: Row | None, total: int) -> None:
-    """A line that is written over, for a person who waits; None wipes it."""
+    """Print a progress line over the previous one; None erases it."""
     if sys.stderr.isatty():
         text = (
             ""
@@ -197,7 +204,7 @@ def show_progress(row: Row | None, total: int) -> None:
 
 
 def wait_until(condition: Callable[[], bool], limit: float) -> float:
-    """Seconds until it held, or until the limit."""
+    """Wait until the condition holds, up to the limit; return the seconds."""
     began = time.monotonic()
     while not condition() and time.monotonic() - began < limit:
         time.sleep(0.2)
@@ -205,7 +212,7 @@ def wait_until(condition: Callable[[], bool], limit: float) -> float:
 
 
 def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything seen of one run, ready for JSON but for its rows."""
+    """All measurements of one run, ready for JSON except its rows."""
     empty = target.disk()
     size = str(options.size)
     fill = watch(
@@ -223,7 +230,7 @@ def measure(target: Target, run: str, options: argparse.Namespace) -> dict[str, 
         options,
     )
     with Client(target.address) as client:
-        # The last acks may still be on their way.
+        # The last acks may still be in flight.
         wait_until(lambda: client.declared(QUEUE) == 0, options.settle)
         left = client.declared(QUEUE)
         settled = wait_until(lambda: target.disk() - empty <= EMPTY_BAR, options.settle) if target.data_dir else 0.0
@@ -300,11 +307,12 @@ def judged(run: str, fill: Phase, drain: Phase, watermark: int) -> list[Bar]:
 
 def print_tables(found: dict[str, Any]) -> None:
     print(
-        f"{found['run']}: {found['messages']:,} persistent messages of {found['size']:,} B, confirm window {found['confirm']:,}, "
-        f"drained with prefetch {PREFETCH:,}, ack every {ACK_EVERY}\n"
+        f"{found['run']}: {found['messages']:,} persistent messages of {found['size']:,} B, "
+        f"confirm window {found['confirm']:,}, drained with prefetch {PREFETCH:,}, ack every {ACK_EVERY}\n"
     )
     print(
-        f"{'':10}{'messages/s':>12}{'slowest tenth':>15}{'last tenth':>12}{'longest stall':>15}{'resident, MB':>22}{'anonymous peak':>16}{'disk peak':>12}"
+        f"{'':10}{'messages/s':>12}{'slowest tenth':>15}{'last tenth':>12}{'longest stall':>15}"
+        f"{'resident, MB':>22}{'anonymous peak':>16}{'disk peak':>12}"
     )
     for name, title in (("fill", "filling"), ("drain", "draining")):
         seen = found[name]
@@ -314,8 +322,8 @@ def print_tables(found: dict[str, Any]) -> None:
             f"{seen['disk_peak'] / MB:,.0f} MB" if seen["disk_peak"] else "-",
         )
         print(
-            f"{title:10}{seen['rate']:12,.0f}{min(seen['tenths']):15,.0f}{seen['tenths'][-1]:12,.0f}{seen['longest_stall_s'] * 1e3:12,.0f} ms"
-            f"{resident:>22}{anonymous:>16}{disk:>12}"
+            f"{title:10}{seen['rate']:12,.0f}{min(seen['tenths']):15,.0f}{seen['tenths'][-1]:12,.0f}"
+            f"{seen['longest_stall_s'] * 1e3:12,.0f} ms{resident:>22}{anonymous:>16}{disk:>12}"
         )
     print(f"\n{'bar':36}{'seen':>26}{'wanted':>18}")
     for bar in found["bars"]:
@@ -334,17 +342,17 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         "--mode",
         choices=("lazy", "default", "both"),
         default="lazy",
-        help="of the queue; both: each on a fresh broker (default %(default)s)",
+        help="queue mode; both: one run each on a new broker (default %(default)s)",
     )
     parser.add_argument(
-        "--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)"
+        "--size", type=int, default=1024, metavar="BYTES", help="size of a message body (default %(default)s)"
     )
     parser.add_argument(
         "--confirm",
         type=int,
         default=1000,
         metavar="N",
-        help="messages the publisher may have unconfirmed (default %(default)s)",
+        help="most unconfirmed messages (default %(default)s)",
     )
     parser.add_argument(
         "--watermark",
@@ -357,37 +365,38 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         default=Path(tempfile.gettempdir()),
         metavar="DIR",
-        help="where the data directory is made (default %(default)s)",
+        help="where to create the data directory (default %(default)s)",
     )
     parser.add_argument(
         "--settle",
         type=float,
         default=30,
         metavar="S",
-        help="that the directory may take to shrink after the drain (default %(default)s)",
+        help="seconds to wait for the directory to shrink after the drain (default %(default)s)",
     )
     parser.add_argument(
         "--limit",
         type=float,
         default=1800,
         metavar="S",
-        help="that filling may take, and draining (default %(default)s)",
+        help="longest time for filling, and for draining, in seconds (default %(default)s)",
     )
     parser.add_argument(
-        "--broker", metavar="HOST:PORT", help="measure this one instead of a warren of its own; --pid as well"
+        "--broker", metavar="HOST:PORT", help="measure this broker, which needs --pid, instead of a new warren"
     )
-    parser.add_argument("--pid", type=int, help="its process, whose memory is read")
+    parser.add_argument("--pid", type=int, help="process id of that broker, to read its memory")
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="its data directory, whose size is read; may be left out"
+        "--data-dir", type=Path, metavar="DIR", help="data directory of that broker, to read its size; optional"
     )
-    parser.add_argument("--name", default="", help="put before the mode in tables and curves")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the curves")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them: FILE.svg or FILE.png")
+    parser.add_argument("--name", default="", help="name of that broker in tables and curves")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the curves to this file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves: FILE.svg or FILE.png")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(arguments)
     if options.messages < ACK_EVERY * 10 or options.messages % ACK_EVERY:
         parser.error(
-            f"--messages must be a multiple of {ACK_EVERY}, since the consumer acknowledges so many at a time, and {ACK_EVERY * 10:,} or more"
+            f"--messages must be a multiple of {ACK_EVERY}, because the consumer acknowledges that many at a time, "
+            f"and at least {ACK_EVERY * 10:,}"
         )
     if bool(options.broker) != bool(options.pid):
         parser.error("--broker and --pid go together")
@@ -398,20 +407,21 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         options.watermark_bytes = memory_limit(read_watermark(options.watermark), SystemMemory().total())
     except (ValueError, LimitError) as error:
         parser.error(f"--watermark: {error}")
-    # A quarter more: what is in segments already may still be in the journal as well.
+    # A quarter more, because messages in segments may still be in the journal as well.
     needed, free = (
         options.messages * (options.size + OVERHEAD_BYTES) * 5 // 4 + disk_reserve(),
         shutil.disk_usage(options.directory).free,
     )
     if not options.broker and free < needed:
         parser.error(
-            f"{options.directory} has {free / 1e9:.1f} GB free, and this takes up to {needed / 1e9:.1f} GB; name another --directory or fewer --messages"
+            f"{options.directory} has {free / 1e9:.1f} GB free, but the run needs up to {needed / 1e9:.1f} GB; "
+            "choose another --directory or fewer --messages"
         )
     return options
 
 
 def disk_reserve() -> int:
-    """Bytes that a broker wants free before it lets publishers in."""
+    """The disk_free_limit of a broker in bytes."""
     limit = Settings().disk_free_limit
     assert isinstance(limit, int)
     return limit

@@ -1,14 +1,18 @@
-"""A thousand durable queues, each with a publisher of its own that has one persistent message confirmed at a time: confirmed messages a second in all.
+"""Confirmed messages per second in a thousand durable queues, each with a publisher that sends one message at a time.
 
     python -m warren.bench.durable_queues warren=127.0.0.1:5672 rabbitmq=127.0.0.1:5673
 
-The first broker named is the one under test: every ratio is its figure over the other's. Brokers take turns within a round, so a drift of the
-machine's speed touches them alike; the figures are medians of the rounds. Without any broker named it starts a warren on a temporary data directory.
+Each publisher waits for the confirm of a persistent message before it sends the next. The first broker is the one under
+test; each ratio is its figure divided by that of another broker. Brokers take turns within a round, so that changes in
+the speed of the machine affect all of them. The figures are medians of the rounds. Without arguments the program starts
+a warren on a temporary data directory.
 
-With one message under way for each publisher, the mean wait for a confirm is the number of publishers over the rate; it is shown beside it.
+Since each publisher has one message in flight, the mean wait for a confirm is the number of publishers divided by the
+rate. It is printed beside the rate.
 
-RabbitMQ takes its limit of connections from the open files it may have: with the usual 1,024 it accepts 832 and keeps the next one waiting. Start it with
-`su rabbitmq -s /bin/sh -c 'ulimit -n 20000; exec /usr/lib/rabbitmq/bin/rabbitmq-server'`; /usr/sbin/rabbitmq-server begins a new login, which forgets a limit raised before it.
+RabbitMQ derives its limit of connections from its limit of open files: with the usual 1,024 it accepts 832 connections,
+and the next one waits. Start it with `su rabbitmq -s /bin/sh -c 'ulimit -n 20000; exec
+/usr/lib/rabbitmq/bin/rabbitmq-server'`, because /usr/sbin/rabbitmq-server begins a new login, which resets the limit.
 """
 
 from __future__ import annotations
@@ -27,17 +31,17 @@ from .load.broker import BrokerFailed, Client, Warren
 from .load.generator import LoadFailed, LoadGenerator
 
 QUEUE = "bench.durable_queues"
-#: Opening the connections and declaring and emptying the queues: RabbitMQ takes 4 ms for each.
+#: Seconds to open the connections and to declare and empty the queues; RabbitMQ takes 4 ms for each.
 SETUP_SECONDS_A_QUEUE = 0.05
 
 
 def queue_names(count: int) -> list[str]:
-    """As the generator calls them."""
+    """The names that the load generator gives to the queues."""
     return [f"{QUEUE}_{number}" for number in range(count)] if count > 1 else [QUEUE]
 
 
 def measured(address: str, options: argparse.Namespace) -> float:
-    """Confirmed messages a second."""
+    """Confirmed messages per second."""
     arguments = [
         "--publishers",
         str(options.queues),
@@ -77,7 +81,8 @@ def print_table(figures: dict[str, list[float]], options: argparse.Namespace) ->
     under_test = statistics.median(figures[first])
     print(
         f"{options.queues:,} durable queues, {options.size} B persistent, {options.confirm} unconfirmed each, "
-        f"{'one consumer each' if options.consume else 'no consumer'}; {options.rounds} rounds of {options.seconds:g} s\n"
+        f"{'one consumer each' if options.consume else 'no consumer'}; "
+        f"{options.rounds} rounds of {options.seconds:g} s\n"
     )
     print(f"{'broker':16}{'confirmed/s':>14}{'from':>12}{'to':>12}{'mean wait':>14}{first + ' over it':>22}")
     for name, rates in figures.items():
@@ -97,14 +102,12 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--queues", type=int, default=1000, metavar="N", help="queues and publishers (default %(default)s)"
     )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default %(default)s)")
     parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="times that every broker has its turn (default %(default)s)"
+        "--seconds", type=float, default=10, metavar="S", help="seconds of load in one turn (default %(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=10, metavar="S", help="of load in one turn (default %(default)s)"
-    )
-    parser.add_argument(
-        "--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)"
+        "--size", type=int, default=1024, metavar="BYTES", help="size of a message body (default %(default)s)"
     )
     parser.add_argument(
         "--confirm",
@@ -116,7 +119,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--consume", action="store_true", help="one consumer for each queue, prefetch 10, acknowledging every message"
     )
-    parser.add_argument("--keep", action="store_true", help="leave the queues and their messages behind")
+    parser.add_argument("--keep", action="store_true", help="do not delete the queues and their messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
     if any("=" not in item or ":" not in item for item in options.brokers):
@@ -142,7 +145,7 @@ def run(options: argparse.Namespace) -> dict[str, list[float]]:
         finally:
             if not options.keep:
                 for address in brokers.values():
-                    # A broker that is gone is what the error under way says already.
+                    # If the broker is gone, the exception being handled reports it already.
                     with contextlib.suppress(OSError):
                         delete_queues(address, options.queues)
         return figures

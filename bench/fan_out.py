@@ -1,9 +1,10 @@
-"""A fanout exchange with ten durable queues: large persistent messages confirmed a second, and what they take on disk.
+"""Large messages to a fanout exchange with ten durable queues: confirmed messages per second, and their space on disk.
 
     python -m warren.bench.fan_out warren=127.0.0.1:5672 rabbitmq=127.0.0.1:5673
 
-The first broker named is the one under test: every ratio is its figure over the other's. Brokers take turns within a round; the figures are medians of the rounds. Without any
-broker named it starts a warren on a temporary data directory, and shows what one turn's messages take there before they are deleted.
+The first broker is the one under test; each ratio is its figure divided by that of another broker. Brokers take turns
+within a round; the figures are medians of the rounds. Without arguments the program starts a warren on a temporary data
+directory, and prints how much disk space the messages of one turn use.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def delete(address: str, count: int) -> None:
 
 
 def measured(address: str, options: argparse.Namespace, data: Path | None) -> float:
-    """Messages a second that all queues have confirmed."""
+    """Messages per second, confirmed after all queues have them."""
     declare(address, options.queues)
     try:
         arguments = [
@@ -71,7 +72,8 @@ def measured(address: str, options: argparse.Namespace, data: Path | None) -> fl
             )
         if data is not None:
             print(
-                f"{disk_used(data) / 1e6:,.0f} MB on disk for {options.messages * options.size / 1e6:,.0f} MB of messages in {options.queues} queues"
+                f"{disk_used(data) / 1e6:,.0f} MB on disk for {options.messages * options.size / 1e6:,.0f} MB "
+                f"of messages in {options.queues} queues"
             )
         return float(result["confirmed_per_s"])
     finally:
@@ -101,7 +103,8 @@ def print_table(figures: dict[str, list[float]], options: argparse.Namespace) ->
     first = next(iter(figures))
     under_test = statistics.median(figures[first])
     print(
-        f"{options.messages:,} messages of {options.size:,} B to {options.queues} durable queues, {options.confirm} unconfirmed; {options.rounds} rounds\n"
+        f"{options.messages:,} messages of {options.size:,} B to {options.queues} durable queues, "
+        f"{options.confirm} unconfirmed; {options.rounds} rounds\n"
     )
     print(f"{'broker':16}{'confirmed/s':>14}{'from':>12}{'to':>12}{first + ' over it':>22}")
     for name, rates in figures.items():
@@ -115,19 +118,19 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         "python -m warren.bench.fan_out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("brokers", nargs="*", metavar="NAME=HOST:PORT", help="the brokers, the one under test first")
-    parser.add_argument("--queues", type=int, default=10, metavar="N", help="behind the exchange (default %(default)s)")
+    parser.add_argument("--queues", type=int, default=10, metavar="N", help="number of queues (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default %(default)s)")
     parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="times that every broker has its turn (default %(default)s)"
-    )
-    parser.add_argument("--messages", type=int, default=5000, metavar="N", help="in one turn (default %(default)s)")
-    parser.add_argument(
-        "--seconds", type=float, default=60, metavar="S", help="that a turn may take at most (default %(default)s)"
+        "--messages", type=int, default=5000, metavar="N", help="messages in one turn (default %(default)s)"
     )
     parser.add_argument(
-        "--size", type=int, default=16384, metavar="BYTES", help="of a message's body (default %(default)s)"
+        "--seconds", type=float, default=60, metavar="S", help="longest time of a turn in seconds (default %(default)s)"
     )
     parser.add_argument(
-        "--confirm", type=int, default=200, metavar="N", help="messages that may be unconfirmed (default %(default)s)"
+        "--size", type=int, default=16384, metavar="BYTES", help="size of a message body (default %(default)s)"
+    )
+    parser.add_argument(
+        "--confirm", type=int, default=200, metavar="N", help="most unconfirmed messages (default %(default)s)"
     )
     options = parser.parse_args(arguments)
     if any("=" not in item or ":" not in item for item in options.brokers):

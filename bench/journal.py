@@ -1,4 +1,4 @@
-"""Messages per second through the journal: `python -m warren.bench.journal [directory]`.
+"""Measures messages per second through the journal: `python -m warren.bench.journal [directory]`.
 
 Runs of 200 messages of 1 KB are published, written, synced and acknowledged: first in one thread, then with a second
 thread that writes, as in a node.

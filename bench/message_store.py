@@ -1,4 +1,4 @@
-"""The message store with bodies of 16 KB: `python -m warren.bench.message_store [directory]`.
+"""Measures the message store with bodies of 16 KB: `python -m warren.bench.message_store [directory]`.
 
 Groups of 64 messages are written and synced, first in one thread, then with the syncs in another. Then they are read
 back from the files, seven of eight are removed, and the files are combined.
@@ -19,8 +19,8 @@ BODY = bytes(range(256)) * 64
 TOTAL = 8_000
 GROUP = 64
 READ_TOGETHER = 64
+#: Unwritten bytes from which on a publisher waits.
 ENGINE_BYTES = 4 << 20
-"""A publisher holds back while so much waits."""
 
 
 def ids(start: int, stop: int) -> list[bytes]:

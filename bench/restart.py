@@ -1,15 +1,17 @@
-"""How long a broker with a full data directory takes to be there again, after `kill -9` and after a clean stop.
+"""Measures how long a broker with a full data directory takes to restart, after `kill -9` and after a clean stop.
 
-    python -m warren.bench.restart                              1 million persistent messages of 1 KB in 10 durable queues
+    python -m warren.bench.restart              1 million persistent messages of 1 KB in 10 durable queues
     python -m warren.bench.restart --messages 100000 --queues 1 --lazy --rounds 5
-    python -m warren.bench.restart --cold                       its files have to come from the disk, as after a power cut
+    python -m warren.bench.restart --cold       reads the files from the disk, as after a power cut
 
-It starts a warren on a data directory of its own, under --directory, fills it with confirmed messages, and then in every round kills and restarts it, stops
-and restarts it. The time counts from exec until a client had a connection open and every queue, declared passively, had all its messages. A queue that
-lacks one is an error, and so is one that cannot be consumed after the last restart. What the kernel still holds of the files makes them fast to read;
---cold makes it forget them before every start.
+The program starts a warren on a new data directory under --directory and fills it with confirmed messages. In every
+round it kills and restarts the broker, then stops and restarts it. It measures the time from exec until a client has a
+connection and a passive declare of every queue counts all its messages. A missing message is an error, and so is one
+that cannot be consumed after the last restart. Files in the page cache are fast to read; --cold drops them from it
+before every start.
 
-The bars: 5 s after kill -9, 1 s after a clean stop, by the slowest round. Exit code 0 when both hold, 1 when one does not, 2 when it could not be measured.
+The slowest round must take at most 5 s after kill -9 and 1 s after a clean stop. Exit code 0 if it does, 1 if not, 2 if
+nothing could be measured.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ STOPPED_BAR = 1.0
 
 @dataclass(slots=True)
 class Figures:
-    """Seconds, one of each for a round; and what there was to recover."""
+    """The seconds of each restart, one for each round, and what the broker had to recover."""
 
     fill_rate: float
     disk: int
@@ -50,12 +52,12 @@ class Figures:
 
 
 def queue_names(count: int) -> list[str]:
-    """As the generator calls them."""
+    """The names that the load generator gives to the queues."""
     return [f"{QUEUE}_{number}" for number in range(count)] if count > 1 else [QUEUE]
 
 
 def fill(warren: Warren, options: argparse.Namespace) -> float:
-    """Confirmed messages a second."""
+    """Confirmed messages per second."""
     limit = 60 + options.messages * SECONDS_A_MESSAGE
     arguments = [
         "--queue",
@@ -82,13 +84,14 @@ def fill(warren: Warren, options: argparse.Namespace) -> float:
         result = load.result(limit + 60)
     if result["confirmed"] != options.messages:
         raise LoadFailed(
-            f"{result['confirmed']:,} of {options.messages:,} messages were confirmed in {limit:.0f} s, {result['nacked']:,} refused"
+            f"{result['confirmed']:,} of {options.messages:,} messages were confirmed in {limit:.0f} s, "
+            f"{result['nacked']:,} refused"
         )
     return float(result["confirmed_per_s"])
 
 
 def drain(warren: Warren, options: argparse.Namespace) -> float:
-    """Consumed messages a second: that a queue counts a message does not say that it still has it."""
+    """Consume all messages, since a counted message may still be unreadable; return messages per second."""
     limit = 60 + options.messages * SECONDS_A_MESSAGE
     arguments = [
         "--queue",
@@ -113,13 +116,14 @@ def drain(warren: Warren, options: argparse.Namespace) -> float:
         result = load.result(limit + 60)
     if result["received"] != options.messages:
         raise LoadFailed(
-            f"after the last restart {result['received']:,} of {options.messages:,} messages could be consumed in {limit:.0f} s"
+            f"after the last restart {result['received']:,} of {options.messages:,} messages "
+            f"could be consumed in {limit:.0f} s"
         )
     return float(result["received_per_s"])
 
 
 def started(warren: Warren, options: argparse.Namespace) -> float:
-    """Seconds from exec until every queue was there with every message."""
+    """Seconds from exec until every queue has all its messages."""
     if options.cold:
         forget_files(warren.data_dir)
     wanted = options.messages // options.queues
@@ -131,13 +135,14 @@ def started(warren: Warren, options: argparse.Namespace) -> float:
     wrong = {name: count for name, count in counts.items() if count != wanted}
     if wrong:
         raise BrokerFailed(
-            f"after a restart these queues do not have {wanted:,} messages: {', '.join(f'{name}: {count:,}' for name, count in wrong.items())}"
+            f"after a restart these queues do not have {wanted:,} messages: "
+            f"{', '.join(f'{name}: {count:,}' for name, count in wrong.items())}"
         )
     return seconds
 
 
 def forget_files(directory: Path) -> None:
-    """The kernel drops what it holds of the files. It keeps pages not yet on disk, so they are written first."""
+    """Drop the files from the page cache. The kernel keeps dirty pages, so write them first."""
     for parent, _, names in os.walk(directory):
         for name in names:
             file = os.open(os.path.join(parent, name), os.O_RDONLY)
@@ -164,8 +169,9 @@ def measured(directory: Path, options: argparse.Namespace) -> Figures:
 
 def print_table(figures: Figures, options: argparse.Namespace) -> None:
     print(
-        f"{options.messages:,} persistent messages of {options.size:,} B in {options.queues} durable {'lazy ' if options.lazy else ''}queues, "
-        f"{figures.disk / 1e6:,.0f} MB on disk{', cold' if options.cold else ''}; filled at {figures.fill_rate:,.0f}/s; {options.rounds} rounds\n"
+        f"{options.messages:,} persistent messages of {options.size:,} B in {options.queues} durable "
+        f"{'lazy ' if options.lazy else ''}queues, {figures.disk / 1e6:,.0f} MB on disk"
+        f"{', cold' if options.cold else ''}; filled at {figures.fill_rate:,.0f}/s; {options.rounds} rounds\n"
     )
     print(f"{'seconds':44}{'median':>10}{'least':>10}{'most':>10}{'bar':>10}")
     rows: tuple[tuple[str, list[float], float | None], ...] = (
@@ -177,7 +183,8 @@ def print_table(figures: Figures, options: argparse.Namespace) -> None:
         verdict = "" if bar is None else f"{bar:10.1f}   {'pass' if max(seconds) <= bar else 'FAIL'}"
         print(f"{name:46}{statistics.median(seconds):8.2f}{min(seconds):10.2f}{max(seconds):10.2f}{verdict}")
     print(
-        f"\nafter the last restart: {figures.resident[-1] / 1e6:,.0f} MB resident; then all were consumed, {figures.drain_rate:,.0f}/s"
+        f"\nafter the last restart: {figures.resident[-1] / 1e6:,.0f} MB resident; "
+        f"then all messages were consumed, {figures.drain_rate:,.0f}/s"
     )
 
 
@@ -185,26 +192,24 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m warren.bench.restart", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--messages", type=int, default=1_000_000, metavar="N", help="in all (default 1,000,000)")
     parser.add_argument(
-        "--queues", type=int, default=10, metavar="N", help="they are spread over (default %(default)s)"
+        "--messages", type=int, default=1_000_000, metavar="N", help="number of messages (default 1,000,000)"
     )
+    parser.add_argument("--queues", type=int, default=10, metavar="N", help="number of queues (default %(default)s)")
     parser.add_argument(
-        "--size", type=int, default=1024, metavar="BYTES", help="of a message's body (default %(default)s)"
+        "--size", type=int, default=1024, metavar="BYTES", help="size of a message body (default %(default)s)"
     )
-    parser.add_argument("--lazy", action="store_true", help="lazy queues")
+    parser.add_argument("--lazy", action="store_true", help="declare the queues lazy")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default %(default)s)")
     parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="of kill, restart, stop, restart (default %(default)s)"
-    )
-    parser.add_argument(
-        "--cold", action="store_true", help="make the kernel forget the data directory before every start"
+        "--cold", action="store_true", help="drop the data directory from the page cache before every start"
     )
     parser.add_argument(
         "--directory",
         type=Path,
         default=Path(tempfile.gettempdir()),
         metavar="DIR",
-        help="where the data directory is made (default %(default)s)",
+        help="where to create the data directory (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)

@@ -1,4 +1,5 @@
-"""A broker under measurement: `warren start` on a data directory, what /proc says of a process, and the few AMQP methods a benchmark sends.
+"""A broker under measurement: runs `warren start`, reads its memory from /proc, and sends the AMQP methods of
+benchmarks.
 
 with Warren(directory) as broker:       a process of its own; the `with` block ends it
     broker.start()                      returns the seconds from exec to the first open connection
@@ -33,11 +34,11 @@ Found = TypeVar("Found")
 
 
 class BrokerFailed(Exception):
-    """A broker did not start, did not stop, or closed a connection; the text says which and why."""
+    """A broker did not start, did not stop, or closed a connection. The text has the reason."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on: known before the broker starts, so that its start can be watched from outside."""
+    """An unused port, chosen before the broker starts, so that the start can be measured from outside."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -64,12 +65,12 @@ class Client:
             raise
 
     def call(self, method: Method) -> Method:
-        """The broker's answer. Raises BrokerFailed if that is a close, OSError if the connection is lost."""
+        """The broker's answer. Raises BrokerFailed if it is a close, OSError if the connection is lost."""
         self._send(1, method)
         return self._answer()
 
     def declared(self, queue: str) -> int:
-        """Messages ready in a queue that is there already."""
+        """The number of ready messages in an existing queue."""
         answer = self.call(methods.QueueDeclare(queue=queue, passive=True))
         assert isinstance(answer, methods.QueueDeclareOk)
         return answer.message_count
@@ -101,7 +102,7 @@ class Client:
 
 
 class Warren:
-    """`warren start` on a data directory, as often as wanted; always on the same port."""
+    """Runs `warren start` on a data directory, any number of times, always on the same port."""
 
     def __init__(self, data_dir: Path, settings: Mapping[str, str | int | float] | None = None) -> None:
         self.data_dir = data_dir
@@ -117,12 +118,12 @@ class Warren:
         return self._process.pid
 
     def start(self, timeout: float = 120.0) -> float:
-        """Seconds from exec until a connection was open. Raises BrokerFailed if it ends before, or is not ready in time."""
+        """Seconds from exec until a connection is open. BrokerFailed if the process ends or is not ready in time."""
         return self.start_until(lambda client: True, timeout)[0]
 
     def start_until(self, ready: Callable[[Client], Found], timeout: float = 120.0) -> tuple[float, Found]:
-        """(seconds from exec until `ready` returned something true, that). It is asked on a new connection as soon as one can be opened."""
-        # Below `error` the log has a line for every connection that the generator leaves without a word.
+        """Seconds from exec until `ready(client)` returns a true value, and that value."""
+        # Below `error` the log has a line for every connection that the generator drops without closing.
         command = [
             str(Path(sys.executable).parent / "warren"),
             "start",
@@ -152,13 +153,13 @@ class Warren:
             time.sleep(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would, but for what the system still holds of its files."""
+        """SIGKILL the process. Unlike a power cut, this keeps the page cache."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self, timeout: float = 300.0) -> float:
-        """Seconds from SIGTERM to the end of the process. Raises BrokerFailed if that takes longer than `timeout`, or was not clean."""
+        """Seconds from SIGTERM to the end of the process. BrokerFailed after `timeout` or an unclean stop."""
         assert self._process is not None
         began = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
@@ -183,7 +184,7 @@ class Warren:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """Bytes by the names of /proc/PID/status: `VmRSS` resident, `VmHWM` the most that ever was, `RssAnon` the part that is no mapped file.
+    """Bytes by the names of /proc/PID/status: `VmRSS` resident, `VmHWM` its peak, `RssAnon` resident and not mapped.
 
     `smaps_rollup` would be exact to the page, but holds up the broker while it walks gigabytes of page tables.
     """
@@ -196,18 +197,18 @@ def memory(pid: int) -> dict[str, int]:
 
 
 def forget_peak(pid: int) -> None:
-    """From now on `VmHWM` is the most since now. Raises OSError for a process of somebody else."""
+    """Reset the peak `VmHWM`. Raises OSError for a process of another user."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def processor_seconds(pid: int) -> float:
-    """Time a process has used, of both kinds."""
+    """The user and system CPU time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def disk_used(directory: Path) -> int:
-    """Bytes allocated to the files under it; a file that goes away meanwhile counts nothing."""
+    """Bytes allocated to the files in the directory. A file that is deleted meanwhile is not counted."""
     total = 0
     for parent, _, names in os.walk(directory):
         for name in names:

@@ -1,6 +1,6 @@
-"""What a backlog did while it grew and went: rows of CSV, and a plot of rate and memory over messages.
+"""The curves of a backlog that fills and drains: rows of CSV, and a plot of rate and memory over messages.
 
-    python -m warren.bench.load.curves lazy.csv default.csv rabbitmq.csv docs/backlog.svg       one plot of several files
+    python -m warren.bench.load.curves lazy.csv default.csv rabbitmq.csv docs/backlog.svg      one plot of several files
 
 The plot needs matplotlib: pip install 'warren-mq[bench]', or from a checkout pip install -e '.[bench]'.
 """
@@ -21,7 +21,7 @@ INSTALL_HINT = "a plot needs matplotlib: pip install 'warren-mq[bench]', or from
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One moment of a run; `messages` came in, or went out in phase `drain`."""
+    """One sample of a run. `messages` were published until then, or consumed in phase `drain`."""
 
     run: str
     phase: str
@@ -71,11 +71,11 @@ def can_plot() -> bool:
 
 
 def plot(path: Path, rows: Iterable[Row], rate_bar: float) -> None:
-    """Rate above memory, filling beside draining; what kind of file is said by its suffix."""
+    """Plot rate above memory, and filling beside draining. The suffix of the file selects its format."""
     import matplotlib
 
     matplotlib.use("Agg")
-    # Without a date and random ids the same figures make the same file.
+    # Without a date and random ids, equal figures give equal files.
     matplotlib.rcParams.update(
         {
             "svg.hashsalt": "warren",
@@ -101,7 +101,7 @@ def plot(path: Path, rows: Iterable[Row], rate_bar: float) -> None:
         axes[0][column].axhline(rate_bar / 1e3, color="grey", linestyle=":", linewidth=1)
         axes[0][column].set_title(title)
         axes[1][column].set_xlabel("messages, millions")
-        # A lazy queue takes megabytes where another takes gigabytes.
+        # A lazy queue uses megabytes, another queue gigabytes.
         axes[1][column].set_yscale("log")
         axes[1][column].yaxis.set_major_formatter(ticker.ScalarFormatter())
         axes[1][column].yaxis.set_minor_formatter(ticker.NullFormatter())

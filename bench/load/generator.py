@@ -1,6 +1,7 @@
-"""The load generator as a process beside the one that measures: `amqpload.c`, built on first use, with its progress and its result.
+"""Runs the load generator, `amqpload.c`, in a process of its own, and reads its progress and its result.
 
-Sampling thirty times a second costs this side a line each: what the broker took is what the generator says it confirmed, so that nobody asks the broker.
+The generator is built on first use. It reports the confirmed messages itself, so that sampling does not load the
+broker.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from .compare import load_generator
 
 
 class LoadFailed(Exception):
-    """The generator ended with an error, which is the text."""
+    """The generator ended with an error. The text is its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     at: float
-    """Seconds of CLOCK_MONOTONIC, which `time.monotonic()` counts as well."""
+    """Seconds of CLOCK_MONOTONIC, the clock of `time.monotonic()`."""
     sent: int
     confirmed: int
     received: int
 
 
 class LoadGenerator:
-    """A run of the generator that has begun; ends with `result()`, or with the `with` block."""
+    """A running generator, which ends with `result()` or with the `with` block."""
 
     def __init__(self, address: str, arguments: Sequence[str], progress_seconds: float = 0.0) -> None:
         host, port = address.rsplit(":", 1)
@@ -40,7 +41,7 @@ class LoadGenerator:
             command += ["--progress", str(progress_seconds)]
         self.progress: list[Progress] = []
         self._complaints: list[str] = []
-        # A file, since nobody reads the result before the end.
+        # A file instead of a pipe, because the result is read only at the end.
         self._result = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(command, stdout=self._result, stderr=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read)
@@ -51,7 +52,7 @@ class LoadGenerator:
         return self._process.poll() is None
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
-        """What it prints at its end. Raises LoadFailed."""
+        """Wait for the end, and return the result that the generator prints. Raises LoadFailed."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
