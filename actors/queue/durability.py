@@ -191,6 +191,8 @@ class Durability:
         # Until the queue is open: the journal may ask for a flush as soon as it has answered.
         self.flusher.is_busy = True
         self._replayed = await process.ask(storage.journal, to_journal.open(self.number, process.myAddress))
+        # The terms of a queue with priorities are by level. Every level that the disk, the journal or the terms have is
+        # recovered.
         levels = (recovery.terms or {}).get("levels")
         numbers = await process.run_blocking(_numbers_on_disk, storage.disk, self.number, self._settings.max_priority)
         for number in sorted(
@@ -199,6 +201,7 @@ class Durability:
             terms = recovery.terms if levels is None else levels.get(number & 255)
             self._recover[number] = terms or Recover.NON_CLEAN
         if not self._recover and recovery.terms is not None and levels is None:
+            # A queue that was empty at a clean end has nothing but its terms, which have its next number.
             self._recover[self.number << LEVEL_BITS] = recovery.terms
         needed: NeededBodies = {}
         for number, recover in self._recover.items():
