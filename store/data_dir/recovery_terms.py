@@ -84,7 +84,7 @@ def take_terms(path: str) -> dict[int, dict[str, Any]]:
     except (DamagedFile, DamagedTerms, lmdb.Error) as error:
         log.warning(
             "%s is damaged: %s. It is deleted: the last stop counts as unclean, so this start reads all files of the "
-            "virtual host; nothing is lost by it. %s",
+            "virtual host. No message is lost by that. %s",
             path,
             error,
             VERIFY,
