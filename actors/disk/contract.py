@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ...store.journal.replay import Replayed
     from ...store.messages.message_ids import StoredSpan
     from ..queue.contract import ToQueue
-    from .journal import JournalSettings
-    from .message_store import StoreSettings
+    from .settings import JournalSettings, StoreSettings
 
 # A queue has a number (`data_dir.queue_number`), and each priority level of it has one: the queue's number shifted left
 # by `LEVEL_BITS`, plus the priority. `queue` below is the first, `level` the second.

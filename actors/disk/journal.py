@@ -19,7 +19,6 @@ keep the journal of all the others.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.contract import Address, Sender
@@ -30,7 +29,7 @@ from ...runtime.process import Process
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
-from ...store.journal.journal_engine import FILE_LIMIT, Batch, JournalEngine
+from ...store.journal.journal_engine import Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
@@ -38,10 +37,10 @@ from ..queue.contract import to_queue
 from .contract import ToJournal, to_journal
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
+from .settings import JournalSettings
 
 if TYPE_CHECKING:
     from ..queue.contract import ToQueue
-    from ..resources.contract import ToAlarms
 
 #: Credit of each queue: so many messages may be in flight to the disk, and so many are granted at a time.
 CREDIT = (4000, 800)
@@ -51,24 +50,6 @@ IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
 
 log = logging.getLogger("warren.journal")
-
-
-@dataclass(frozen=True, slots=True)
-class JournalSettings:
-    """What a `Journal` is started with.
-
-    disk      the directory of the virtual host
-    queues    the numbers of the durable queues there are; records of other queues are ignored
-    vhost     the name of the virtual host, for the log
-    alarms    the process that blocks publishers while the disk refuses writes, or None
-    """
-
-    disk: Disk
-    queues: frozenset[int]
-    segment_entries: int
-    vhost: str
-    alarms: Address[ToAlarms] | None = None
-    file_limit: int = FILE_LIMIT
 
 
 class Appended(NamedTuple):

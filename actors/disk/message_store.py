@@ -18,8 +18,7 @@ On a full disk nothing is confirmed, and the sync is tried again. A sync that fa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Address, Sender
@@ -28,19 +27,18 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.bodies.garbage_collection import GcJob
 from ...store.bodies.read_job import BodyReadJob
-from ...store.bodies.store_engine import FILE_LIMIT, StoreEngine
+from ...store.bodies.store_engine import StoreEngine
 from ...store.bodies.sync_job import SyncJob
-from ...store.disk.disk import REFUSALS, Disk
-from ...store.disk.progress import NO_PROGRESS, Progress
+from ...store.disk.disk import REFUSALS
 from ...store.messages.message_ids import StoredSpan
 from ..queue.contract import to_queue
 from .contract import ToMessageStore, to_message_store
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
+from .settings import StoreSettings
 
 if TYPE_CHECKING:
     from ..queue.contract import ToQueue
-    from ..resources.contract import ToAlarms
 
 #: Credit of each queue in messages: RabbitMQ's `msg_store_credit_disc_bound`.
 CREDIT = (4000, 800)
@@ -57,39 +55,6 @@ DWELL_STEPS = 10
 DWELL_BYTES = 8 << 20
 
 log = logging.getLogger("warren.message_store")
-
-
-def no_references() -> Iterable[Sequence[bytes]]:
-    """The references of a virtual host without durable queues."""
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """What a `MessageStore` is started with.
-
-    name         `msg_store_persistent` or `msg_store_transient`: the folder on `disk`, and the store's name in `bump`
-    disk         the directory of the virtual host
-    root         the path of that directory, for the index, which LMDB opens itself
-    alarms       the process that blocks publishers while the disk refuses writes, or None
-    clients      the queues that ended cleanly, None if not all did
-    references   returns the ids that queue indexes name, some at a time; called in another thread if references have to
-    be
-                 counted, so it is a function of a module or a partial of one
-    boot_id      see `StoreEngine`
-    progress     is notified of files that have to be scanned
-    """
-
-    name: str
-    disk: Disk
-    root: str
-    alarms: Address[ToAlarms] | None = None
-    is_durable: bool = True
-    clients: Collection[str] | None = None
-    references: Callable[[], Iterable[Sequence[bytes]]] = no_references
-    file_limit: int = FILE_LIMIT
-    boot_id: str | None = None
-    progress: Progress = NO_PROGRESS
 
 
 class MessageStore(Process):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Contract, message
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from ..node.contract import ToNode
     from ..queue.contract import ToQueue
     from .info_items import InfoItems
-    from .turns import TurnKey
+
+
+#: What operations take turns on: `(vhost,)`, `(vhost, queue)`, `("exchange", vhost, name)` or `("binding", vhost,
+#: binding)`.
+TurnKey = tuple[Hashable, ...]
 
 
 class ToMetadata(Contract):

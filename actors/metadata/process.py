@@ -30,14 +30,14 @@ from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.metadata_store import Change
 from ..node.context import NodeContext
 from .bindings import Bindings
-from .contract import ToMetadata
+from .contract import ToMetadata, TurnKey
 from .exchanges import Exchanges
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .queues import Queues
 from .recovery import Recovery
 from .supervisors import QueueSupervisors
 from .table_writer import TableWriter
-from .turns import TurnKey, Turns
+from .turns import Turns
 from .vhosts import VirtualHosts
 
 if TYPE_CHECKING:

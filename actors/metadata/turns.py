@@ -9,18 +9,14 @@ each other, so a slow declare delays only requests for the same name.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...amqp.errors import AmqpError
 from ...runtime.contract import Address, Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
-from .contract import ToMetadata, to_metadata
-
-#: What operations take turns on: `(vhost,)`, `(vhost, queue)`, `("exchange", vhost, name)` or `("binding", vhost,
-#: binding)`.
-TurnKey = tuple[Hashable, ...]
+from .contract import ToMetadata, TurnKey, to_metadata
 
 Operation = Callable[..., Coroutine[Any, Any, object]]
 

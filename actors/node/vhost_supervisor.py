@@ -38,8 +38,9 @@ from ...store.journal.log_writer import LogWriter
 from ...store.messages.message_ids import StoredSpan
 from ..disk.contract import ToJournal, ToMessageStore, to_journal, to_message_store
 from ..disk.errors import StorageError
-from ..disk.journal import Journal, JournalSettings
-from ..disk.message_store import MessageStore, StoreSettings
+from ..disk.journal import Journal
+from ..disk.message_store import MessageStore
+from ..disk.settings import JournalSettings, StoreSettings
 from ..queue.durability import VhostStorage
 from .context import NodeContext
 from .contract import ToQueueSupervisor, ToVhost, to_queue_supervisor

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...amqp.fields import Table
     from ...runtime.contract import Address
     from ..channel.contract import ToChannel
-    from .contract import InfoItems
+    from ..metadata.info_items import InfoItems
 
 #: Deliveries that a channel may have from one queue without having written them to its socket (FC-32).
 UNSENT_LIMIT = 200

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...store.messages.message import Delivery, Origin
     from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import Outcome, ToChannel
+    from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from .durability import Recovery, VhostStorage
 
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
     #: What a queue writes at a clean end for its next start: a tree of plain values, msgpack on the disk.
     Terms = dict[str, Any]
-
-    #: rabbitmqctl's info items of a queue or of a consumer (AB-176), by name.
-    InfoItems = dict[str, Any]
 
 
 class ToQueue(ToMemoryUser):

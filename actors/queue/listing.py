@@ -16,7 +16,7 @@ from .dead_letterer import DeadLetterer
 from .range_readers import RangeReaders
 
 if TYPE_CHECKING:
-    from .contract import InfoItems
+    from ..metadata.info_items import InfoItems
 
 
 def queue_items(

@@ -65,7 +65,8 @@ from .range_readers import RangeReaders
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
     from ..channel.contract import Outcome, ToChannel
-    from .contract import AtMostOnceEntry, InfoItems, NeededBodies, PublishEntry, Terms
+    from ..metadata.info_items import InfoItems
+    from .contract import AtMostOnceEntry, NeededBodies, PublishEntry, Terms
 
 
 class Queue(Process):

@@ -53,7 +53,7 @@ from .durability import Durability
 from .queue_expiry import QueueExpiry
 
 if TYPE_CHECKING:
-    from .contract import InfoItems
+    from ..metadata.info_items import InfoItems
 
 #: Batches read for one reader before other messages of the queue's mailbox get their turn: all of them may be empty.
 BATCHES_PER_TURN = 16

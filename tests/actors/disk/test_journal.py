@@ -12,7 +12,8 @@ import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 from thespian.test import get_free_admin_port
 
-from warren.actors.disk.journal import CREDIT, Journal, JournalSettings
+from warren.actors.disk.journal import CREDIT, Journal
+from warren.actors.disk.settings import JournalSettings
 from warren.amqp.frames import build_content
 from warren.runtime.errors import ProcessDown
 from warren.runtime.exit_reason import NORMAL

@@ -10,7 +10,8 @@ import pytest
 from thespian.actors import ActorSystem
 from thespian.test import get_free_admin_port
 
-from warren.actors.disk.message_store import MessageStore, StoreSettings
+from warren.actors.disk.message_store import MessageStore
+from warren.actors.disk.settings import StoreSettings
 from warren.runtime.loop.loop_base import LoopBase
 from warren.runtime.process import Process
 from warren.store.bodies.sync_job import SyncJob
