@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         actorAddressString: str
 
     class Message(Generic[C, Answer]):
-        """A message for a process with the contract `C`; whoever asks gets an `Answer`."""
+        """A message for a process with the contract `C`, whose asker gets an `Answer`."""
 
     class message(Generic[C, P, Answer]):
         """Declares a message of a contract."""

@@ -1,4 +1,7 @@
-"""Who listens on a TCP port, for the error of a broker that cannot. Linux tells in /proc; other systems do not."""
+"""`port_holder`: which process listens on a TCP port, for the error of a broker that cannot use the port.
+
+Only Linux has this in /proc; elsewhere the holder is unknown.
+"""
 
 from __future__ import annotations
 

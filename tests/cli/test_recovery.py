@@ -41,7 +41,7 @@ def start(data_dir, patch="", **options):
 
 
 AT_ONCE = "from warren.cli import recovery_bar; recovery_bar.SHOWN_FROM = recovery_bar.BETWEEN = 0\n"
-SAID = "from warren.actors.node import vhost_supervisor; vhost_supervisor.SAID_FROM = 0\n"
+LOGGED = "from warren.actors.node import vhost_supervisor; vhost_supervisor.LOGGED_FROM = 0\n"
 
 
 def shown(terminal, process):
@@ -57,7 +57,7 @@ def shown(terminal, process):
 def test_a_terminal_shows_a_bar_for_each_phase(data_dir):
     terminal, screen = pty.openpty()
     try:
-        with start(data_dir, AT_ONCE + SAID, stdout=screen, stderr=screen) as process:
+        with start(data_dir, AT_ONCE + LOGGED, stdout=screen, stderr=screen) as process:
             seen = shown(terminal, process)
     finally:
         os.close(terminal)
@@ -102,7 +102,7 @@ def test_a_log_line_replaces_the_bar(data_dir):
 
 
 def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
-    with start(data_dir, AT_ONCE + SAID, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with start(data_dir, AT_ONCE + LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while "stop " not in process.stdout.readline():
             pass
         process.terminate()
@@ -111,7 +111,7 @@ def test_without_a_terminal_there_is_a_log_line_and_no_bar(data_dir):
         rf"vhost '/': recovered {MESSAGES} messages in 1 queues in \d+\.\d s, after an unclean stop\n", said
     )
     assert "queue indexes" not in said
-    with start(data_dir, SAID, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with start(data_dir, LOGGED, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while "stop " not in process.stdout.readline():
             pass
         process.terminate()
