@@ -77,6 +77,8 @@ _FIXED = {
     "d": struct.Struct(">d"),
     "T": struct.Struct(">Q"),
 }
+#: Bytes that a value takes behind its type letter, for the letters of fixed size.
+_SIZES = {**{letter: form.size for letter, form in _FIXED.items()}, "t": 1, "D": 5, "V": 0}
 _DECIMAL = struct.Struct(">BI")
 _LENGTH = struct.Struct(">I")
 
@@ -123,6 +125,11 @@ class Table(tuple):  # type: ignore[type-arg]
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
+
+
+def value_size(letter: str) -> int | None:
+    """Bytes that a value of this type takes behind its letter; None if a length or the letter's meaning decides."""
+    return _SIZES.get(letter)
 
 
 def decode_table(data: bytes) -> Table:

@@ -51,7 +51,7 @@ FLAG_USER_ID = 1 << 4
 FLAG_APP_ID = 1 << 3
 FLAG_CLUSTER_ID = 1 << 2
 
-_KINDS = (
+PROPERTY_KINDS = (
     (FLAG_CONTENT_TYPE, "content_type", "S"),
     (FLAG_CONTENT_ENCODING, "content_encoding", "S"),
     (FLAG_HEADERS, "headers", "T"),
@@ -108,7 +108,7 @@ def _decode(props: bytes) -> Properties:
     flags = property_flags(props)
     position = 2
     found = Properties()
-    for flag, name, kind in _KINDS:
+    for flag, name, kind in PROPERTY_KINDS:
         if not flags & flag:
             continue
         value: object
@@ -134,7 +134,7 @@ def encode_properties(properties: Properties) -> bytes:
     """Encode `properties`, flags first. Raises FieldError for a value out of range or of a wrong type."""
     flags = 0
     parts = [b""]
-    for flag, name, kind in _KINDS:
+    for flag, name, kind in PROPERTY_KINDS:
         value = getattr(properties, name)
         if value is None:
             continue

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from .constants import CLASS_BASIC, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
 from .frames import CONTENT_HEAD, END
+from .skimmer import fate
 
 #: An argument for `startswith` that no input matches. No `bytes` value would do, because a client can send any.
 NOTHING: tuple[bytes, ...] = ()
@@ -35,6 +36,7 @@ class PublishShape:
         "channel",
         "head",
         "head_size",
+        "key",
         "method_frame",
         "payload",
         "middle",
@@ -49,6 +51,7 @@ class PublishShape:
         "stride",
         "tail",
         "unpack_from",
+        "varies",
     )
 
     def __init__(self, method_frame: bytes, channel: int) -> None:
@@ -56,6 +59,8 @@ class PublishShape:
         self.payload = method_frame[7:-1]
         self.channel = channel
         self.props = b""
+        self.key = b""  # the fate of messages with these properties, see `skimmer`
+        self.varies = False  # the properties of the latest message differed from those of the one before
         self.head: bytes | tuple[bytes, ...] = NOTHING
         self.middle = b""
         self.tail = b"\xce\x03" + channel.to_bytes(2, "big")  # the last 4 bytes of `middle`
@@ -81,9 +86,6 @@ class PublishShape:
         self.size = size
         self.stride = len(prefix) + size + 1
 
-    def is_of(self, channel: int, method_payload: bytes, props: bytes) -> bool:
-        return self.channel == channel and self.props == props and self.payload == method_payload
-
     def learn(self, buffer: bytes, position: int, frame_max: int, max_body_size: int) -> bool:
         """Learn properties and sizes from the message at `position`. False if its header is not valid or complete."""
         start = position + len(self.method_frame)
@@ -96,6 +98,7 @@ class PublishShape:
         if not 12 <= length <= SHAPE_SIZE_MAX or last >= len(buffer) or buffer[last] != FRAME_END:
             return False
         self.props = buffer[start + 19 : last]
+        self.key = fate(self.props)
         self.head = buffer[position : start + 11]
         self.head_size = start + 11 - position
         self.middle = self.props + self.tail
@@ -107,12 +110,8 @@ class PublishShape:
         self.forget()
         return True
 
-    def size_at(self, buffer: bytes, position: int, adopt: bool) -> int:
-        """Size of the body of the message at `position`; -1 if the message differs in more, or is incomplete.
-
-        With `adopt`, other properties of the same length are accepted too, and the shape takes them over. This serves
-        publishers that give each message its own message id or correlation id.
-        """
+    def size_at(self, buffer: bytes, position: int) -> int:
+        """Size of the body at `position`, or -1 if the message differs in more than that, or is not all there."""
         if not buffer.startswith(self.head, position):
             return -1
         try:
@@ -121,15 +120,14 @@ class PublishShape:
             return -1
         if size:
             last = position + self.overhead + size - 1
-            if size != length or size > self.size_max or last >= len(buffer) or buffer[last] != FRAME_END:
+            if (
+                size != length
+                or middle != self.middle
+                or size > self.size_max
+                or last >= len(buffer)
+                or buffer[last] != FRAME_END
+            ):
                 return -1
-            if middle != self.middle:
-                if not adopt or not middle.endswith(self.tail):
-                    return -1
-                self.middle = middle
-                self.props = middle[:-4]
-                self.latest_size = -1
-                self.forget()
             return size  # type: ignore[no-any-return]
         # There is no body frame, so the last three bytes of `middle` belong to the next frame.
         return 0 if middle.startswith(self.middle[:-3]) else -1

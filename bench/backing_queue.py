@@ -25,8 +25,8 @@ from ..store.queue.memory_queue import MemoryQueue
 from ..store.queue.priority_queue import PriorityQueue
 from ..store.queue.variable_queue import VariableQueue
 
-ORIGIN = Origin("", ("bench",), b"\x00\x00")
-PERSISTENT = Origin("", ("bench",), b"\x10\x00\x02", persistent=True)
+ORIGIN = Origin("", ("bench",))
+PERSISTENT = Origin("", ("bench",), persistent=True)
 BODY = 1024
 LARGE = 10_000
 CLIENT = "queue"

@@ -18,7 +18,7 @@ from ..store.messages.message import Origin
 from ..store.messages.run import Run
 from .backing_queue import BODY, contents
 
-ORIGIN = Origin("", ("bench",), b"\x10\x00\x02", persistent=True)
+ORIGIN = Origin("", ("bench",), persistent=True)
 RUN = 200
 TOTAL = 200_000
 RUNS_A_BATCH = 5

@@ -115,6 +115,13 @@ class RoutingTable:
             names = _walk(host, exchange, keys, headers, self._decorators)
         return _rows(host.queues, names)
 
+    def depends_on_headers(self, vhost: str, exchange: str) -> bool:
+        """Whether the headers of a message published to this exchange may decide where it goes."""
+        host = self._vhosts.get(vhost)
+        if host is None:
+            return False
+        return bool(self._decorators) or any(row.type == "headers" for row in _reachable(host, exchange))
+
     def reply_channel(self, channel_id: str) -> Any:
         """The address of the channel that consumes direct replies under this id, or None (AB-142)."""
         return self._reply_channels.get(channel_id)
@@ -306,6 +313,25 @@ def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, 
         if extra is not None:
             rows[name] = extra
     return tuple(rows.values())
+
+
+def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:
+    """Every exchange that some message published to this one could visit."""
+    seen = {exchange}
+    waiting = [exchange]
+    while waiting:
+        name = waiting.pop()
+        row = host.exchanges.get(name)
+        if row is None:
+            continue
+        yield row
+        following = [] if row.alternate is None else [row.alternate]
+        if name in host.onward:
+            following += [destination for _, destination in host.onward[name].as_tuple]
+        for destination in following:
+            if destination not in seen:
+                seen.add(destination)
+                waiting.append(destination)
 
 
 # -- removal ---

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...runtime.contract import Address, Contract, message
-from ...store.messages.message import Origin
+from ...store.messages.message import Origins
 
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
@@ -52,9 +52,9 @@ DeliveryNotice = tuple[Address["ToQueue"], str, str, int]
 #: Publish numbers `(first, last)`, both included.
 ConfirmRange = tuple[int, int]
 
-#: Deliveries that share an origin: `(origin, redelivered, ack tags, contents)`. Ack tags number the messages within the
+#: Deliveries that share their fate: `(origins, redelivered, ack tags, contents)`. Ack tags number the messages within the
 #: queue; they are None if the consumer does not acknowledge.
-DeliveryRun = tuple[Origin, bool, Sequence[int] | None, Sequence[bytes]]
+DeliveryRun = tuple[Origins, bool, Sequence[int] | None, Sequence[bytes]]
 
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
 Outcome = Literal["ack", "requeue", "reject"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...runtime.process import Process
-from ...store.messages.message import body_size
+from ...store.messages.message import any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
 from .client_output import ClientOutput
@@ -82,11 +84,12 @@ class Deliveries:
         if delivery is None:
             output.put_method(methods.BasicGetEmpty(""))
             return
-        origin, is_redelivered, tags, contents = delivery
+        origins, is_redelivered, tags, contents = delivery
+        origin = any_of(origins)
         tag = self.next_tag
         self.next_tag += 1
         if self._context.routing.traced:
-            self._tracer.trace_delivery(row.name, origin, is_redelivered, contents, body_size(contents[0]))
+            self._tracer.trace_delivery(row.name, origin, is_redelivered, contents)
         output.put_method(
             methods.BasicGetOk(tag, is_redelivered, origin.exchange, origin.routing_keys[0], messages_left)
         )
@@ -103,6 +106,29 @@ class Deliveries:
         runs = self.unacked.take(delivery_tag, is_multiple)
         if runs is None:
             raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
+        self._settle(outcome, runs)
+
+    def acknowledge(self, acks: list[tuple[int, bool]]) -> None:
+        """Handles consecutive basic.ack, each a delivery tag and whether it is multiple.
+
+        Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range.
+        """
+        count = len(acks)
+        first, is_multiple = acks[0]
+        last = first + count - 1
+        if count > 1 and acks[-1][0] == last and acks == list(zip(range(first, last + 1), repeat(is_multiple))):
+            if is_multiple and self.unacked.has_range(first, last):
+                self.settle("ack", last, True)
+                return
+            runs = None if is_multiple else self.unacked.take_range(first, last)
+            if runs is not None:
+                self._settle("ack", runs)
+                return
+        for delivery_tag, is_multiple in acks:
+            self.settle("ack", delivery_tag, is_multiple)
+
+    def _settle(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
+        """Settles the deliveries, now or at the commit of the transaction."""
         if self.unacked.held_back is not None:
             self.unacked.held_back.append((outcome, runs))
         else:

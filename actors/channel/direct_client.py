@@ -16,6 +16,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
 from ...amqp.method import Method
 from ...amqp.reader import METHOD, RUN, Event
+from ...amqp.skimmer import fate
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
@@ -49,7 +50,7 @@ class DirectClient(Process):
         # Mandatory: a basic.return is how the client learns that the message reached no queue.
         payload = methods.BasicPublish(0, exchange, routing_key, True, False).encode()
         content = build_content(CHANNEL_NUMBER, props, body, self.context.settings.frame_max)
-        self._session(vhost).request(sender, (RUN, CHANNEL_NUMBER, payload, props, [content], len(body)))
+        self._session(vhost).request(sender, (RUN, CHANNEL_NUMBER, payload, fate(props), [content], len(body)))
 
     def on_get(self, sender: Sender, vhost: str, queue: str, is_consumed: bool) -> None:
         self._session(vhost).request(sender, (METHOD, CHANNEL_NUMBER, methods.BasicGet(0, queue, is_consumed)))

@@ -11,21 +11,22 @@ from typing import TypeVar
 
 from ...amqp import methods
 from ...amqp.decoding import decode_method
-from ...amqp.frames import build_content, content_body
+from ...amqp.frames import build_content, content_body, content_properties
 from ...amqp.method import Method
 from ...amqp.properties import decode_properties, encode_properties
+from ...amqp.skimmer import fate
 from ..node.extensions import ChannelInterceptor, Content, Place
-from .contract import ChannelConfig, Outcome
+from .contract import ChannelConfig
 
 C = TypeVar("C")
 M = TypeVar("M", bound=Method)
 
 #: Handles a method on the channel `C`; returns what it waits for, None if it is done.
 Handler = Callable[[C, M], "Awaitable[None] | None"]
-#: Takes the method payload, properties, contents and body bytes of a run.
-Publish = Callable[[bytes, bytes, Sequence[bytes], int], None]
-#: Takes an outcome, a delivery tag, and whether it is multiple.
-Acknowledge = Callable[[Outcome, int, bool], None]
+#: Takes the method payload or payloads, the fate, contents and body bytes of a run.
+Publish = Callable[["bytes | Sequence[bytes]", bytes, Sequence[bytes], int], None]
+#: Takes consecutive basic.ack, each a delivery tag and whether it is multiple.
+Acknowledge = Callable[[list[tuple[int, bool]]], None]
 
 
 class Interception:
@@ -54,15 +55,18 @@ class Interception:
         if methods.BasicPublish not in self._interceptors:
             return publish
 
-        def rewrite(method_payload: bytes, props: bytes, contents: Sequence[bytes], body_bytes: int) -> None:
-            for content in contents:
-                method, new = self._rewrite(
-                    decode_method(method_payload), Content(decode_properties(props), content_body(content))
-                )
+        def rewrite(
+            method_payloads: bytes | Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+        ) -> None:
+            count = len(contents)
+            payloads = [method_payloads] * count if isinstance(method_payloads, bytes) else method_payloads
+            for payload, content in zip(payloads, contents):
+                properties = decode_properties(content_properties(content))
+                method, new = self._rewrite(decode_method(payload), Content(properties, content_body(content)))
                 assert new is not None
                 new_props = encode_properties(new.properties)
                 rebuilt = build_content(self._config.number, new_props, new.body, self._config.frame_max)
-                publish(method.encode(), new_props, [rebuilt], len(new.body))
+                publish(method.encode(), fate(new_props), [rebuilt], len(new.body))
 
         return rewrite
 
@@ -71,9 +75,10 @@ class Interception:
         if methods.BasicAck not in self._interceptors:
             return acknowledge
 
-        def rewrite(outcome: Outcome, delivery_tag: int, is_multiple: bool) -> None:
-            method, _ = self._rewrite(methods.BasicAck(delivery_tag, is_multiple), None)
-            acknowledge(outcome, method.delivery_tag, method.multiple)
+        def rewrite(acks: list[tuple[int, bool]]) -> None:
+            for delivery_tag, is_multiple in acks:
+                method, _ = self._rewrite(methods.BasicAck(delivery_tag, is_multiple), None)
+                acknowledge([(method.delivery_tag, method.multiple)])
 
         return rewrite
 

@@ -149,7 +149,7 @@ class Channel(Process):
         self.declares = Declares(self, context, config, output, queues)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish
-        self.acknowledge: Acknowledge = self.deliveries.settle
+        self.acknowledge: Acknowledge = self.deliveries.acknowledge
         if context.extensions.interceptors:
             interception = Interception(config, context.extensions.interceptors)
             self.handlers = interception.handlers(self.handlers)
@@ -214,9 +214,7 @@ class Channel(Process):
                 self._handle_closed(event)
             elif kind == ACKS:
                 self.running_ids = (60, 80)
-                acknowledge = self.acknowledge
-                for delivery_tag, is_multiple in event[2]:
-                    acknowledge("ack", delivery_tag, is_multiple)
+                self.acknowledge(event[2])
             elif kind == METHOD:
                 method = event[2]
                 self.running_ids = (method.CLASS_ID, method.METHOD_ID)

@@ -1,26 +1,29 @@
 """`Publisher`: publishing on one channel, from the routing of a run to its confirms (amqp-broker section 10).
 
-A publisher repeats itself, so everything that follows from the method frame and the properties is decided once, as a
-`Publication`, and kept under their raw bytes until the routing table changes. A run that is like one before costs one
-dictionary look-up.
+A publisher repeats itself, so everything that follows from the method frame and the fate of a message (see
+`amqp/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. A run of one method
+frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on as one
+run if all its messages go to the same queues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from ...amqp import methods
 from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
-from ...amqp.frames import method_frame, rechannel_run, with_properties
+from ...amqp.frames import content_properties, method_frame, rechannel_run, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
+from ...amqp.skimmer import SPECIAL, has_headers
 from ...routing.arguments import MAX_EXPIRY
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
 from ...routing.sender_selected_keys import sender_selected_keys
 from ...runtime.process import Process
-from ...store.messages.message import Origin, body_size
+from ...store.messages.message import Origin, Origins, body_size
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
 from ..node.context import NodeContext
@@ -37,7 +40,7 @@ PUBLICATIONS_KEPT = 512
 
 @dataclass(slots=True)
 class Publication:
-    """What one pair of method frame and properties means."""
+    """What one pair of method frame and fate means."""
 
     exchange: str
     routing_key: str
@@ -48,6 +51,10 @@ class Publication:
     props: bytes | None
     #: Names of direct reply-to consumers among the routing keys (AB-142).
     reply_keys: tuple[str, ...]
+    #: Such a message may meet a headers exchange, so each must be routed by its own headers.
+    is_by_headers: bool = False
+    #: Messages with the same group other than 0 go to the same queues, and nothing else happens to them.
+    group: int = 0
 
 
 class Publisher:
@@ -56,6 +63,7 @@ class Publisher:
     __slots__ = (
         "_config",
         "_context",
+        "_groups",
         "_ids",
         "_max_message_size",
         "_output",
@@ -93,52 +101,131 @@ class Publisher:
         #: Whether publishes get numbers: in confirm mode, and in a transaction, whose commit waits for them.
         self.is_numbering = False
         #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
-        self.held_back: list[tuple[Publication, Sequence[bytes], int]] | None = None
+        self.held_back: list[tuple[Publication, Origins, Sequence[bytes], int]] | None = None
         # AB-105: the limit of the moment when the channel opens.
         self._max_message_size = context.settings.max_message_size
         # A large message that goes to several queues is stored once, under an id that they share.
         self._ids = SharedIds(process.random_bytes)
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
+        #: Sets of destinations of the remembered publications, numbered from 1.
+        self._groups: dict[tuple[str, ...], int] = {}
         self._version = -1  # of the routing table, when `_publications` were decided
 
     # -- runs ---
 
-    def publish(self, method_payload: bytes, props: bytes, contents: Sequence[bytes], body_bytes: int) -> None:
-        """Routes contents that share a method frame and properties; `body_bytes` is the sum of their body sizes."""
+    def publish(
+        self, method_payloads: bytes | Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+    ) -> None:
+        """Routes contents that share the fate `key`; `body_bytes` is the sum of their body sizes.
+
+        `method_payloads` is the payload of their method frame, or one for each content.
+        """
         if body_bytes > self._max_message_size:
-            contents = self._within_limit(contents, method_payload, props)
-        routing = self._context.routing
-        if routing.version != self._version:
+            contents = self._within_limit(contents, method_payloads, key)
+        version = self._context.routing.version
+        if version != self._version:
             self._publications.clear()
-            self._version = routing.version
-        publication = self._publications.get((method_payload, props))
-        if publication is None:
-            publication = self._resolve(method_payload, props)
+            self._groups.clear()
+            self._version = version
+        if isinstance(method_payloads, bytes):
+            publication = self._publications.get((method_payloads, key))
+            if publication is None:
+                publication = self._resolve(method_payloads, key, contents[0])
+            if publication.is_by_headers:
+                self._publish_by_headers(method_payloads, contents)
+            else:
+                self._publish_run(publication, publication.origin, contents, body_bytes)
+        else:
+            self._publish_column(method_payloads, key, contents, body_bytes)
+
+    def _publish_column(
+        self, method_payloads: Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
+    ) -> None:
+        """Publishes messages whose method frames differ, in as few runs as their destinations allow."""
+        known = self._publications
+        publications = []
+        error = None
+        for at, payload in enumerate(method_payloads):
+            publication = known.get((payload, key))
+            if publication is None:
+                try:
+                    publication = self._resolve(payload, key, contents[at])
+                except AmqpError as refused:
+                    # The messages in front of the refused one are published; the client's later ones are not.
+                    error = refused
+                    contents = contents[:at]
+                    break
+            publications.append(publication)
+        groups = {publication.group for publication in publications}
+        if error is None and len(groups) == 1 and 0 not in groups:
+            self._publish_run(publications[0], [one.origin for one in publications], contents, body_bytes)
+            return
+        at = 0
+        for group, stretch in groupby(publications, key=_group):
+            together = list(stretch)
+            if group:
+                part = contents[at : at + len(together)]
+                self._publish_run(together[0], [one.origin for one in together], part, sum(map(body_size, part)))
+                at += len(together)
+                continue
+            for publication in together:
+                part = contents[at : at + 1]
+                if publication.is_by_headers:
+                    self._publish_by_headers(method_payloads[at], part)
+                else:
+                    self._publish_run(publication, publication.origin, part, body_size(part[0]))
+                at += 1
+        if error is not None:
+            raise error
+
+    def _publish_by_headers(self, method_payload: bytes, contents: Sequence[bytes]) -> None:
+        """Publishes messages that may meet a headers exchange: each has a fate of its own."""
+        for content in contents:
+            key = SPECIAL + content_properties(content)
+            publication = self._publications.get((method_payload, key))
+            if publication is None:
+                publication = self._resolve(method_payload, key, content)
+            self._publish_run(publication, publication.origin, [content], body_size(content))
+
+    def _publish_run(
+        self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int
+    ) -> None:
+        """Publishes contents with the fate and the destinations of `publication`."""
         if self._config.number != CONTENT_CHANNEL:
             contents = rechannel_run(contents, CONTENT_CHANNEL)
         if publication.props is not None:
             contents = [with_properties(content, publication.props) for content in contents]
-        if routing.traced:
-            self._tracer.trace_publish(publication.exchange, publication.rows, publication.origin, contents, body_bytes)
+        if self._context.routing.traced:
+            self._tracer.trace_publish(publication.rows, origins, contents)
         if self.held_back is not None:
-            self.held_back.append((publication, contents, body_bytes))
+            self.held_back.append((publication, origins, contents, body_bytes))
             return
-        self._send(publication, contents, body_bytes, self.is_confirming)
+        self._send(publication, origins, contents, body_bytes, self.is_confirming)
 
-    def _within_limit(self, contents: Sequence[bytes], method_payload: bytes, props: bytes) -> Sequence[bytes]:
+    def _within_limit(
+        self, contents: Sequence[bytes], method_payloads: bytes | Sequence[bytes], key: bytes
+    ) -> Sequence[bytes]:
         """Returns the contents if none is too large; else publishes those before the first large one and raises."""
         for at, content in enumerate(contents):
             size = body_size(content)
             if size > self._max_message_size:
                 if at:
-                    self.publish(method_payload, props, contents[:at], sum(map(body_size, contents[:at])))
+                    payloads = method_payloads if isinstance(method_payloads, bytes) else method_payloads[:at]
+                    self.publish(payloads, key, contents[:at], sum(map(body_size, contents[:at])))
                 self.refuse_oversized(size)
         return contents
 
     def refuse_oversized(self, size: int) -> None:
         raise AmqpError(406, f"message size {size} is larger than configured max size {self._max_message_size}")
 
-    def _send(self, publication: Publication, contents: Sequence[bytes], body_bytes: int, is_numbered: bool) -> None:
+    def _send(
+        self,
+        publication: Publication,
+        origins: Origins,
+        contents: Sequence[bytes],
+        body_bytes: int,
+        is_numbered: bool,
+    ) -> None:
         rows = publication.rows
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
@@ -155,7 +242,7 @@ class Publisher:
                     if row.queue_id not in queues.rows:
                         queues.watch(row)
                     batch = publishes[row.queue_id] = (row, [])
-                batch[1].append((publication.origin, contents, body_bytes, first_confirm, shared))
+                batch[1].append((origins, contents, body_bytes, first_confirm, shared))
             return
         if publication.is_mandatory:
             self._return(publication, contents)
@@ -177,8 +264,8 @@ class Publisher:
 
     # -- what a publish means ---
 
-    def _resolve(self, method_payload: bytes, props: bytes) -> Publication:
-        """Makes the checks of AB-105 in their order, routes, and remembers the result."""
+    def _resolve(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
+        """Makes the checks of AB-105 in their order, routes, and remembers the result for messages like `content`."""
         method = decode_method(method_payload)
         assert isinstance(method, methods.BasicPublish)
         if method.immediate:
@@ -189,7 +276,7 @@ class Publisher:
             raise no_exchange(vhost, method.exchange)
         if exchange.internal:
             raise AmqpError(403, f"cannot publish to internal exchange '{method.exchange}' in vhost '{vhost}'")
-        properties = decode_properties(props)
+        properties = decode_properties(content_properties(content))
         is_changed = self._check(properties)
         keys: tuple[str, ...] = (method.routing_key,)
         if properties.headers is not None:
@@ -201,22 +288,26 @@ class Publisher:
         if properties.delivery_mode not in (None, 1, 2):
             raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
         reply_keys = () if method.exchange else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
-        rows = routing.route(vhost, method.exchange, keys, properties.headers)
+        is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, method.exchange)
+        rows = () if is_by_headers else routing.route(vhost, method.exchange, keys, properties.headers)
         new_props = encode_properties(properties) if is_changed else None
         origin = Origin(
             method.exchange,
             keys,
-            new_props if new_props is not None else props,
             properties.delivery_mode == 2,
             properties.priority or 0,
             int(properties.expiration) if properties.expiration is not None else None,
         )
         publication = Publication(
-            method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys
+            method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys, is_by_headers
         )
+        if rows and not reply_keys and new_props is None:
+            destinations = tuple([row.queue_id for row in rows])
+            publication.group = self._groups.setdefault(destinations, len(self._groups) + 1)
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()
-        self._publications[method_payload, props] = publication
+            self._groups.clear()
+        self._publications[method_payload, key] = publication
         return publication
 
     def _check(self, properties: Properties) -> bool:
@@ -266,12 +357,16 @@ class Publisher:
         """Publishes what the transaction has held back; `confirms` then counts what the commit waits for."""
         assert self.held_back is not None
         held_back, self.held_back = self.held_back, []
-        for publication, contents, body_bytes in held_back:
-            self._send(publication, contents, body_bytes, True)
+        for publication, origins, contents, body_bytes in held_back:
+            self._send(publication, origins, contents, body_bytes, True)
 
     def roll_back(self) -> None:
         assert self.held_back is not None
         self.held_back.clear()
+
+
+def _group(publication: Publication) -> int:
+    return publication.group
 
 
 def _check_expiration(text: str) -> None:

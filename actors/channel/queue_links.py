@@ -108,10 +108,16 @@ class QueueLinks:
         outcomes = self.settlements.get(queue_id)
         if outcomes is None:
             self.settlements[queue_id] = [(outcome, [tags])]
-        elif outcomes[-1][0] == outcome:
-            outcomes[-1][1].append(tags)
-        else:
+        elif outcomes[-1][0] != outcome:
             outcomes.append((outcome, [tags]))
+        else:
+            pieces = outcomes[-1][1]
+            last = pieces[-1]
+            if type(tags) is type(last) is range and last.stop == tags.start and last.step == tags.step == 1:
+                # A client that settles one message at a time, in order, costs the queue one range.
+                pieces[-1] = range(last.start, tags.stop)
+            else:
+                pieces.append(tags)
 
     def flush(self) -> None:
         """Sends each queue what was gathered for it: settlements first, then publishes at one credit a message."""

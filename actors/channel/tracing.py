@@ -13,20 +13,21 @@ Numbers among the properties are signedint; a timestamp that needs more bits is 
 `routed_queues` names the queues that the message reached (RabbitMQ lists all routing keys of a publish to the default
 exchange). Messages published to the trace exchange, and so all copies, are not traced: tracing would never end.
 
-Copies are sent at most once, like dead letters: without confirm, credit or mandatory. A run is copied as one run.
+Copies are sent at most once, like dead letters: without confirm, credit or mandatory. Neighbours with equal properties are copied as one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from itertools import groupby
 
 from ...amqp.fields import Table
-from ...amqp.frames import with_properties
+from ...amqp.frames import content_properties, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.rows import QueueRow
 from ...runtime.process import Process
-from ...store.messages.message import Origin
+from ...store.messages.message import Origin, Origins, body_size, each_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
 from .contract import ChannelConfig
@@ -52,21 +53,19 @@ class Tracer:
         self._context = context
         self._config = config
 
-    def trace_publish(
-        self, exchange: str, rows: Iterable[QueueRow], origin: Origin, contents: Sequence[bytes], body_bytes: int
-    ) -> None:
+    def trace_publish(self, rows: Iterable[QueueRow], origins: Origins, contents: Sequence[bytes]) -> None:
         """Copies a published run if its virtual host is traced. `contents` carry the properties as they are queued."""
-        if self._is_traced(exchange):
-            routed = ("routed_queues", "A", tuple([("S", _encoded(row.name)) for row in rows]))
-            self._send(f"publish.{exchange}", origin, [*self._client(), routed], contents, body_bytes)
+        routed = ("routed_queues", "A", tuple([("S", _encoded(row.name)) for row in rows]))
+        for origin, props, alike in _alike(origins, contents):
+            if self._is_traced(origin.exchange):
+                self._send(f"publish.{origin.exchange}", origin, props, [*self._client(), routed], alike)
 
-    def trace_delivery(
-        self, queue: str, origin: Origin, is_redelivered: bool, contents: Sequence[bytes], body_bytes: int
-    ) -> None:
+    def trace_delivery(self, queue: str, origins: Origins, is_redelivered: bool, contents: Sequence[bytes]) -> None:
         """Copies a run that is delivered from `queue` if its virtual host is traced."""
-        if self._is_traced(origin.exchange):
-            special: list[Field] = [("redelivered", "I", int(is_redelivered)), *self._client()]
-            self._send(f"deliver.{queue}", origin, special, contents, body_bytes)
+        for origin, props, alike in _alike(origins, contents):
+            if self._is_traced(origin.exchange):
+                special: list[Field] = [("redelivered", "I", int(is_redelivered)), *self._client()]
+                self._send(f"deliver.{queue}", origin, props, special, alike)
 
     def _is_traced(self, exchange: str) -> bool:
         return self._config.vhost in self._context.routing.traced and exchange != TRACE_EXCHANGE
@@ -80,12 +79,12 @@ class Tracer:
             ("user", "S", _encoded(config.user)),
         ]
 
-    def _send(self, key: str, origin: Origin, special: list[Field], contents: Sequence[bytes], body_bytes: int) -> None:
+    def _send(self, key: str, origin: Origin, props: bytes, special: list[Field], contents: Sequence[bytes]) -> None:
         headers = Table(
             [
                 ("exchange_name", "S", _encoded(origin.exchange)),
                 ("routing_keys", "A", tuple([("S", _encoded(routing_key)) for routing_key in origin.routing_keys])),
-                ("properties", "F", _as_table(decode_properties(origin.props))),
+                ("properties", "F", _as_table(decode_properties(props))),
                 ("node", "S", _encoded(self._context.node_name)),
                 *special,
             ]
@@ -94,11 +93,18 @@ class Tracer:
         rows = self._context.routing.route(self._config.vhost, TRACE_EXCHANGE, keys, headers)
         if not rows:
             return
-        props = encode_properties(Properties(headers=headers))
-        copies = [with_properties(content, props) for content in contents]
-        entry = Origin(TRACE_EXCHANGE, keys, props), copies, body_bytes, 0
+        new_props = encode_properties(Properties(headers=headers))
+        copies = [with_properties(content, new_props) for content in contents]
+        entry = Origin(TRACE_EXCHANGE, keys), copies, sum(map(body_size, copies)), 0
         for row in rows:
             self._process.send(row.address, to_queue.publish_at_most_once([entry]))
+
+
+def _alike(origins: Origins, contents: Sequence[bytes]) -> Iterator[tuple[Origin, bytes, list[bytes]]]:
+    """Neighbours with one origin and equal properties: the origin, the property bytes, and their contents."""
+    pairs = zip(each_of(origins, len(contents)), contents)
+    for (origin, props), group in groupby(pairs, key=lambda pair: (pair[0], content_properties(pair[1]))):
+        yield origin, props, [content for _, content in group]
 
 
 def _as_table(properties: Properties) -> Table:

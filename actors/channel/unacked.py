@@ -72,6 +72,50 @@ class Unacked:
             return None
         return self._take_up_to(delivery_tag)
 
+    def take_range(self, first: int, last: int) -> list[UnackedRun] | None:
+        """Removes and returns the deliveries `first` to `last`; None, and nothing is removed, if one is unknown."""
+        if first == last:
+            return self._take_one(first)
+        at = self._find(first)
+        if at is None:
+            return None
+        runs = self._runs
+        end = at
+        while runs[end].last < last:
+            end += 1
+            if end == len(runs) or runs[end].first != runs[end - 1].last + 1:
+                return None
+        if at == self._head and runs[at].first == first:
+            return self._take_up_to(last)
+        taken = []
+        rest = []
+        for run in runs[at : end + 1]:
+            start, stop = max(0, first - run.first), min(len(run.tags), last + 1 - run.first)
+            taken.append(self._part(run, start, stop))
+            if start:
+                rest.append(self._part(run, 0, start))
+            if stop < len(run.tags):
+                rest.append(self._part(run, stop, len(run.tags)))
+        runs[at : end + 1] = rest
+        self.count -= last + 1 - first
+        return taken
+
+    @staticmethod
+    def _part(run: UnackedRun, start: int, stop: int) -> UnackedRun:
+        return UnackedRun(run.first + start, run.queue_id, run.consumer_tag, run.tags[start:stop], run.delivered_at)
+
+    def has_range(self, first: int, last: int) -> bool:
+        """Whether all deliveries from `first` to `last` are unacknowledged."""
+        at = self._find(first)
+        if at is None:
+            return False
+        runs = self._runs
+        while runs[at].last < last:
+            at += 1
+            if at == len(runs) or runs[at].first != runs[at - 1].last + 1:
+                return False
+        return True
+
     def take_all(self) -> list[UnackedRun]:
         runs = self._runs[self._head :]
         self._runs, self._head, self.count = [], 0, 0

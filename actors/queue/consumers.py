@@ -56,13 +56,15 @@ class ChannelRecord:
         """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""
         owners: list[Consumer | object | None] = list(map(self.pending.pop, tags, repeat(_NOT_PENDING)))
         first = owners[0]
-        if first is _NOT_PENDING or owners.count(first) != len(owners):
+        if owners.count(first) == len(owners):
+            if isinstance(first, Consumer):
+                first.unacked -= len(owners)
+            return [] if first is _NOT_PENDING else tags
+        for owner in owners:
+            if isinstance(owner, Consumer):
+                owner.unacked -= 1
+        if _NOT_PENDING in owners:
             tags = [tag for tag, owner in zip(tags, owners) if owner is not _NOT_PENDING]
-            for owner in owners:
-                if isinstance(owner, Consumer):
-                    owner.unacked -= 1
-        elif isinstance(first, Consumer):
-            first.unacked -= len(owners)
         return tags
 
 

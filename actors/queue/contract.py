@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ...amqp.fields import Table
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
-    from ...store.messages.message import Delivery, Origin
+    from ...store.messages.message import Delivery, Origin, Origins
     from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from .durability import Recovery, VhostStorage
 
-    #: A run that is published: origin, contents, body bytes, publish number of the first content (0: it is not
+    #: A run that is published: origins, contents, body bytes, publish number of the first content (0: it is not
     #: confirmed), id of the first content (`store/messages/message_ids.py`) if other queues get the same large bodies,
     #: else 0. One credit for each content.
-    PublishEntry = tuple[Origin, Sequence[bytes], int, int, int]
+    PublishEntry = tuple[Origins, Sequence[bytes], int, int, int]
 
     #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
     AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.dead_letter_headers import REJECTED, dead_letter, is_cycle
 from ...amqp.fields import Table
-from ...amqp.frames import with_properties
+from ...amqp.frames import content_properties, with_properties
 from ...amqp.properties import decode_properties, encode_properties
 from ...routing.arguments import QueueSettings
 from ...routing.rows import QueueRow
@@ -68,18 +68,18 @@ class DeadLetterer:
         if exchange is None or self._routing.exchange(self._row.vhost, exchange) is None:
             return
         targets: Targets = {}
-        # Messages of one origin that die together become equal dead letters (their time is in seconds), so these are
-        # computed once for a run of them.
-        for _, group in groupby(messages, key=lambda message: id(message.origin)):
-            self._route(reason, exchange, list(group), targets)
+        # Messages of one origin that die together with equal properties become equal dead letters (their time is in
+        # seconds), so these are computed once for a run of them.
+        for (_, props), group in groupby(messages, key=_origin_and_properties):
+            self._route(reason, exchange, list(group), props, targets)
         for row, entries in targets.values():
             self._process.send(row.address, to_queue.publish_at_most_once(entries))
 
-    def _route(self, reason: str, exchange: str, messages: list[QueuedMessage], targets: Targets) -> None:
-        """Add the dead letters of messages with one origin to `targets`."""
+    def _route(self, reason: str, exchange: str, messages: list[QueuedMessage], props: bytes, targets: Targets) -> None:
+        """Add the dead letters of messages with one origin and equal properties to `targets`."""
         origin = messages[0].origin
         dead, keys = dead_letter(
-            decode_properties(origin.props),
+            decode_properties(props),
             reason,
             self._row.name,
             origin.exchange,
@@ -92,11 +92,11 @@ class DeadLetterer:
             rows = tuple(row for row in rows if not self._is_cycle(dead.headers, row))
         if not rows:
             return
-        props = encode_properties(dead)
-        contents = [with_properties(message.content, props) for message in messages]
+        new_props = encode_properties(dead)
+        contents = [with_properties(message.content, new_props) for message in messages]
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
         entry = (
-            Origin(exchange, keys, props, dead.delivery_mode == 2, origin.priority, None),
+            Origin(exchange, keys, dead.delivery_mode == 2, origin.priority, None),
             contents,
             sum(map(body_size, contents)),
             shared,
@@ -121,6 +121,10 @@ class DeadLetterer:
                 row.name,
             )
         return True
+
+
+def _origin_and_properties(message: QueuedMessage) -> tuple[int, bytes]:
+    return id(message.origin), content_properties(message.content)
 
 
 class Rejections:

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from ...runtime.process import Process
-from ...store.messages.message import Delivery
+from ...store.messages.message import Delivery, slice_of
 from ...store.queue.backing_queue import BackingQueue
 from ..channel.contract import to_channel
 from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers, Share
@@ -148,7 +148,7 @@ class Dispatch:
         outbox = self.outbox
         for consumer, start, stop, step in shares:
             at = 0
-            for origin, redelivered, tags, contents in deliveries:
+            for origins, redelivered, tags, contents in deliveries:
                 low = start - at if start >= at else -(at - start) % step
                 high = min(stop - at, len(contents))
                 at += len(contents)
@@ -156,11 +156,12 @@ class Dispatch:
                     break
                 if low >= high:
                     continue  # none of the consumer's messages is in this run
+                piece = slice(low, high, step)
                 if consumer.no_ack:
-                    outbox.put(consumer, (origin, redelivered, None, contents[low:high:step]))
+                    outbox.put(consumer, (slice_of(origins, piece), redelivered, None, contents[piece]))
                     continue
-                taken = tags[low:high:step]
-                outbox.put_unacked(consumer, (origin, redelivered, taken, contents[low:high:step]), taken)
+                taken = tags[piece]
+                outbox.put_unacked(consumer, (slice_of(origins, piece), redelivered, taken, contents[piece]), taken)
 
     def send(self) -> None:
         for consumer, runs in self.outbox.take():

@@ -1,7 +1,7 @@
 """How publishes enter a queue (AB-101, AB-111, AB-123; FC-33).
 
 A publish may first wait in `PublishDelay`, while deliveries have priority over publishes. Then its runs wait until the
-end of the queue's turn, so that runs of one origin are joined: many publishers that each send a few similar messages
+end of the queue's turn, so that runs of one fate are joined: many publishers that each send a few similar messages
 would otherwise cost the queue a pass over its consumers for each of them. At the end of the turn `Intake` decides for
 each run: its messages are refused, handed straight to consumers, expired at once, or given to the backing queue.
 """
@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 
 from ...routing.arguments import QueueSettings
 from ...runtime.process import Process
-from ...store.messages.message import Origin, QueuedMessage, body_sizes
+from ...store.messages.message import (
+    Origin,
+    Origins,
+    QueuedMessage,
+    any_of,
+    body_sizes,
+    each_of,
+    have_same_fate,
+    joined,
+    slice_of,
+)
 from ...store.queue.backing_queue import BackingQueue
 from .consumers import ChannelRecord, Consumers, Share
 from .dead_letterer import DeadLetterer
@@ -37,6 +47,9 @@ DELAY_SECONDS = 0.002
 
 #: Most publishes that may be taken without waiting, saved up while deliveries were written.
 MAX_ALLOWANCE = 1000
+
+#: Origins whose transient twin is remembered.
+ORIGINS_REMEMBERED = 256
 
 
 class PublishDelay:
@@ -94,7 +107,9 @@ class PublishDelay:
 class Arrival:
     """A run of messages that arrived in this turn, from one publisher or several."""
 
+    #: Of the first message; all have its fate.
     origin: Origin
+    origins: Origins
     contents: Sequence[bytes]
     body_bytes: int
     #: The publishers of `contents`, in order.
@@ -104,14 +119,16 @@ class Arrival:
     #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
     _joined: list[bytes] | None = None
 
-    def join(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
-        """Append a later run, unless its origin differs or its ids do not continue these. True if it was appended."""
-        if self.origin is not origin and self.origin != origin:
+    def join(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
+        """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
+        if self.origins is not origins and not have_same_fate(self.origin, any_of(origins)):
             return False
         if (shared or self.shared) and shared != self.shared + len(self.contents):
             return False
         if self._joined is None:
             self.contents = self._joined = list(self.contents)
+        if self.origins is not origins:
+            self.origins = joined(self.origins, len(self._joined), origins, len(contents))
         self._joined += contents
         self.body_bytes += body_bytes
         self.parts.append(part)
@@ -131,7 +148,7 @@ class Intake:
         "_is_durable",
         "_length_limit",
         "_message_ttl",
-        "_transient_origin",
+        "_transient_origins",
         "arrivals",
     )
 
@@ -158,71 +175,80 @@ class Intake:
         self._confirms = confirms
         #: Runs that were published in this turn and are not accepted yet.
         self.arrivals: list[Arrival] = []
-        #: An origin, and the same without persistence.
-        self._transient_origin: tuple[Origin | None, Origin | None] = (None, None)
+        #: Origins, and the same without persistence.
+        self._transient_origins: dict[Origin, Origin] = {}
 
     # -- arriving -----------------------------------------------------------------------------------
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
         """Runs that a channel has published."""
         arrivals = self.arrivals
-        for origin, contents, body_bytes, first_confirm, shared in entries:
+        for origins, contents, body_bytes, first_confirm, shared in entries:
             part = (record, first_confirm, len(contents))
-            if not arrivals or not arrivals[-1].join(origin, contents, body_bytes, part, shared):
-                arrivals.append(Arrival(origin, contents, body_bytes, [part], shared))
+            if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared):
+                arrivals.append(Arrival(any_of(origins), origins, contents, body_bytes, [part], shared))
 
     def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
         """Dead letters and traced messages, which nobody confirms."""
         for origin, contents, body_bytes, shared in entries:
-            self.arrivals.append(Arrival(origin, contents, body_bytes, [(None, 0, len(contents))], shared))
+            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, [(None, 0, len(contents))], shared))
 
     def accept_arrivals(self) -> None:
         arrivals, self.arrivals = self.arrivals, []
         for arrival in arrivals:
-            self._accept(arrival.origin, arrival.contents, arrival.body_bytes, arrival.parts, arrival.shared)
+            self._accept(arrival.origins, arrival.contents, arrival.body_bytes, arrival.parts, arrival.shared)
 
     # -- deciding -----------------------------------------------------------------------------------
 
     def _accept(
-        self, origin: Origin, contents: Sequence[bytes], body_bytes: int, parts: list[Part], shared: int
+        self, origins: Origins, contents: Sequence[bytes], body_bytes: int, parts: list[Part], shared: int
     ) -> None:
         limit, backing, consumers = self._length_limit, self._backing, self._consumers
         count = len(contents)
+        origin = any_of(origins)
         if origin.persistent and not self._is_durable:
-            origin = self._as_transient(origin)
+            origins = self._as_transient(origins)
+            origin = any_of(origins)
         if limit.rejects_publish and limit.is_exceeded_by(count, body_bytes):
-            self._accept_within_limits(origin, contents, parts, shared)
+            self._accept_within_limits(origins, contents, parts, shared)
             return
         expiry = None if self._message_ttl is None and origin.expiration is None else self._expiry.of(origin)
         if len(consumers) and backing.is_empty() and consumers.is_uniform:
             shares, taken = consumers.share(count)
             if taken == count:
-                self._hand_over(shares, origin, contents, body_bytes, expiry, parts, shared)
+                self._hand_over(shares, origins, contents, body_bytes, expiry, parts, shared)
                 return
             if taken:
                 head, contents = contents[:taken], contents[taken:]
+                head_origins, origins = slice_of(origins, slice(taken)), slice_of(origins, slice(taken, None))
                 head_bytes = _body_bytes(head)
                 head_parts, parts = split_parts(parts, taken)
-                self._hand_over(shares, origin, head, head_bytes, expiry, head_parts, shared)
+                self._hand_over(shares, head_origins, head, head_bytes, expiry, head_parts, shared)
                 body_bytes -= head_bytes
                 shared = shared and shared + taken
         if expiry is not None and expiry <= self._expiry.now():
             # A TTL of 0, and no consumer can take the messages (AB-96).
             self._confirms.confirm(parts)
             self._dead_letterer.publish(
-                "expired", [QueuedMessage(0, content, origin, expiry, False) for content in contents]
+                "expired",
+                [
+                    QueuedMessage(0, content, source, expiry, False)
+                    for content, source in zip(contents, each_of(origins, count))
+                ],
             )
             return
-        numbers = backing.publish(origin, contents, body_bytes, expiry, origin.persistent, shared=shared)
+        numbers = backing.publish(origins, contents, body_bytes, expiry, origin.persistent, shared=shared)
         self._confirm_when_safe(numbers, origin, parts)
         if limit.drops_head:
             limit.drop_overflow()
         self._dispatch.is_due = True
 
-    def _accept_within_limits(self, origin: Origin, contents: Sequence[bytes], parts: list[Part], shared: int) -> None:
+    def _accept_within_limits(
+        self, origins: Origins, contents: Sequence[bytes], parts: list[Part], shared: int
+    ) -> None:
         """Overflow `reject-publish`: accept messages one by one while there is room, refuse the rest (AB-101)."""
         limit = self._length_limit
-        for index, content in enumerate(contents):
+        for index, (content, origin) in enumerate(zip(contents, each_of(origins, len(contents)))):
             own_parts, parts = split_parts(parts, 1)
             size = _body_bytes([content])
             if not limit.is_exceeded_by(1, size):
@@ -232,20 +258,26 @@ class Intake:
                 self._dead_letterer.publish("maxlen", [QueuedMessage(0, content, origin, None, False)])
             self._confirms.refuse(own_parts[0])
 
-    def _as_transient(self, origin: Origin) -> Origin:
-        """The origin without persistence, since the queue is not durable. The last answer is remembered: publishers
+    def _as_transient(self, origins: Origins) -> Origins:
+        """The origins without persistence, since the queue is not durable. The last answers are remembered: publishers
         repeat their origins.
         """
-        known, transient = self._transient_origin
-        if known is not origin or transient is None:
-            transient = origin._replace(persistent=False)
-            self._transient_origin = origin, transient
-        return transient
+        if isinstance(origins, list):
+            return [self._transient(origin) for origin in origins]
+        return self._transient(origins)
+
+    def _transient(self, origin: Origin) -> Origin:
+        found = self._transient_origins.get(origin)
+        if found is None:
+            if len(self._transient_origins) >= ORIGINS_REMEMBERED:
+                self._transient_origins.clear()
+            found = self._transient_origins[origin] = origin._replace(persistent=False)
+        return found
 
     def _hand_over(
         self,
         shares: list[Share],
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -256,15 +288,18 @@ class Intake:
         outbox = self._dispatch.outbox
         if shares[0][0].no_ack:
             self._confirms.confirm(parts)
-            self._backing.discard(origin, contents, body_bytes, False)
+            self._backing.discard(origins, contents, body_bytes, False)
             for consumer, start, stop, step in shares:
-                outbox.put(consumer, (origin, False, None, contents[start:stop:step]))
+                piece = slice(start, stop, step)
+                outbox.put(consumer, (slice_of(origins, piece), False, None, contents[piece]))
             return
-        tags = self._backing.publish_delivered(origin, contents, body_bytes, expiry, origin.persistent, shared)
+        origin = any_of(origins)
+        tags = self._backing.publish_delivered(origins, contents, body_bytes, expiry, origin.persistent, shared)
         self._confirm_when_safe(tags, origin, parts)
         for consumer, start, stop, step in shares:
-            own_tags = tags[start:stop:step]
-            outbox.put_unacked(consumer, (origin, False, own_tags, contents[start:stop:step]), own_tags)
+            piece = slice(start, stop, step)
+            own_tags = tags[piece]
+            outbox.put_unacked(consumer, (slice_of(origins, piece), False, own_tags, contents[piece]), own_tags)
 
     def _confirm_when_safe(self, numbers: range, origin: Origin, parts: list[Part]) -> None:
         """The backing queue has the messages: persistent ones are confirmed when they are safe, others now (AB-111)."""

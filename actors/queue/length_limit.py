@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...routing.arguments import QueueSettings
-from ...store.messages.message import QueuedMessage
+from ...store.messages.message import QueuedMessage, each_of
 from ...store.queue.backing_queue import BackingQueue
 from .dead_letterer import DeadLetterer
 
@@ -71,8 +71,8 @@ class LengthLimit:
                     "maxlen",
                     [
                         QueuedMessage(tag, content, origin, None, redelivered)
-                        for origin, redelivered, tags, contents in deliveries
-                        for tag, content in zip(tags, contents)
+                        for origins, redelivered, tags, contents in deliveries
+                        for tag, content, origin in zip(tags, contents, each_of(origins, len(contents)))
                     ],
                 )
                 for delivery in deliveries:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ...amqp.frames import content_properties
 from ...amqp.properties import decode_properties
 from ...routing.rows import QueueRow
 from ...store.messages.message import QueuedMessage
@@ -75,7 +76,9 @@ def _head_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int | str:
         found = ready
     else:
         found = backing.ackfold(_keep, None, [oldest])
-    timestamp = decode_properties(found.origin.props).timestamp if found is not None else None
+    if found is None or not found.content:
+        return ""
+    timestamp = decode_properties(content_properties(found.content)).timestamp
     return "" if timestamp is None else timestamp
 
 

@@ -25,7 +25,7 @@ from ...amqp.added_header import AddedHeader
 from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table
-from ...amqp.frames import build_content, with_properties
+from ...amqp.frames import build_content, content_properties, with_properties
 from ...amqp.properties import NO_PROPERTIES, Properties, encode_properties
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.range_read_arguments import (
@@ -181,7 +181,7 @@ class RangeReaders:
         """A message of the queue's own, whose headers give the first and the next number of the queue."""
         headers = Table([(FIRST_HEADER, "l", numbers.start), (NEXT_HEADER, "l", numbers.stop)])
         props = encode_properties(Properties(headers=headers))
-        return Origin("", (self._row.name,), props), False, build_content(1, props, b"", 0)
+        return Origin("", (self._row.name,)), False, build_content(1, props, b"", 0)
 
     async def _ack_to(self, backing: SupportsRangeRead, number: int) -> None:
         """Acknowledge all messages up to `number`: ready ones, and those that consumers have not acknowledged yet,
@@ -307,7 +307,8 @@ class RangeReaders:
 
         Properties that cannot be decoded are replaced by that header: no client could decode them either.
         """
-        content, props = message.content, message.origin.props
+        content = message.content
+        props = content_properties(content)
         if self._header.props != props:
             try:
                 self._header = AddedHeader(props, NUMBER_HEADER)

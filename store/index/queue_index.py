@@ -42,6 +42,7 @@ from typing import Protocol
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..journal.replay import Replayed
+from ..messages.message import slice_of
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.spans import spans
@@ -174,7 +175,15 @@ class QueueIndex:
 
     def _add(self, run: Run, is_stored: bool) -> None:
         (self._stored if is_stored else self._embedded).add(
-            Run(run.first, run.contents[:], run.origin, run.expiry, run.redelivered, run.body_bytes, run.sizes)
+            Run(
+                run.first,
+                run.contents[:],
+                slice_of(run.origins, slice(None)),
+                run.expiry,
+                run.redelivered,
+                run.body_bytes,
+                run.sizes,
+            )
         )
 
     def ack(self, tags: Sequence[int], journaled: bool = True) -> int:

@@ -6,8 +6,10 @@ A **content** is one `bytes`: the AMQP content header frame followed by its body
             1  channel number                9  weight                19  property flags and values (`props`)
             3  header payload size
 
-A **run** is a list of contents that share one `Origin`. Everything that depends on exchange, routing keys or properties
-is decided once per run. A queue only slices runs, so a message costs it a list slice.
+A **run** is a list of contents that share their fate: persistence, priority and expiration. Where a run came from is
+a column: one `Origin` if all its messages have the same exchange and routing keys, else a list of one `Origin` for each
+message. Whatever follows from the fate is decided once per run; a queue only ever slices runs, so that its cost per
+message is that of a list slice. Properties are in the contents, for whoever needs them.
 """
 
 from __future__ import annotations
@@ -26,18 +28,41 @@ Sizes = Union[int, "tuple[int, ...]"]
 
 
 class Origin(NamedTuple):
-    """What the messages of a run have in common.
+    """Where a message came from, and its fate.
 
-    persistent   delivery mode 2 *and* a durable queue (D-15)
-    expiration   the messages' own expiration property in milliseconds, or None
+    routing_keys  the key that the message was published with, then those of its CC and BCC headers
+    persistent    delivery mode 2 *and* a durable queue (D-15)
+    expiration    the message's own expiration property in milliseconds, or None
     """
 
     exchange: str
     routing_keys: tuple[str, ...]
-    props: bytes
     persistent: bool = False
     priority: int = 0
     expiration: int | None = None
+
+
+#: The origins of a run: one that all its messages have, or one for each. Those of one run have the same fate.
+Origins = Union[Origin, "list[Origin]"]
+
+
+def any_of(origins: Origins) -> Origin:
+    """One of the origins, for whoever needs only the fate."""
+    return origins[0] if isinstance(origins, list) else origins
+
+
+def slice_of(origins: Origins, piece: slice) -> Origins:
+    """The origins of the messages in `piece`."""
+    return origins[piece] if isinstance(origins, list) else origins
+
+
+def each_of(origins: Origins, count: int) -> list[Origin]:
+    """One origin for each of the `count` messages."""
+    return list(origins) if isinstance(origins, list) else [origins] * count
+
+
+def have_same_fate(one: Origin, other: Origin) -> bool:
+    return one is other or one[2:] == other[2:]
 
 
 class QueuedMessage(NamedTuple):
@@ -53,15 +78,27 @@ class QueuedMessage(NamedTuple):
 class Delivery(NamedTuple):
     """Messages taken from a queue's head, in order. `tags` are ack tags, parallel to `contents`."""
 
-    origin: Origin
+    origins: Origins
     redelivered: bool
     tags: Sequence[int]
     contents: list[bytes]
 
 
+def joined(one: Origins, count: int, other: Origins, other_count: int) -> Origins:
+    """The origins of two stretches of messages that become one; neither list is changed."""
+    if one is other or not isinstance(one, list) and one == other:
+        return one
+    return each_of(one, count) + each_of(other, other_count)
+
+
 def body_size(content: bytes) -> int:
     """Bytes in the body of a content; all statistics and length limits count these."""
     return int.from_bytes(content[11:19], "big")
+
+
+def properties_size(content: bytes) -> int:
+    """Bytes that the properties of `content` take, their flags included."""
+    return int.from_bytes(content[3:7], "big") - 12
 
 
 def body_sizes(contents: Sequence[bytes]) -> Sizes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from .message import have_same_fate
 from .run import Run
 from .spans import consecutive, spans
 
@@ -53,7 +54,7 @@ class PendingRuns:
                 and last.live == len(last.contents)
                 and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base)
             ):
-                last.extend(run.contents, run.body_bytes)
+                last.extend(run.contents, run.origins, run.body_bytes)
             else:
                 runs.append(run)
         else:
@@ -100,6 +101,8 @@ class PendingRuns:
         if piece.start == 0 and piece.step == 1:
             # Acks mostly come in order. Cutting keeps the run free of holes.
             del contents[piece]
+            if isinstance(run.origins, list):
+                del run.origins[piece]
             run.first += count
             if not isinstance(sizes, int):
                 run.sizes = sizes[count:]
@@ -124,12 +127,12 @@ class PendingRuns:
                 if (
                     last is not None
                     and last.end == part.first
-                    and last.origin is part.origin
+                    and have_same_fate(last.origin, part.origin)
                     and last.expiry == part.expiry
                     and last.kind == part.kind
                     and last.id_base == part.id_base
                 ):
-                    last.extend(part.contents, part.body_bytes)
+                    last.extend(part.contents, part.origins, part.body_bytes)
                 else:
                     taken.append(part)
             known += self._discard_span(span)

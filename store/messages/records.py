@@ -21,8 +21,9 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
-The flags are 1 redelivered, 2 bodies are in the message store, 4 all slots have one length. `origin` is msgpack of
-`Origin`. `lengths` is one u32 if all slots have one length, else one each. A slot is the content, or a **stub** of 24
+The flags are 1 redelivered, 2 bodies are in the message store, 4 all slots have one length, 8 the messages have several
+origins. `origin` is msgpack of `Origin`. With flag 8 it is a column: `u16 count`, then each distinct origin as
+`u32 size | msgpack`, then for each message the u16 place of its origin among them. `lengths` is one u32 if all slots have one length, else one each. A slot is the content, or a **stub** of 24
 bytes if the body is in the store: `id 0..11 | u64 body size | id 11..16`. A stub has the body size where a content has
 it, so the same code measures both.
 
@@ -43,7 +44,7 @@ from zlib import crc32
 import msgpack  # type: ignore[import-untyped]
 
 from ..disk.disk import File
-from .message import BODY_SIZE_END, Origin, Sizes, body_sizes
+from .message import BODY_SIZE_END, Origin, Origins, Sizes, any_of, body_sizes, slice_of
 from .message_ids import SHARED_AT, SHARED_FROM, StoredSpan, stored_spans
 from .run import Run
 
@@ -59,7 +60,7 @@ MAX_SPAN_COUNT = 0xFFFFFFFF
 MAX_FRAME_SIZE = 1 << 30
 
 STUB_SIZE = 24
-_REDELIVERED, _STORED, _UNIFORM = 1, 2, 4
+_REDELIVERED, _STORED, _UNIFORM, _COLUMN = 1, 2, 4, 8
 
 
 class Kind(enum.IntEnum):
@@ -132,8 +133,37 @@ def encode_origin(origin: Origin) -> bytes:
 @lru_cache(maxsize=4096)
 def decode_origin(packed: bytes) -> Origin:
     """The origin in msgpack."""
-    exchange, keys, props, persistent, priority, expiration = msgpack.unpackb(packed, unicode_errors="surrogateescape")
-    return Origin(exchange, tuple(keys), props, persistent, priority, expiration)
+    exchange, keys, *rest = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+    # Directories of format 2 repeat the property bytes here, which are in the contents as well.
+    persistent, priority, expiration = rest[-3:]
+    return Origin(exchange, tuple(keys), persistent, priority, expiration)
+
+
+def _encode_column(origins: list[Origin]) -> bytes:
+    """A column of origins: `u16 count`, the distinct ones, then the u16 place of each message's among them."""
+    keys = list(map(id, origins))
+    distinct = dict(zip(keys, origins))
+    places = {key: place for place, key in enumerate(distinct)}
+    packed = [encode_origin(origin) for origin in distinct.values()]
+    return b"".join(
+        [
+            pack(">H", len(packed)),
+            *[part for origin in packed for part in (pack(">I", len(origin)), origin)],
+            pack(f">{len(keys)}H", *map(places.__getitem__, keys)),
+        ]
+    )
+
+
+@lru_cache(maxsize=256)
+def _decode_column(packed: bytes, count: int) -> list[Origin]:
+    (distinct,) = unpack(">H", packed[:2])
+    origins = []
+    at = 2
+    for _ in range(distinct):
+        stop = at + 4 + int.from_bytes(packed[at : at + 4], "big")
+        origins.append(decode_origin(packed[at + 4 : stop]))
+        at = stop
+    return list(map(origins.__getitem__, unpack(f">{count}H", packed[at:])))
 
 
 def encode_run(run: Run, is_stored: bool) -> list[bytes]:
@@ -144,18 +174,23 @@ def encode_run(run: Run, is_stored: bool) -> list[bytes]:
     uniform = sizes.count(first) == len(sizes)
     lengths = pack(">I", first) if uniform else pack(f">{len(sizes)}I", *sizes)
     flags = (_REDELIVERED if run.redelivered else 0) | (_STORED if is_stored else 0) | (_UNIFORM if uniform else 0)
-    origin = encode_origin(run.origin)
+    if isinstance(run.origins, list):
+        flags |= _COLUMN
+        origin = _encode_column(run.origins)
+    else:
+        origin = encode_origin(run.origin)
     head = RUN.pack(run.first, len(contents), flags, -1 if run.expiry is None else run.expiry, len(origin))
     return [head + origin + lengths, *contents]
 
 
-def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origin, Sequence[int], Sequence[int]]]:
-    """Every run in `data`: (first, count, flags, expiry, origin, offsets where the slots begin, where they end)."""
+def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origins, Sequence[int], Sequence[int]]]:
+    """Every run in `data`: (first, count, flags, expiry, origins, offsets where the slots begin, where they end)."""
     offset = 0
     while offset < len(data):
         first, count, flags, expiry, origin_size = RUN.unpack_from(data, offset)
         offset += RUN.size
-        origin = decode_origin(data[offset : offset + origin_size])
+        packed = data[offset : offset + origin_size]
+        origins: Origins = _decode_column(packed, count) if flags & _COLUMN else decode_origin(packed)
         offset += origin_size
         if flags & _UNIFORM:
             size = int.from_bytes(data[offset : offset + 4], "big")
@@ -166,14 +201,21 @@ def _walk_runs(data: bytes) -> Iterator[tuple[int, int, int, int, Origin, Sequen
                 accumulate(unpack(f">{count}I", data[offset : offset + 4 * count]), initial=offset + 4 * count)
             )
         offset = bounds[-1]
-        yield first, count, flags, expiry, origin, bounds[:-1], bounds[1:]
+        yield first, count, flags, expiry, origins, bounds[:-1], bounds[1:]
 
 
 def decode_runs(data: bytes) -> Iterator[tuple[Run, bool]]:
     """Every run in `data`, and whether its bodies are in the message store."""
-    for first, count, flags, expiry, origin, starts, ends in _walk_runs(data):
+    for first, count, flags, expiry, origins, starts, ends in _walk_runs(data):
         contents = [data[start:end] for start, end in zip(starts, ends)]
-        run = Run(first, contents, origin, None if expiry < 0 else expiry, bool(flags & _REDELIVERED), 0)
+        run = Run(
+            first,
+            contents,
+            slice_of(origins, slice(None)),
+            None if expiry < 0 else expiry,
+            bool(flags & _REDELIVERED),
+            0,
+        )
         sizes_of = run.measured()
         run.body_bytes = sizes_of * count if isinstance(sizes_of, int) else sum(sizes_of)
         yield run, bool(flags & _STORED)
@@ -196,7 +238,7 @@ class RunHead(NamedTuple):
 
 def skim_runs(data: bytes) -> Iterator[RunHead]:
     """The heads of the runs in `data`, for recovery, which makes no object for each message of a backlog."""
-    for first, count, flags, expiry, origin, starts, ends in _walk_runs(data):
+    for first, count, flags, expiry, origins, starts, ends in _walk_runs(data):
         stored: list[StoredSpan] = []
         if flags & _STORED and max(data[starts[0] + SHARED_AT : ends[-1] : STUB_SIZE]) < SHARED_FROM:
             base = int.from_bytes(stub_id(data[starts[0] : ends[0]]), "big") - first
@@ -204,7 +246,12 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
         elif flags & _STORED:
             stored = stored_spans(first, (stub_id(data[start:end]) for start, end in zip(starts, ends)))
         yield RunHead(
-            first, count, origin, stored, expiry >= 0, body_sizes([data[at : at + BODY_SIZE_END] for at in starts])
+            first,
+            count,
+            any_of(origins),
+            stored,
+            expiry >= 0,
+            body_sizes([data[at : at + BODY_SIZE_END] for at in starts]),
         )
 
 

@@ -1,4 +1,4 @@
-"""A run of messages inside a queue: consecutive numbers, one origin, one expiry.
+"""A run of messages inside a queue: consecutive numbers, one fate, one expiry.
 
 `run_queue` holds ready runs, `pending_runs` those delivered and not yet acknowledged.
 """
@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .message import Delivery, Origin, QueuedMessage, Sizes, body_sizes
+from .message import (
+    Delivery,
+    Origin,
+    Origins,
+    QueuedMessage,
+    Sizes,
+    body_sizes,
+    each_of,
+    have_same_fate,
+    slice_of,
+)
 from .spans import consecutive
 
 #: A run shorter than this takes in its successor, so that single publishes do not cost a run each.
@@ -32,6 +42,7 @@ class Run:
         "first",
         "contents",
         "origin",
+        "origins",
         "expiry",
         "redelivered",
         "body_bytes",
@@ -45,7 +56,7 @@ class Run:
         self,
         first: int,
         contents: list[Any],
-        origin: Origin,
+        origins: Origins,
         expiry: int | None,
         redelivered: bool,
         body_bytes: int,
@@ -55,7 +66,10 @@ class Run:
     ) -> None:
         self.first = first
         self.contents = contents
-        self.origin = origin
+        #: The column of origins, parallel to `contents` if it is a list.
+        self.origins = origins
+        #: One of them, for the fate that they share.
+        self.origin: Origin = origins[0] if isinstance(origins, list) else origins
         self.expiry = expiry
         self.redelivered = redelivered
         self.body_bytes = body_bytes
@@ -85,6 +99,10 @@ class Run:
         sizes = self.measured()
         return sizes if isinstance(sizes, int) else sizes[index]
 
+    def origin_at(self, index: int) -> Origin:
+        origins = self.origins
+        return origins[index] if isinstance(origins, list) else origins
+
     def accepts(
         self, first: int, origin: Origin, expiry: int | None, redelivered: bool, kind: int = 0, id_base: int = 0
     ) -> bool:
@@ -97,16 +115,21 @@ class Run:
             and self.redelivered == redelivered
             and self.kind == kind
             and self.id_base == id_base
-            and (self.origin is origin or self.origin == origin)
+            and have_same_fate(self.origin, origin)
         )
 
-    def extend(self, contents: Sequence[bytes], body_bytes: int) -> None:
+    def extend(self, contents: Sequence[bytes], origins: Origins, body_bytes: int) -> None:
         """Add messages at the end; `body_bytes` are those of the added ones."""
         if self.sizes is not None:
             # Measure only the new part, or a fetch after each publish would measure the whole run again.
             added = body_sizes(contents)
             if added != self.sizes or not isinstance(added, int):
                 self.sizes = _spread(self.sizes, len(self.contents)) + _spread(added, len(contents))
+        if self.origins is not origins and (isinstance(origins, list) or self.origins != origins):
+            own = self.origins
+            if not isinstance(own, list):
+                own = self.origins = [own] * len(self.contents)
+            own += each_of(origins, len(contents))
         self.contents += contents
         self.live += len(contents)
         self.body_bytes += body_bytes
@@ -115,32 +138,16 @@ class Run:
         """Cut off the first `count` messages, fewer than the run has, and return them as a run."""
         taken = self.contents[:count]
         taken_bytes = self.size_of(slice(0, count), count)
-        sizes = self.measured()
-        if isinstance(sizes, int):
-            head = Run(
-                self.first,
-                taken,
-                self.origin,
-                self.expiry,
-                self.redelivered,
-                taken_bytes,
-                sizes,
-                self.kind,
-                self.id_base,
-            )
-        else:
-            head = Run(
-                self.first,
-                taken,
-                self.origin,
-                self.expiry,
-                self.redelivered,
-                taken_bytes,
-                sizes[:count],
-                self.kind,
-                self.id_base,
-            )
+        sizes, origins = self.measured(), self.origins
+        if not isinstance(sizes, int):
             self.sizes = sizes[count:]
+            sizes = sizes[:count]
+        if isinstance(origins, list):
+            self.origins = origins[count:]
+            origins = origins[:count]
+        head = Run(
+            self.first, taken, origins, self.expiry, self.redelivered, taken_bytes, sizes, self.kind, self.id_base
+        )
         # Deleting the slots, rather than keeping an offset, frees their bodies, which may be large.
         del self.contents[:count]
         self.first += count
@@ -154,7 +161,7 @@ class Run:
             return Run(
                 self.first,
                 self.contents[:],
-                self.origin,
+                slice_of(self.origins, slice(None)),
                 self.expiry,
                 self.redelivered,
                 self.body_bytes,
@@ -166,7 +173,7 @@ class Run:
         return Run(
             self.first + start,
             self.contents[start:stop],
-            self.origin,
+            slice_of(self.origins, slice(start, stop)),
             self.expiry,
             self.redelivered,
             self.size_of(slice(start, stop), stop - start),
@@ -187,18 +194,30 @@ class Run:
     def delivery(self) -> Delivery:
         """The whole run as a delivery."""
         return Delivery(
-            self.origin, self.redelivered, range(self.first, self.first + len(self.contents)), self.contents[:]
+            slice_of(self.origins, slice(None)),
+            self.redelivered,
+            range(self.first, self.first + len(self.contents)),
+            self.contents[:],
         )
 
     def slot(self, index: int) -> Run:
         """A copy of one slot without its size and `id_base`, which are 0."""
         return Run(
-            self.first + index, [self.contents[index]], self.origin, self.expiry, self.redelivered, 0, 0, self.kind
+            self.first + index,
+            [self.contents[index]],
+            self.origin_at(index),
+            self.expiry,
+            self.redelivered,
+            0,
+            0,
+            self.kind,
         )
 
     def message(self, index: int) -> QueuedMessage:
         """The message in one slot."""
-        return QueuedMessage(self.first + index, self.contents[index], self.origin, self.expiry, self.redelivered)
+        return QueuedMessage(
+            self.first + index, self.contents[index], self.origin_at(index), self.expiry, self.redelivered
+        )
 
     def messages(self, first: int = 0, last: int | None = None) -> Iterator[QueuedMessage]:
         """The messages with the numbers `first` to `last` that are not settled; by default all."""

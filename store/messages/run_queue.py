@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from .message import Origin
+from .message import Origins, any_of, slice_of
 from .pending_runs import by_first
 from .run import Run
 
@@ -25,7 +25,7 @@ class RunQueue:
         self,
         first: int,
         contents: Sequence[bytes],
-        origin: Origin,
+        origins: Origins,
         expiry: int | None,
         redelivered: bool,
         body_bytes: int,
@@ -34,10 +34,10 @@ class RunQueue:
         runs = self.runs
         self.count += len(contents)
         self.body_bytes += body_bytes
-        if runs and runs[-1].accepts(first, origin, expiry, redelivered):
-            runs[-1].extend(contents, body_bytes)
+        if runs and runs[-1].accepts(first, any_of(origins), expiry, redelivered):
+            runs[-1].extend(contents, origins, body_bytes)
         else:
-            runs.append(Run(first, list(contents), origin, expiry, redelivered, body_bytes))
+            runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes))
 
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""
@@ -45,7 +45,7 @@ class RunQueue:
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
         if runs and runs[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
-            runs[-1].extend(run.contents, run.body_bytes)
+            runs[-1].extend(run.contents, run.origins, run.body_bytes)
         else:
             runs.append(run)
 

@@ -13,7 +13,7 @@ The operations of queue-and-store section 3.1, as they are here:
 
 | specification | here |
 |---|---|
-| publish, batch_publish(msg, props, is_delivered) | `publish(origin, contents, …)` |
+| publish, batch_publish(msg, props, is_delivered) | `publish(origins, contents, …)` |
 | publish_delivered, batch_publish_delivered | `publish_delivered`; returns a range of tags |
 | discard(msg_id) | `discard`; returns a range of numbers and keeps no message |
 | drain_confirmed -> ids | `drain_confirmed` -> closed ranges of numbers, each number once (QS-18) |
@@ -38,7 +38,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.message import Delivery, Origins, QueuedMessage
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class BackingQueue(ABC):
     @abstractmethod
     def publish(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -122,7 +122,7 @@ class BackingQueue(ABC):
     @abstractmethod
     def publish_delivered(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -135,7 +135,7 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
         """Number a run without storing it (no-ack consumer, TTL 0, rejected).
 
         With `confirm` its numbers are confirmed at once.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..index.segment_jobs import SegmentReadJob
-from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
@@ -65,7 +65,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
 
     def publish(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -74,12 +74,12 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         shared: int = 0,
     ) -> range:
         numbers = self._number(len(contents), confirm)
-        self._ready.append(numbers.start, contents, origin, expiry, redelivered, body_bytes)
+        self._ready.append(numbers.start, contents, origins, expiry, redelivered, body_bytes)
         return numbers
 
     def publish_delivered(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -88,12 +88,12 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     ) -> range:
         assert not self._ready.count, "publish_delivered on a queue that is not empty"
         numbers = self._number(len(contents), confirm)
-        self._pending.add(Run(numbers.start, list(contents), origin, expiry, False, body_bytes))
+        self._pending.add(Run(numbers.start, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
         self._rates.out += len(contents)
         self._rates.acks_into += len(contents)
         return numbers
 
-    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
         return self._number(len(contents), confirm)
 
     def _number(self, count: int, confirm: bool) -> range:
@@ -313,18 +313,19 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
 
 
 def _joined(runs: list[Run]) -> list[Delivery]:
-    """The deliveries of runs. Neighbouring runs that differ only in expiry become one delivery."""
+    """The deliveries of runs. Neighbouring runs that differ only in expiry or origin become one delivery."""
     deliveries: list[Delivery] = []
     for run in runs:
         last = deliveries[-1] if deliveries else None
         if (
             last is not None
-            and last.origin == run.origin
+            and have_same_fate(any_of(last.origins), run.origin)
             and last.redelivered == run.redelivered
             and last.tags[-1] + 1 == run.first
         ):
+            origins = joined(last.origins, len(last.contents), run.origins, len(run.contents))
             last.contents.extend(run.contents)
-            deliveries[-1] = last._replace(tags=range(last.tags[0], run.end))
+            deliveries[-1] = Delivery(origins, last.redelivered, range(last.tags[0], run.end), last.contents)
         else:
             deliveries.append(run.delivery())
     return deliveries

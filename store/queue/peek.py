@@ -37,14 +37,16 @@ class Peek:
         first = run.part(0, 1)
         content = self._place.read(first)[0] if not self._sub_queues.reads_ahead or self._place.readable(first) else b""
         return QueuedMessage(
-            run.first, content or b"", run.origin, run.expiry, run.redelivered or run.first < watermark
+            run.first, content or b"", run.origin_at(0), run.expiry, run.redelivered or run.first < watermark
         )
 
     def visit_pending(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
         for run, index in list(self._pending.find(tags)):
             content = self._content(run, index)
             if content is not None:
-                acc = fun(QueuedMessage(run.first + index, content, run.origin, run.expiry, run.redelivered), acc)
+                acc = fun(
+                    QueuedMessage(run.first + index, content, run.origin_at(index), run.expiry, run.redelivered), acc
+                )
         return acc
 
     def _content(self, run: Run, index: int) -> bytes | None:

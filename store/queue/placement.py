@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..index.queue_index import QueueIndex
 from ..index.segment_jobs import ReleaseJob
-from ..messages.message import Sizes
+from ..messages.message import Sizes, body_size, properties_size
 from ..messages.message_ids import as_bytes, ids_from, is_shared, own_base
 from ..messages.records import make_stub, make_stubs, stub_id
 from ..messages.run import Run
@@ -86,16 +86,14 @@ class Placement:
         if max(map(len, run.contents)) < limit:
             yield run  # a content is longer than its body and properties together
             return
-        most = limit - len(run.origin.props)
         sizes = run.measured()
-        if isinstance(sizes, int):
-            if sizes >= most:
-                run.kind = TO_STORE
-                run.id_base = shared and shared - run.first
+        if (sizes if isinstance(sizes, int) else min(sizes)) >= limit:
+            run.kind = TO_STORE
+            run.id_base = shared and shared - run.first
             yield run
             return
         start = 0
-        for is_small, group in groupby(size < most for size in sizes):
+        for is_small, group in groupby(body_size(slot) + properties_size(slot) < limit for slot in run.contents):
             stop = start + len(list(group))
             piece = run.part(start, stop)
             if not is_small:
@@ -154,7 +152,7 @@ class Placement:
         if is_stored and not run.kind & ABSENT:
             assert run.kind & IN_STORE, "an index entry must not come before its body"
             entries = Run(
-                run.first, self._stubs(run), run.origin, run.expiry, run.redelivered, run.body_bytes, run.sizes
+                run.first, self._stubs(run), run.origins, run.expiry, run.redelivered, run.body_bytes, run.sizes
             )
         run.kind |= INDEXED
         if not is_stored:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.spans import spans
 from .backing_queue import (
     INFINITE,
@@ -72,8 +72,8 @@ class PriorityQueue(BackingQueue):
         self._levels = sorted(self._by_priority.items(), reverse=True)
         return level
 
-    def _level(self, origin: Origin) -> tuple[int, BackingQueue]:
-        priority = min(origin.priority, self._max)
+    def _level(self, origins: Origins) -> tuple[int, BackingQueue]:
+        priority = min(any_of(origins).priority, self._max)
         level = self._by_priority.get(priority)
         return priority, level if level is not None else self._open(priority, Recover.NEW)
 
@@ -88,7 +88,7 @@ class PriorityQueue(BackingQueue):
 
     def publish(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -96,12 +96,12 @@ class PriorityQueue(BackingQueue):
         redelivered: bool = False,
         shared: int = 0,
     ) -> range:
-        priority, level = self._level(origin)
-        return _outer(priority, level.publish(origin, contents, body_bytes, expiry, confirm, redelivered, shared))
+        priority, level = self._level(origins)
+        return _outer(priority, level.publish(origins, contents, body_bytes, expiry, confirm, redelivered, shared))
 
     def publish_delivered(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -109,12 +109,12 @@ class PriorityQueue(BackingQueue):
         shared: int = 0,
     ) -> range:
         assert self.is_empty(), "publish_delivered on a queue that is not empty"
-        priority, level = self._level(origin)
-        return _outer(priority, level.publish_delivered(origin, contents, body_bytes, expiry, confirm, shared))
+        priority, level = self._level(origins)
+        return _outer(priority, level.publish_delivered(origins, contents, body_bytes, expiry, confirm, shared))
 
-    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
-        priority, level = self._level(origin)
-        return _outer(priority, level.discard(origin, contents, body_bytes, confirm))
+    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+        priority, level = self._level(origins)
+        return _outer(priority, level.discard(origins, contents, body_bytes, confirm))
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
         confirmed = []

@@ -39,7 +39,7 @@ from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..index.segment_jobs import SegmentReadJob
 from ..journal.number_reserve import NumberReserve
 from ..journal.replay import Replayed
-from ..messages.message import Delivery, Origin, QueuedMessage
+from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.message_ids import StoredSpan
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
@@ -216,7 +216,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def publish(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -231,7 +231,9 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._rates.into += end - first
         if expiry is not None:
             self.may_expire = True
-        for run in self._place.split(Run(first, list(contents), origin, expiry, redelivered, body_bytes), shared):
+        for run in self._place.split(
+            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes), shared
+        ):
             self._write(run, confirm)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFLUSHED_BYTES:
@@ -240,7 +242,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def publish_delivered(
         self,
-        origin: Origin,
+        origins: Origins,
         contents: Sequence[bytes],
         body_bytes: int,
         expiry: int | None,
@@ -257,12 +259,14 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._rates.acks_into += end - first
         if expiry is not None:
             self.may_expire = True
-        for run in self._place.split(Run(first, list(contents), origin, expiry, False, body_bytes), shared):
+        for run in self._place.split(
+            Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes), shared
+        ):
             self._write(run, confirm)
             self._pending.add(run)
         return range(first, end)
 
-    def discard(self, origin: Origin, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
         first = self._next
         self._next = end = first + len(contents)
         if end > self._reserve.renew_from:
@@ -314,16 +318,16 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
                 last = deliveries[-1] if deliveries else None
                 if (
                     last is not None
-                    and last.origin == whole.origin
+                    and have_same_fate(any_of(last.origins), whole.origin)
                     and last.redelivered == whole.redelivered
                     and last.tags[-1] + 1 == whole.first
                 ):
+                    origins = joined(last.origins, len(last.contents), whole.origins, len(contents))
                     last.contents.extend(contents)
-                    deliveries[-1] = last._replace(tags=range(last.tags[0], whole.end))
+                    deliveries[-1] = Delivery(origins, last.redelivered, range(last.tags[0], whole.end), last.contents)
                 else:
-                    deliveries.append(
-                        Delivery(whole.origin, whole.redelivered, range(whole.first, whole.end), contents[:])
-                    )
+                    origins = slice_of(whole.origins, slice(None))
+                    deliveries.append(Delivery(origins, whole.redelivered, range(whole.first, whole.end), contents[:]))
                 self._hand_out(whole, ack_required)
         return deliveries
 
@@ -388,7 +392,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         for run in runs:
             for whole, contents in self._readable(run):
                 messages += [
-                    QueuedMessage(whole.first + index, content, whole.origin, whole.expiry, whole.redelivered)
+                    QueuedMessage(whole.first + index, content, whole.origin_at(index), whole.expiry, whole.redelivered)
                     for index, content in enumerate(contents)
                 ]
                 self._hand_out(whole, True)

@@ -254,7 +254,7 @@ class Publisher:
         expiration: int | None = None,
     ) -> None:
         props = PERSISTENT if persistent else PROPS
-        origin = Origin("", (queue.row.name,), props, persistent, priority, expiration)
+        origin = Origin("", (queue.row.name,), persistent, priority, expiration)
         entry = (
             origin,
             [build_content(1, props, body, 131072) for body in bodies],

@@ -139,8 +139,8 @@ class Queue_:
 
     def publish(self, channel: Any, bodies: list[bytes], first_confirm: int = 0, persistent: bool = False) -> None:
         """Publish as a channel does. `channel` is a stub, and its address is its channel id."""
-        origin = Origin("", (self.row.name,), PERSISTENT if persistent else PROPS, persistent)
-        contents = [build_content(1, origin.props, body, 4096) for body in bodies]
+        origin = Origin("", (self.row.name,), persistent)
+        contents = [build_content(1, PERSISTENT if persistent else PROPS, body, 4096) for body in bodies]
         entry = origin, contents, sum(map(len, bodies)), first_confirm, 0
         self.stage.tell(channel, self.address, "publish", channel.actorAddressString, [entry])
 

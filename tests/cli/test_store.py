@@ -38,7 +38,7 @@ def data_dir(tmp_path):
     for name in ("journal", "queues/100"):
         (vhost / name).mkdir(parents=True)
     messages = [
-        Run(first, [bytes(18) + b"\5hello"] * count, Origin("", ("q",), b"", True), None, False, 5 * count)
+        Run(first, [bytes(18) + b"\5hello"] * count, Origin("", ("q",), True), None, False, 5 * count)
         for first, count in ((0, 2), (2, 1))
     ]
     (vhost / "config").write_bytes(b"\x40\0")

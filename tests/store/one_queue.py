@@ -12,8 +12,8 @@ from warren.store.queue.variable_queue import VariableQueue
 from .engines import DirectBodies, DirectLog, stored_ids
 
 SEGMENT = 64
-PERSISTENT = Origin("", ("q",), b"\x10\x00\x02", persistent=True)
-TRANSIENT = Origin("", ("q",), b"\x10\x00\x01")
+PERSISTENT = Origin("", ("q",), persistent=True)
+TRANSIENT = Origin("", ("q",))
 
 
 def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:

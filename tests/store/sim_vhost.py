@@ -197,7 +197,7 @@ class SimQueue:
         body_bytes = (
             sum(int.from_bytes(got[11:19], "big") for got in contents) if size is None else size * len(contents)
         )
-        origin = Origin("", (self.row.name,), PROPS, persistent, priority)
+        origin = Origin("", (self.row.name,), persistent, priority)
         first = len(self.published) + 1
         self.published += contents
         self._send(to_queue.publish(self._id, [(origin, list(contents), body_bytes, first, shared)]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import table_from
-from warren.amqp.frames import CONTENT_HEAD, frame, heartbeat, method_frame
+from warren.amqp.frames import CONTENT_HEAD, content_size, frame, heartbeat, method_frame
 from warren.amqp.methods import (
     BasicAck,
     BasicConsume,
@@ -21,6 +21,7 @@ from warren.amqp.methods import (
 )
 from warren.amqp.properties import Properties, encode_properties
 from warren.amqp.reader import ACKS, CLOSING, HEARTBEAT, METHOD, RUN, Event, FrameReader
+from warren.amqp.skimmer import fate
 
 PROPS = (
     b"\x00\x00",
@@ -57,7 +58,26 @@ def publish(rng: Random, channel: int, route: tuple[str, str], props: bytes, siz
         if len(piece) > 8:
             content += piece
         position += step
-    return frames, [(RUN, channel, method.encode(), props, [content], size)]
+    return frames, [(RUN, channel, method.encode(), fate(props), [content], size)]
+
+
+def with_ids(rng: Random) -> bytes:
+    """Properties as real publishers send them: some values differ from message to message, mostly not in length."""
+    digits = str(rng.randrange(10**9, 10**10)) if rng.random() < 0.97 else str(rng.randrange(10**6))
+    headers = {"id": digits, "task": "shop.add", "retries": rng.randrange(3), "eta": None, "trace": {"depth": 1}}
+    if rng.random() < 0.02:
+        headers["CC"] = ["q"]
+    return encode_properties(
+        Properties(
+            content_type="application/json",
+            headers=table_from(headers),
+            delivery_mode=2 if rng.random() < 0.98 else 1,
+            correlation_id=digits,
+            reply_to="amq.rabbitmq.reply-to" if rng.random() < 0.02 else "amq.rabbitmq.reply-ty",
+            expiration="1000" if rng.random() < 0.98 else "1001",
+            timestamp=rng.randrange(1 << 40),
+        )
+    )
 
 
 def _steps(rng: Random, channel: int, count: int) -> Iterable[Step]:
@@ -72,11 +92,16 @@ def _steps(rng: Random, channel: int, count: int) -> Iterable[Step]:
         return
     while count > 0:
         what = rng.random()
-        repeats = rng.choice((1, 1, 2, 3, 40))
+        repeats = rng.choice((1, 1, 2, 3, 40, 80))
         count -= repeats
         if what < 0.7:
             route, props, size = rng.choice(ROUTES), rng.choice(PROPS), rng.choice(SIZES)
+            differ, routes_differ = rng.random() < 0.5, rng.random() < 0.3
             for _ in range(repeats):
+                if differ:
+                    props = with_ids(rng)
+                if routes_differ:
+                    route = rng.choice(ROUTES)
                 if rng.random() < 0.2:
                     size = rng.choice(SIZES)
                 if rng.random() < 0.05:
@@ -124,17 +149,21 @@ def _marked(frames: list[bytes], events: list[Event]) -> Iterable[tuple[bytes, l
 
 
 def normal(events: Iterable[Event]) -> list[Event]:
-    """The events with consecutive runs, and consecutive acks, joined, because the reader may group them as it likes."""
-    joined: list[Any] = []
+    """The same events with messages and acks one by one: how they were grouped is left to the reader."""
+    single: list[Any] = []
     for event in events:
-        last = joined[-1] if joined else None
-        if last and event[0] == RUN and last[:4] == event[:4]:
-            joined[-1] = (*event[:4], last[4] + event[4], last[5] + event[5])
-        elif last and event[0] == ACKS and last[:2] == event[:2]:
-            joined[-1] = (*event[:2], last[2] + event[2])
+        if event[0] == RUN:
+            _, channel, methods, key, contents, body_bytes = event
+            if isinstance(methods, bytes):
+                methods = [methods] * len(contents)
+            assert len(methods) == len(contents)
+            assert body_bytes == sum(content_size(content) for content in contents)
+            single += [(RUN, channel, method, key, content) for method, content in zip(methods, contents)]
+        elif event[0] == ACKS:
+            single += [(ACKS, event[1], ack) for ack in event[2]]
         else:
-            joined.append(event)
-    return joined
+            single.append(event)
+    return single
 
 
 def cut(rng: Random, data: bytes) -> list[bytes]:

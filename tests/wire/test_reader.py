@@ -9,13 +9,16 @@ import pytest
 from warren.amqp.errors import AmqpError
 from warren.amqp.frames import build_content, frame, heartbeat, method_frame
 from warren.amqp.methods import BasicAck, BasicDeliver, BasicNack, BasicPublish, QueueDeclare
+from warren.amqp.properties import Properties, encode_properties
 from warren.amqp.reader import ACKS, HEARTBEAT, METHOD, OVERSIZED, RUN, Event, FrameReader
+from warren.amqp.skimmer import fate
 
 from .conversations import unfinished
 
 both_paths = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 PROPS = b"\x10\x00\x02"
 PAYLOAD = BasicPublish(routing_key="q").encode()
+KEY = fate(PROPS)
 
 
 def publish(body: bytes, channel: int = 1, key: str = "q", props: bytes = PROPS, frame_max: int = 4096) -> bytes:
@@ -42,28 +45,47 @@ def test_publishes_with_the_same_method_and_properties_are_one_run() -> None:
     reader = a_reader()
     reader.feed(b"".join(map(publish, bodies)))
     assert events_of(reader) == [
-        (RUN, 1, PAYLOAD, PROPS, [build_content(1, PROPS, body, 4096) for body in bodies], sum(map(len, bodies)))
+        (RUN, 1, PAYLOAD, KEY, [build_content(1, PROPS, body, 4096) for body in bodies], sum(map(len, bodies)))
     ]
 
 
 @pytest.mark.parametrize(
     "second",
-    [publish(b"x", key="r"), publish(b"x", props=b"\0\0"), publish(b"x", props=b"\x10\0\1"), publish(b"x", channel=2)],
-    ids=["routing key", "properties", "value of a property", "channel"],
+    [publish(b"x", props=b"\0\0"), publish(b"x", props=b"\x10\0\1"), publish(b"x", channel=2)],
+    ids=["a property more", "value of a property", "channel"],
 )
-def test_a_run_ends_where_anything_but_the_body_differs(second: bytes) -> None:
-    """All contents of a run have the same method frame and the same `props`."""
+def test_a_run_ends_where_the_fate_differs(second: bytes) -> None:
+    """A run has one channel and one fate, though bodies be equal."""
     reader = a_reader()
     reader.feed(publish(b"x") * 3 + second * 2 + publish(b"x"))
     assert [len(event[4]) for event in events_of(reader)] == [3, 2, 1]
 
 
+def test_messages_with_other_routing_keys_share_a_run() -> None:
+    """A run with several method frames has one payload for each content."""
+    reader = a_reader()
+    reader.feed(publish(b"x") * 2 + publish(b"x", key="r") + publish(b"x"))
+    other = BasicPublish(routing_key="r").encode()
+    assert [event[2] for event in events_of(reader)] == [[PAYLOAD, PAYLOAD, other, PAYLOAD]]
+
+
+def test_messages_with_ids_of_their_own_share_a_run() -> None:
+    """What is only carried ends no run, before and after a pattern is made of the headers."""
+    reader = a_reader()
+    octets = [
+        publish(b"x" * (n % 7), props=encode_properties(Properties(message_id=f"{n:08}", delivery_mode=2)))
+        for n in range(200)
+    ]
+    reader.feed(b"".join(octets))
+    assert [(event[2], len(event[4])) for event in events_of(reader)] == [(PAYLOAD, 200)]
+
+
 @pytest.mark.parametrize("props", [b"\0\0", b"\x10\0\1"], ids=["of another length", "of the same length"])
-def test_a_return_to_earlier_properties_begins_a_new_run(props: bytes) -> None:
-    """A run has one `props`, so messages before and after one with other properties are not joined."""
+def test_a_fate_that_comes_back_begins_a_run_of_its_own(props: bytes) -> None:
+    """A run has one fate, also when the message after it is like those before it."""
     reader = a_reader()
     reader.feed(publish(b"x") * 4 + publish(b"x", props=props) + publish(b"x") * 4)
-    assert [(event[3], len(event[4])) for event in events_of(reader)] == [(PROPS, 4), (props, 1), (PROPS, 4)]
+    assert [(event[3], len(event[4])) for event in events_of(reader)] == [(KEY, 4), (fate(props), 1), (KEY, 4)]
 
 
 @both_paths
@@ -151,8 +173,8 @@ def test_frames_of_other_channels_may_come_between_those_of_a_content(fast: bool
         b"".join(a + b for a, b in zip(first, second + [b""] * 9, strict=False)) + b"".join(second[len(first) :])
     )
     assert events_of(reader) == [
-        (RUN, 1, PAYLOAD, PROPS, [b"".join(first[1:])], 6),
-        (RUN, 2, PAYLOAD, PROPS, [b"".join(second[1:])], 6),
+        (RUN, 1, PAYLOAD, KEY, [b"".join(first[1:])], 6),
+        (RUN, 2, PAYLOAD, KEY, [b"".join(second[1:])], 6),
     ]
 
 

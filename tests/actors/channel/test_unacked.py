@@ -11,6 +11,7 @@ deliveries = st.tuples(
     st.just("deliver"), st.sampled_from("ab"), st.integers(1, 6), st.sampled_from([1, 3]), st.booleans()
 )
 settlements = st.tuples(st.just("take"), st.integers(0, 60), st.booleans())
+ranges = st.tuples(st.just("take_range"), st.integers(1, 60), st.integers(0, 20))
 others = st.sampled_from([("put_back",), ("commit",), ("take_all",), ("skip",)])
 
 
@@ -23,7 +24,7 @@ def spread(runs):
     ]
 
 
-@given(st.lists(st.one_of(deliveries, settlements, others), max_size=60))
+@given(st.lists(st.one_of(deliveries, settlements, ranges, others), max_size=60))
 @settings(max_examples=400, deadline=None)
 def test_unacked_is_a_dict_of_delivery_tags(steps):
     """Single, multiple and unknown tags in any order, with rollbacks of a transaction in between."""
@@ -55,6 +56,17 @@ def test_unacked_is_a_dict_of_delivery_tags(steps):
                 known = tag in model
                 expected = [tag]
             if not known:
+                assert found is None
+                continue
+            assert spread(found) == [(number, *model.pop(number)) for number in expected]
+            taken += found
+        elif name == "take_range":
+            first, count = fields
+            expected = list(range(first, first + count + 1))
+            is_known = all(number in model for number in expected)
+            assert unacked.has_range(first, first + count) is is_known
+            found = unacked.take_range(first, first + count)
+            if not is_known:
                 assert found is None
                 continue
             assert spread(found) == [(number, *model.pop(number)) for number in expected]

@@ -29,7 +29,7 @@ from warren.store.messages.run import Run
 from ..disk_stage import SEGMENT, DiskStage, HeldDisk
 from ..stage import CRASHED, Stub
 
-PERSISTENT = Origin("x", ("k",), b"\x10\x00\x02", persistent=True)
+PERSISTENT = Origin("x", ("k",), persistent=True)
 ONE, TWO = 1, 2
 NO_SPACE = OSError(errno.ENOSPC, "injected")
 WAIT = 10
@@ -37,7 +37,7 @@ WAIT = 10
 
 def run_of(first: int, count: int, size: int = 5) -> Run:
     contents = [
-        build_content(1, PERSISTENT.props, b"%d" % number + b"x" * size, 131072)
+        build_content(1, b"\x10\x00\x02", b"%d" % number + b"x" * size, 131072)
         for number in range(first, first + count)
     ]
     return Run(

@@ -59,7 +59,7 @@ class Office(Process):
         return rows
 
     def on_publish(self, sender: Any, bodies: list[bytes]) -> None:
-        origin = Origin("", ("q",), PROPS, True)
+        origin = Origin("", ("q",), True)
         contents = [build_content(1, PROPS, body, 131072) for body in bodies]
         self.send(
             self.queue, ("publish", "channel", [(origin, contents, sum(map(len, bodies)), self.published + 1, 0)])

@@ -11,7 +11,7 @@ from warren.amqp.fields import table_from
 from warren.amqp.frames import content_body, content_properties
 from warren.amqp.properties import decode_properties
 
-from ..stage import CRASHED, PERSISTENT, Stage, Stub
+from ..stage import CRASHED, Stage, Stub
 
 
 @pytest.fixture
@@ -309,16 +309,15 @@ def test_the_number_is_added_to_the_headers(stage, channel):
     queue.publish(channel, [b"0"], persistent=True)
     stage.settle()
     origin = queue.actor.backing.head().origin
-    assert origin.props == PERSISTENT
-    (unreadable,) = [origin._replace(props=b"\x80\x00\x09cut")]
+    unreadable = b"\x80\x00\x09cut"
     content = (
         b"\x02\x00\x01\x00\x00\x00\x12\x00\x3c\x00\x00"
         + (1).to_bytes(8, "big")
-        + unreadable.props
+        + unreadable
         + b"\xce"
         + b"\x03\x00\x01\x00\x00\x00\x011\xce"
     )
-    queue.actor.backing.publish(unreadable, [content], 1, None, False)
+    queue.actor.backing.publish(origin, [content], 1, None, False)
     read(stage, queue, channel, read_from=0, read_to="last")
     assert stage.actor(channel).take_got() == [*pairs(0, 2), "end"]
 

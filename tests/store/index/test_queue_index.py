@@ -23,8 +23,8 @@ from warren.store.messages.run import Run
 from ..engines import DirectLog
 
 ENTRIES = 16
-PERSISTENT = Origin("x", ("k",), b"\0\0", persistent=True)
-TRANSIENT = Origin("x", ("k",), b"\0\0", persistent=False)
+PERSISTENT = Origin("x", ("k",), persistent=True)
+TRANSIENT = Origin("x", ("k",), persistent=False)
 
 
 def slot(number: int, stored: bool) -> bytes:

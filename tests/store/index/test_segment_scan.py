@@ -17,7 +17,7 @@ from warren.store.messages.records import make_stub
 from warren.store.messages.run import Run
 
 ENTRIES, BASE = 32, 64
-PERSISTENT, TRANSIENT = Origin("x", ("k",), b"\0\0", persistent=True), Origin("x", ("k",), b"\0\0", persistent=False)
+PERSISTENT, TRANSIENT = Origin("x", ("k",), persistent=True), Origin("x", ("k",), persistent=False)
 PATH = "q/2.idx"
 
 

@@ -20,7 +20,7 @@ from warren.store.messages.run import Run
 
 from ..engines import DirectLog
 
-ORIGIN = Origin("x", ("k",), b"\0\0", persistent=True)
+ORIGIN = Origin("x", ("k",), persistent=True)
 QUEUES = (1, 2)
 
 

@@ -8,7 +8,7 @@ from warren.store.journal.log_writer import LogWriter
 from warren.store.messages.message import Origin
 from warren.store.messages.run import Run
 
-ORIGIN = Origin("x", ("k",), b"\0\0", persistent=True)
+ORIGIN = Origin("x", ("k",), persistent=True)
 ONE, TWO = 0x100, 0x101
 
 

@@ -33,7 +33,6 @@ origins = st.builds(
     Origin,
     st.sampled_from(["", "x", "\udcff"]),
     st.tuples(st.text(max_size=3)),
-    st.binary(max_size=9),
     st.booleans(),
     st.integers(0, 255),
     st.one_of(st.none(), st.integers(0, 1 << 40)),
@@ -43,20 +42,22 @@ origins = st.builds(
 @given(
     contents,
     origins,
+    st.lists(st.text(max_size=3), max_size=3),
     st.integers(0, 1 << 60),
     st.one_of(st.none(), st.integers(0, 1 << 60)),
     st.booleans(),
     st.booleans(),
 )
-def test_runs_come_back(contents, origin, first, expiry, redelivered, is_stored):
+def test_runs_come_back(contents, origin, keys, first, expiry, redelivered, is_stored):
     """Two runs in one buffer, with every field; strings that are not UTF-8 survive."""
-    run = Run(first, contents, origin, expiry, redelivered, 0)
+    column = [origin._replace(routing_keys=(keys[n % len(keys)],)) for n in range(len(contents))] if keys else origin
+    run = Run(first, contents, column, expiry, redelivered, 0)
     data = b"".join(encode_run(run, is_stored) * 2)
     for got, stored in decode_runs(data):
-        assert (got.first, got.contents, got.origin, got.expiry, got.redelivered, stored) == (
+        assert (got.first, got.contents, got.origins, got.expiry, got.redelivered, stored) == (
             first,
             contents,
-            origin,
+            column,
             expiry,
             redelivered,
             is_stored,

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
-from warren.store.messages.message import Origin, body_size
+from warren.store.messages.message import Origin, any_of, body_size, each_of
 from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import LEVEL_SHIFT, PriorityQueue
@@ -24,7 +24,7 @@ from warren.store.queue.variable_queue import VariableQueue
 from ..engines import DirectBodies, DirectLog, stored_ids, write_journal
 
 MAX_PRIORITY = 3
-ORIGINS = [Origin("", ("q",), b"\x00\x00", persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
+ORIGINS = [Origin("", ("q",), persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
 
 
 def content(body: int, mark: int = 0) -> bytes:
@@ -85,12 +85,17 @@ class QueueMachine(RuleBasedStateMachine):
         self.next[level] += len(sizes)
         return contents, list(range(first, first + len(sizes)))
 
+    def origins_of(self, origin: Origin, differ: bool, count: int) -> list[Origin]:
+        """One origin for each message; with `differ` their routing keys take turns."""
+        return [origin._replace(routing_keys=("rst"[n % 3],)) if differ else origin for n in range(count)]
+
     def expect_confirm(self, numbers: list[int], confirm: bool) -> None:
         if confirm:
             self.unconfirmed.update(numbers)
 
     runs = dict(
         origin=st.sampled_from(ORIGINS),
+        differ=st.booleans(),
         confirm=st.booleans(),
         sizes=st.one_of(
             st.integers(1, 12).map(lambda n: [7] * n),
@@ -100,33 +105,40 @@ class QueueMachine(RuleBasedStateMachine):
     )
 
     @rule(expiry=st.one_of(st.none(), st.integers(0, 9)), redelivered=st.booleans(), **runs)
-    def publish(self, origin, sizes, expiry, confirm, redelivered):
+    def publish(self, origin, differ, sizes, expiry, confirm, redelivered):
         contents, expected = self.make_run(origin, sizes)
-        given = list(contents)
-        numbers = self.queue.publish(origin, given, sum(sizes), expiry, confirm, redelivered)
+        given, origins = list(contents), self.origins_of(origin, differ, len(sizes))
+        given_origins = list(origins) if differ else origin
+        numbers = self.queue.publish(given_origins, given, sum(sizes), expiry, confirm, redelivered)
         assert list(numbers) == expected
         assert given == contents
-        given.clear()  # the queue must not depend on the caller's list
+        given.clear()  # the queue must not depend on the caller's lists
+        if differ:
+            assert given_origins == origins
+            given_origins.clear()
         self.expect_confirm(expected, confirm)
-        held = [Held(n, c, origin, expiry, redelivered) for n, c in zip(expected, contents, strict=True)]
+        held = [Held(n, c, o, expiry, redelivered) for n, c, o in zip(expected, contents, origins, strict=True)]
         self.ready += held
         self.since_sync += held
         self.ready.sort(key=self.order)
 
     @precondition(lambda self: not self.ready)
     @rule(expiry=st.one_of(st.none(), st.integers(0, 9)), **runs)
-    def publish_delivered(self, origin, sizes, expiry, confirm):
+    def publish_delivered(self, origin, differ, sizes, expiry, confirm):
         contents, expected = self.make_run(origin, sizes)
-        assert list(self.queue.publish_delivered(origin, contents, sum(sizes), expiry, confirm)) == expected
+        origins = self.origins_of(origin, differ, len(sizes))
+        column = list(origins) if differ else origin
+        assert list(self.queue.publish_delivered(column, contents, sum(sizes), expiry, confirm)) == expected
         self.expect_confirm(expected, confirm)
-        held = {n: Held(n, c, origin, expiry, False) for n, c in zip(expected, contents, strict=True)}
+        held = {n: Held(n, c, o, expiry, False) for n, c, o in zip(expected, contents, origins, strict=True)}
         self.pending.update(held)
         self.since_sync += held.values()
 
     @rule(**runs)
-    def discard(self, origin, sizes, confirm):
+    def discard(self, origin, differ, sizes, confirm):
         contents, expected = self.make_run(origin, sizes)
-        assert list(self.queue.discard(origin, contents, sum(sizes), confirm)) == expected
+        column = self.origins_of(origin, differ, len(sizes)) if differ else origin
+        assert list(self.queue.discard(column, contents, sum(sizes), confirm)) == expected
         self.expect_confirm(expected, confirm)
 
     @rule()
@@ -144,9 +156,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(count=st.one_of(st.integers(0, 8), st.just(1000)), ack_required=st.booleans())
     def fetch(self, count, ack_required):
         got = [
-            Held(tag, c, d.origin, None, d.redelivered)
+            Held(tag, c, origin, None, d.redelivered)
             for d in self.queue.fetch(count, ack_required)
-            for tag, c in zip(d.tags, d.contents, strict=True)
+            for tag, c, origin in zip(d.tags, d.contents, each_of(d.origins, len(d.contents)), strict=True)
         ]
         taken, self.ready = self.ready[:count], self.ready[count:]
         assert got == [replace(held, expiry=None) for held in taken]
@@ -415,7 +427,7 @@ def test_drop_takes_from_the_highest_level(priorities):
     for priority in (1, 2, 3) * 3:
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
         priorities.drop(max(0, len(priorities) - 4), False)
-    assert [d.origin.priority for d in priorities.fetch(9, False) for _ in d.contents] == [2, 1, 1, 1]
+    assert [any_of(d.origins).priority for d in priorities.fetch(9, False) for _ in d.contents] == [2, 1, 1, 1]
 
 
 def test_expired_low_level_waits_behind_live_high_head(priorities):

@@ -21,7 +21,7 @@ from warren.store.queue.variable_queue import VariableQueue
 from ..engines import DirectBodies, DirectLog
 
 SEGMENT = 16
-ORIGINS = [Origin("", ("q",), b"\x00\x00", persistent) for persistent in (False, True)]
+ORIGINS = [Origin("", ("q",), persistent) for persistent in (False, True)]
 
 
 def content(number: int, size: int) -> bytes:

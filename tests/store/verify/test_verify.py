@@ -36,8 +36,8 @@ E = 16
 ORDERS, AUDIT = 0x100, 0x200
 """Numbers of the two queues, without levels."""
 EMPTY_TABLE = bytes(4)
-PERSISTENT = Origin("", ("q",), b"", persistent=True)
-TRANSIENT = Origin("", ("q",), b"")
+PERSISTENT = Origin("", ("q",), persistent=True)
+TRANSIENT = Origin("", ("q",))
 STORE = "msg_store_persistent"
 
 

@@ -1,0 +1,119 @@
+"""The property skimmer finds what decides a message's fate, and finds the same as decoding does."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table, encode_table, table_from
+from warren.amqp.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+from warren.amqp.skimmer import DIRECT_REPLY_TO, fate, has_headers, is_special, slow_fate
+
+from .strategies import properties, short_strings, tables
+
+thorough = settings(derandomize=True, deadline=None, max_examples=600)
+
+CELERY = Properties(
+    content_type="application/json",
+    content_encoding="utf-8",
+    headers=table_from({"lang": "py", "task": "shop.add", "id": "f" * 36, "retries": 0, "eta": None, "group": None}),
+    delivery_mode=2,
+    priority=0,
+    correlation_id="c" * 36,
+    reply_to="r" * 36,
+)
+#: Headers in which the names that decide occur as names, as values, within values, and nested.
+odd_headers = st.sampled_from(
+    [
+        Table((("CC", "A", (("S", b"a"),)),)),
+        Table((("BCC", "S", b"no array"),)),
+        Table((("cc", "S", b"\x02CC"),)),
+        Table((("x", "F", Table((("CC", "A", ()),))),)),
+        Table((("x", "A", (("S", b"\x03BCC"), ("F", Table()))),)),
+        Table((("", "V", None), ("", "V", None))),
+        Table(),
+    ]
+)
+
+
+@thorough
+@given(properties)
+@example(Properties())
+@example(CELERY)
+@example(Properties(reply_to=DIRECT_REPLY_TO.decode()))
+@example(Properties(reply_to=DIRECT_REPLY_TO.decode() + "x"))
+@example(Properties(expiration="", user_id=""))
+def test_skimming_and_decoding_agree(values):
+    props = encode_properties(values)
+    assert fate(props) == slow_fate(props)
+
+
+@thorough
+@given(properties, odd_headers)
+def test_they_agree_about_names_that_decide(values, headers):
+    values.headers = headers
+    props = encode_properties(values)
+    assert fate(props) == slow_fate(props)
+
+
+@thorough
+@given(properties, st.data())
+def test_they_agree_about_what_is_cut_off_or_spoiled(values, data):
+    """Whatever cannot be decoded gets a key of its own, so that the channel decodes it and refuses it."""
+    props = bytearray(encode_properties(values))
+    at = data.draw(st.integers(0, len(props) - 1))
+    if data.draw(st.booleans()):
+        del props[at:]
+    else:
+        props[at] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        props += data.draw(st.binary(max_size=9))
+    spoiled = bytes(props)
+    assert fate(spoiled) == slow_fate(spoiled)
+    try:
+        decode_properties(spoiled)
+    except AmqpError:
+        assert is_special(fate(spoiled))
+
+
+@thorough
+@given(properties, short_strings, short_strings, tables, st.integers(0, (1 << 64) - 1))
+def test_what_is_only_carried_does_not_change_the_key(values, first, second, headers, timestamp):
+    values.headers = Table() if values.headers is not None else None
+    values.reply_to = None
+    before = fate(encode_properties(values))
+    values.message_id, values.correlation_id, values.timestamp = first, second, timestamp
+    values.type, values.app_id, values.cluster_id = second, first, second
+    if values.headers is not None and b"CC" not in encode_table(headers):
+        values.headers = headers
+    assert fate(encode_properties(values)) == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"delivery_mode": 1},
+        {"delivery_mode": None},
+        {"priority": 1},
+        {"expiration": "60000"},
+        {"user_id": "guest"},
+        {"headers": None},
+        {"headers": table_from({"CC": ["a"]})},
+        {"reply_to": DIRECT_REPLY_TO.decode()},
+    ],
+)
+def test_what_decides_changes_the_key(other):
+    changed = Properties(**{**{name: getattr(CELERY, name) for name in Properties.__slots__}, **other})
+    assert fate(encode_properties(changed)) != fate(encode_properties(CELERY))
+
+
+def test_headers_are_reported_for_headers_exchanges():
+    assert has_headers(fate(encode_properties(CELERY)))
+    assert not has_headers(fate(NO_PROPERTIES))
+
+
+def test_a_key_says_nothing_of_another_expiration_and_user():
+    """Lengths stand in the key: no expiration and user can be cut differently into an equal key."""
+    one = Properties(expiration="1u", user_id="2")
+    other = Properties(expiration="1", user_id="u2")
+    assert fate(encode_properties(one)) != fate(encode_properties(other))
