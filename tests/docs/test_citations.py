@@ -21,7 +21,7 @@ CITED_ID = re.compile(r"(?<![\w-])(AB|FC|QS|D|C)-(\d+)(?![\w-])")
 DEFINED_ID = re.compile(r"\*\*((?:AB|FC|QS|D|C)-\d+)\*\*")
 HEADING = re.compile(r"^#+ (\d+(?:\.\d+)*)\.? ", re.MULTILINE)
 #: A list such as "sections 6.7, 6.9 and 11.4" cites each of its numbers.
-CITED_SECTION = re.compile(r"(?:(\S+) )?(?:[Ss]ections?|§) ?(\d+(?:\.\d+)*(?:(?:, | and | to )\d+(?:\.\d+)*)*)")
+CITED_SECTION = re.compile(r"(?:(RFC \d+|\S+) )?(?:[Ss]ections?|§) ?(\d+(?:\.\d+)*(?:(?:, | and | to )\d+(?:\.\d+)*)*)")
 
 
 def sources():
@@ -72,7 +72,9 @@ def test_cited_sections_exist(texts):
     for path, text in texts:
         within = path.stem if path in DOCUMENTS.values() else None
         for name, numbers in CITED_SECTION.findall(text):
-            name = name.strip("`*(),.:;[]").removesuffix(".md")
+            if name.startswith("RFC "):
+                continue
+            name = name.strip("`*(),.:;[]\"'").removesuffix(".md").lower()
             document = name if name in sections else within
             if document is None:
                 wrong.append(f"{path.relative_to(ROOT)}: section {numbers} of no document ({name!r})")
