@@ -1,4 +1,4 @@
-"""Limits on memory and disk: sizes with units, shares, and texts that help (QS section 8)."""
+"""Limits on memory and disk: sizes with units, shares, and texts that help (queue-and-store section 8)."""
 
 import math
 import pickle

@@ -5,7 +5,7 @@ receives the records of the queues, commits them, and reports to each queue up t
 (`durable`).
 
 **Group commit.** A commit begins as soon as something was appended and no commit is running; what arrives meanwhile is
-for the next one (design section 3.6). So an idle journal syncs at once, and nobody waits for more than two syncs. A
+for the next one (design section 3). So an idle journal syncs at once, and nobody waits for more than two syncs. A
 commit that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
 because nobody knows then what the disk has.
 

@@ -321,13 +321,20 @@ class LocationIndex:
             _delete_range(transaction.cursor(self._places), _FILE.pack(file))
 
     def fill(self, file: int, found: Sequence[tuple[bytes, int, int]]) -> None:
-        """Add bodies (id, offset, total size) that have no place yet. Of several copies the first one counts."""
+        """Add bodies (id, offset, total size) in the order in which they were written. The last one of an id counts.
+
+        A queue's number, and so the id, is given again after a crash that kept the body and lost what the journal had
+        of it. The body before is garbage then: the message that has the number now is the later one.
+        """
         with self._env.begin(write=True) as transaction:
             for message_id, offset, total_size in found:
-                if transaction.put(
-                    message_id, _LOCATION.pack(0, file, offset, total_size), db=self._locations, overwrite=False
-                ):
-                    transaction.put(_PLACE.pack(file, offset), message_id, db=self._places)
+                location = _LOCATION.pack(0, file, offset, total_size)
+                if not transaction.put(message_id, location, db=self._locations, overwrite=False):
+                    earlier: bytes = transaction.get(message_id, db=self._locations)  # type: ignore[assignment]
+                    _, old_file, old_offset, _ = _LOCATION.unpack(earlier)
+                    transaction.put(message_id, location, db=self._locations)
+                    transaction.delete(_PLACE.pack(old_file, old_offset), db=self._places)
+                transaction.put(_PLACE.pack(file, offset), message_id, db=self._places)
 
     def add_references(self, message_ids: Iterable[bytes]) -> None:
         """Recounting: add a reference for each occurrence of an id. At most COMMIT_LEAST ids at a time."""

@@ -1,4 +1,4 @@
-"""Section 6.10: Thespian's transport drops what a sender has too much of on its way.
+"""Queue-and-store section 6.10: Thespian's transport drops what a sender has too much of on its way.
 
 What a queue sent to journal or store and did not arrive must never look like success.
 """

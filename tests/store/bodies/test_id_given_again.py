@@ -1,0 +1,39 @@
+"""A queue's number, and with it the id of a body, may be given again after a crash (queue-and-store section 11.4)."""
+
+from random import Random
+
+from warren.store.disk.faulty_disk import FaultyDisk
+
+from ..engines import DirectBodies
+
+FIRST, SECOND, OTHER = b"1" * 16, b"1" * 16, b"2" * 16
+
+
+def start(disk, root, references):
+    """The store after a power cut: nothing of its index is trusted."""
+    store = DirectBodies(
+        disk, "persistent", f"{root}/{len(list(root.iterdir()))}", boot_id=f"boot {len(list(root.iterdir()))}"
+    )
+    store.recover(False, lambda: [references])
+    return store
+
+
+def test_the_body_written_last_counts(tmp_path):
+    """The crash kept the first body and lost what the journal had of it, so the number was given to another message."""
+    disk = FaultyDisk()
+    store = start(disk, tmp_path, [])
+    store.write([(FIRST, b"never confirmed"), (OTHER, b"keeps the file")])
+    store.write_all()
+    store.engine.abandon()
+    disk.crash(Random(1))
+
+    store = start(disk, tmp_path, [OTHER])
+    assert store.read([FIRST, OTHER]) == [None, b"keeps the file"]
+    store.write([(SECOND, b"confirmed")])
+    store.write_all()
+    store.engine.abandon()
+    disk.crash(Random(2))
+
+    store = start(disk, tmp_path, [SECOND, OTHER])
+    assert store.read([SECOND, OTHER]) == [b"confirmed", b"keeps the file"]
+    store.close()
