@@ -1,6 +1,6 @@
 """Contracts: for each process, the messages that it receives, with their types.
 
-A message is a tuple `(name, *fields)` on its way (see `process`). A contract is the one place that lists the messages
+A message in flight is a tuple `(name, *fields)` (see `process`). A contract is the one place that lists the messages
 of a process, and the only way in which other processes make them:
 
     class ToQueue(Contract):

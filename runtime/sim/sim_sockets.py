@@ -65,7 +65,7 @@ class SimSocket:
         #: The link to the peer.
         self._link = link
         self._unread = bytearray()
-        #: Bytes on their way to this end.
+        #: Bytes in flight to this end.
         self._in_flight = 0
         #: Whether the end of the stream has arrived.
         self._has_ended = False

@@ -66,7 +66,7 @@ class Conditions:
     link_delay: float = 1e-3
     #: Longest delay before a blocking call is made, in seconds.
     blocking_delay: float = 5e-3
-    #: Most bytes of a connection that are unread by the receiver or on their way to it.
+    #: Most bytes of a connection that are in flight or unread by the receiver.
     socket_buffer: int = 65_536
     #: One in so many reads of an actor returns only a part of the data; 0 for none.
     cut_one_in: int = 4

@@ -1,0 +1,99 @@
+"""The glossary lists words that the code uses, and the code uses no word that the glossary has replaced."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "internals" / "glossary.md"
+ENTRY = re.compile(r"^- \*\*(.+?)\*\*: (.*?)(?=^- \*\*|^#|\Z)", re.MULTILINE | re.DOTALL)
+#: Folders that are not the package's own code.
+SKIPPED = {"tests", "docs", "build", "dist"}
+
+#: A word that has been replaced, as a regular expression, the word to write, and where the old word is right.
+REPLACED = [
+    ("fold|folds|folded|folding|unfolded", "flush", {"store/queue/backing_queue.py"}),  # RabbitMQ's name of a call
+    ("octets?", "byte", {"amqp/", "simulation/"}),  # the wire's own word
+    ("portions?", "batch", set()),
+    ("looking", "peek", set()),
+    ("leases?", "queue expiry", {"store/bodies/"}),  # the lease on a message store's files
+    ("on[ _]their[ _]way", "in flight", {"simulation/"}),
+    ("patience", "a timeout", {"simulation/"}),
+    ("durable_?tables", "table writer", set()),
+    ("restart_?waits", "restart waiters", set()),
+    ("(?:limiter|prefetch|free|channel)_slots", "grant", set()),
+]
+
+
+def sources():
+    """The package's own modules, as (path below the root, text)."""
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT)
+        if name.parts[0] not in SKIPPED and not name.parts[0].startswith("."):
+            yield str(name), path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return dict(sources())
+
+
+@pytest.fixture(scope="module")
+def entries():
+    """Each term and its explanation."""
+    found = [(term, re.sub(r"\s+", " ", text).strip()) for term, text in ENTRY.findall(PAGE.read_text("utf-8"))]
+    assert len(found) > 50, "the glossary has more entries than that"
+    return found
+
+
+def words_found(expression, line):
+    """The words in prose and as parts of identifiers: `flush` in "a flush", `take_flush` and `FlushJob`."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line)
+    return re.findall(rf"(?<![a-z])(?:{expression})(?![a-z])", apart, re.IGNORECASE)
+
+
+def test_each_term_stands_once_and_in_order(entries):
+    terms = [term for term, _ in entries]
+    assert terms == sorted(set(terms))
+
+
+def test_each_term_is_one_sentence_that_names_a_module(entries):
+    wrong = []
+    for term, text in entries:
+        modules = re.findall(r"\(`([\w/]+\.py)`\)\.$", text)
+        # The module at the end is part of the one sentence, and a sentence ends nowhere else.
+        if len(modules) != 1 or not (ROOT / modules[0]).is_file() or re.search(r"\. [A-Z]", text):
+            wrong.append(term)
+    assert wrong == []
+
+
+def test_the_module_of_a_term_uses_it(entries, texts):
+    unused = []
+    for term, text in entries:
+        (module,) = re.findall(r"\(`([\w/]+\.py)`\)\.$", text)
+        # "range reader" may also be written `range_readers` or `RangeReader`.
+        if not re.search(rf"(?<![a-z]){re.sub(r'[ -]', '[ _-]?', term)}", texts[module], re.IGNORECASE):
+            unused.append(f"{term}: {module}")
+    assert unused == []
+
+
+def test_replaced_words_are_gone(texts):
+    found = []
+    for expression, instead, allowed in REPLACED:
+        for name, text in texts.items():
+            if name.startswith(tuple(allowed)):
+                continue
+            for number, line in enumerate(text.splitlines(), 1):
+                found += [f"{name}:{number}: '{hit}', write {instead}" for hit in words_found(expression, line)]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["to fold the journal", "take_fold()", "class FoldingJob:", "300 octets"])
+def test_a_replaced_word_is_found(text):
+    assert any(words_found(expression, text) for expression, _, _ in REPLACED)
+
+
+@pytest.mark.parametrize("text", ["ackfold", "manifold", "a portionless thing", "please", "overlooking it"])
+def test_a_word_that_only_contains_one_is_not(text):
+    assert not any(words_found(expression, text) for expression, _, _ in REPLACED)
