@@ -50,7 +50,7 @@ _TAG = Struct(">Q").pack
 _DELIVER_IDS = b"\x00\x3c\x00\x3c"
 
 #: Pairs of head and tail that a consumer keeps; routing keys that never repeat would otherwise pile up.
-HEADS_KEPT = 64
+HEADS_KEPT = 512
 
 
 class DeliveryHead(NamedTuple):
