@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 
 from ...amqp import methods
 from ...amqp.decoding import decode_method
@@ -63,6 +63,7 @@ class Publisher:
     __slots__ = (
         "_config",
         "_context",
+        "_group_numbers",
         "_groups",
         "_ids",
         "_max_message_size",
@@ -107,8 +108,11 @@ class Publisher:
         # A large message that goes to several queues is stored once, under an id that they share.
         self._ids = SharedIds(process.random_bytes)
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
-        #: Sets of destinations of the remembered publications, numbered from 1.
+        #: Sets of destinations of the remembered publications, and their numbers.
         self._groups: dict[tuple[str, ...], int] = {}
+        #: Numbers for sets of destinations. None is given twice, because a run that is being published may have
+        #: publications from before and after the moment when all are forgotten.
+        self._group_numbers = count(1)
         self._version = -1  # of the routing table, when `_publications` were decided
 
     # -- runs ---
@@ -301,12 +305,15 @@ class Publisher:
         publication = Publication(
             method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys, is_by_headers
         )
-        if rows and not reply_keys and new_props is None:
-            destinations = tuple([row.queue_id for row in rows])
-            publication.group = self._groups.setdefault(destinations, len(self._groups) + 1)
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()
             self._groups.clear()
+        if rows and not reply_keys and new_props is None:
+            destinations = tuple([row.queue_id for row in rows])
+            group = self._groups.get(destinations)
+            if group is None:
+                group = self._groups[destinations] = next(self._group_numbers)
+            publication.group = group
         self._publications[method_payload, key] = publication
         return publication
 
