@@ -22,8 +22,6 @@ from .skimmer import DIRECT_REPLY_TO, fate, is_special
 
 #: Properties whose values decide; the others are only carried.
 _DECIDING = {"delivery_mode", "priority", "expiration", "user_id"}
-#: The length of a header frame's payload that is still worth a pattern, in bytes.
-PATTERN_SIZE_MAX = 1024
 
 
 class HeaderPattern:

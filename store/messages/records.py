@@ -22,8 +22,9 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
 The flags are 1 redelivered, 2 bodies are in the message store, 4 all slots have one length, 8 the messages have several
-origins. `origin` is msgpack of `Origin`. With flag 8 it is a column: `u16 count`, then each distinct origin as
-`u32 size | msgpack`, then for each message the u16 place of its origin among them. `lengths` is one u32 if all slots have one length, else one each. A slot is the content, or a **stub** of 24
+origins. `origin` is msgpack of `Origin`. With flag 8 it is a column: `u32 count`, then each distinct origin as
+`u32 size | msgpack`, then for each message the place of its origin among them, a u16, or a u32 if `count` is above
+65,536. `lengths` is one u32 if all slots have one length, else one each. A slot is the content, or a **stub** of 24
 bytes if the body is in the store: `id 0..11 | u64 body size | id 11..16`. A stub has the body size where a content has
 it, so the same code measures both.
 
@@ -140,30 +141,35 @@ def decode_origin(packed: bytes) -> Origin:
 
 
 def _encode_column(origins: list[Origin]) -> bytes:
-    """A column of origins: `u16 count`, the distinct ones, then the u16 place of each message's among them."""
+    """A column of origins, as the module describes it."""
     keys = list(map(id, origins))
     distinct = dict(zip(keys, origins))
     places = {key: place for place, key in enumerate(distinct)}
     packed = [encode_origin(origin) for origin in distinct.values()]
     return b"".join(
         [
-            pack(">H", len(packed)),
+            pack(">I", len(packed)),
             *[part for origin in packed for part in (pack(">I", len(origin)), origin)],
-            pack(f">{len(keys)}H", *map(places.__getitem__, keys)),
+            pack(f">{len(keys)}{_place(len(packed))}", *map(places.__getitem__, keys)),
         ]
     )
 
 
 @lru_cache(maxsize=256)
 def _decode_column(packed: bytes, count: int) -> list[Origin]:
-    (distinct,) = unpack(">H", packed[:2])
+    distinct = int.from_bytes(packed[:4], "big")
     origins = []
-    at = 2
+    at = 4
     for _ in range(distinct):
         stop = at + 4 + int.from_bytes(packed[at : at + 4], "big")
         origins.append(decode_origin(packed[at + 4 : stop]))
         at = stop
-    return list(map(origins.__getitem__, unpack(f">{count}H", packed[at:])))
+    return list(map(origins.__getitem__, unpack(f">{count}{_place(distinct)}", packed[at:])))
+
+
+def _place(distinct: int) -> str:
+    """The type of a place among so many origins. Many publishers can make a run of more than 65,536 messages."""
+    return "H" if distinct <= 1 << 16 else "I"
 
 
 def encode_run(run: Run, is_stored: bool) -> list[bytes]:

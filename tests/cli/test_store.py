@@ -66,7 +66,7 @@ def test_the_default_output_is_a_table(data_dir):
         "",
         (
             "  1 queue, 3 messages; message store: 0 files, 0 bytes, live 0 bytes, garbage 0 bytes; "
-            "journal: 1 file, 88 bytes"
+            "journal: 1 file, 86 bytes"
         ),
     ]
     assert result.stdout.endswith("\nFine: nothing found.\n")

@@ -1,7 +1,7 @@
 """Publishes in one write that differ in routing key, exchange, properties or size: each is treated as if it came alone.
 
-The broker reads such publishes as few runs. These are the places where a run must end, or where its messages must be told
-apart. `test_split_runs` compares whole conversations.
+The broker reads such publishes as few runs. These are the places where a run must end, or where its messages must be
+told apart. `test_split_runs` compares whole conversations.
 """
 
 import pytest
@@ -16,7 +16,7 @@ def bodies(channel, queue):
 
 @pytest.mark.parametrize("before", range(3, 7))
 def test_more_keys_than_the_channel_remembers(client, channel, name, before):
-    """A channel forgets its routes while it publishes a run, and the messages before and after go to their own queues."""
+    """A channel forgets its routes while it publishes a run; the messages before and after go to their own queues."""
     exchange = channel.exchange(name, "topic")
     a, b = channel.queue(f"{name}-a"), channel.queue(f"{name}-b")
     channel.bind(a, exchange, "a.*")
@@ -138,7 +138,8 @@ def test_direct_replies_to_differing_requests(client, channel, name):
     asked = server.take(requests, 50)
     assert [event.properties.correlation_id for event in asked] == [f"{number:08}" for number in range(50)]
     assert all(
-        (event.properties.reply_to == "amq.rabbitmq.reply-tO") == (number % 5 == 0) for number, event in enumerate(asked)
+        (event.properties.reply_to == "amq.rabbitmq.reply-tO") == (number % 5 == 0)
+        for number, event in enumerate(asked)
     )
     answered = [event for number, event in enumerate(asked) if number % 5]
     with client.in_one_piece():
@@ -146,9 +147,7 @@ def test_direct_replies_to_differing_requests(client, channel, name):
             server.publish("!", event.properties.reply_to, correlation_id=event.properties.correlation_id)
     got = channel.deliveries(40)
     assert {event.method.consumer_tag for event in got} == {replies}
-    assert [event.properties.correlation_id for event in got] == [
-        event.properties.correlation_id for event in answered
-    ]
+    assert [event.properties.correlation_id for event in got] == [event.properties.correlation_id for event in answered]
 
 
 def test_priorities_and_expirations_among_differing_messages(client, channel, name):

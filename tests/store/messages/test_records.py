@@ -66,6 +66,14 @@ def test_runs_come_back(contents, origin, keys, first, expiry, redelivered, is_s
     assert len(list(decode_runs(data))) == 2
 
 
+@pytest.mark.parametrize("count", [1 << 16, (1 << 16) + 1])
+def test_a_run_of_very_many_origins_comes_back(count):
+    column = [Origin("", (str(number),)) for number in range(count)]
+    run = Run(5, [bytes(19)] * count, column, None, False, 0)
+    ((got, _),) = decode_runs(b"".join(encode_run(run, False)))
+    assert got.origins == column
+
+
 @given(
     st.lists(
         st.builds(
