@@ -1,9 +1,11 @@
 """The layer table of docs/internals, as a check on the imports of a source tree.
 
-    4  cli  management  spark  broker.py         the faces; with broker.py its parts: running_node.py, listings.py,
-    server.py; pytest_plugin.py 3  cluster  simulation                       nodes 2  mirror
-    queues across nodes 1  actors  gm_ring                           processes 0  amqp  routing  store  runtime
-    pure rooms; with settings.py, limits.py, portable.py, version.py
+    4  cli  management  spark  broker.py         the faces, with running_node.py, listings.py, server.py, extensions.py
+                                                 and pytest_plugin.py
+    3  cluster  simulation                       nodes
+    2  mirror                                    queues across nodes
+    1  actors  gm_ring                           processes
+    0  amqp  routing  store  runtime             pure rooms, with settings.py, limits.py, portable.py and version.py
 
 A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one
 exception: `routing` uses the values of AMQP (field tables, reply codes, `AmqpError`), which are the modules in
