@@ -92,6 +92,23 @@ def check_publish(payload: bytes) -> None:
     raise _cannot_decode(BasicPublish, payload)
 
 
+def publish_fields(payload: bytes) -> tuple[str, str, bool, bool]:
+    """Exchange, routing key, mandatory and immediate of a basic.publish that `check_publish` has accepted.
+
+    Takes 0.5 µs, where `decode_method` takes 3: a client that gives each message a routing key of its own costs one a
+    message.
+    """
+    exchange_end = 7 + payload[6]
+    key_end = exchange_end + 1 + payload[exchange_end]
+    flags = payload[key_end]
+    return (
+        payload[7:exchange_end].decode("utf-8", "surrogateescape"),
+        payload[exchange_end + 1 : key_end].decode("utf-8", "surrogateescape"),
+        flags & 1 == 1,
+        flags & 2 == 2,
+    )
+
+
 def _cannot_decode(method_class: type[Method], payload: bytes) -> AmqpError:
     # A reply text holds 255 bytes, so more of the payload would be cut off anyway.
     text = f"cannot decode {binary_text(payload[4:260], as_string=False)}"

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
+from typing import NamedTuple
 
 from ...amqp import methods
-from ...amqp.decoding import decode_method
+from ...amqp.decoding import publish_fields
 from ...amqp.errors import AmqpError
+from ...amqp.fields import Table
 from ...amqp.frames import content_properties, method_frame, rechannel_run, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ...amqp.skimmer import SPECIAL, has_headers
+from ...amqp.skimmer import SPECIAL, has_headers, is_special
 from ...routing.arguments import MAX_EXPIRY
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
@@ -36,6 +38,23 @@ from .tracing import Tracer
 
 #: Publications that are kept at a time; properties that never repeat would otherwise pile up.
 PUBLICATIONS_KEPT = 512
+
+#: Fates that are kept at a time; a client that gives each message an expiration of its own would otherwise pile them up.
+FATES_KEPT = 512
+
+
+class Fate(NamedTuple):
+    """What follows from the properties of a message, for all messages with its key (see `amqp/skimmer.py`)."""
+
+    is_persistent: bool
+    priority: int
+    expiration: int | None
+    #: The routing keys in its headers CC and BCC.
+    selected_keys: tuple[str, ...]
+    #: Its headers as they are queued, if the key is special: then no other message shares them.
+    headers: Table | None
+    #: The properties that replace the publisher's; None: they stay as they are.
+    props: bytes | None
 
 
 @dataclass(slots=True)
@@ -63,6 +82,7 @@ class Publisher:
     __slots__ = (
         "_config",
         "_context",
+        "_fates",
         "_group_numbers",
         "_groups",
         "_ids",
@@ -113,6 +133,8 @@ class Publisher:
         #: Numbers for sets of destinations. None is given twice, because a run that is being published may have
         #: publications from before and after the moment when all are forgotten.
         self._group_numbers = count(1)
+        #: By plain key.
+        self._fates: dict[bytes, Fate] = {}
         self._version = -1  # of the routing table, when `_publications` were decided
 
     # -- runs ---
@@ -270,45 +292,30 @@ class Publisher:
 
     def _resolve(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
         """Makes the checks of AB-105 in their order, routes, and remembers the result for messages like `content`."""
-        method = decode_method(method_payload)
-        assert isinstance(method, methods.BasicPublish)
-        if method.immediate:
+        exchange_name, routing_key, is_mandatory, is_immediate = publish_fields(method_payload)
+        if is_immediate:
             raise AmqpError(540, "immediate=true")
         routing, vhost = self._context.routing, self._config.vhost
-        exchange = routing.exchange(vhost, method.exchange)
+        exchange = routing.exchange(vhost, exchange_name)
         if exchange is None:
-            raise no_exchange(vhost, method.exchange)
+            raise no_exchange(vhost, exchange_name)
         if exchange.internal:
-            raise AmqpError(403, f"cannot publish to internal exchange '{method.exchange}' in vhost '{vhost}'")
-        properties = decode_properties(content_properties(content))
-        is_changed = self._check(properties)
-        keys: tuple[str, ...] = (method.routing_key,)
-        if properties.headers is not None:
-            keys += sender_selected_keys(properties.headers)
-            if properties.headers.get("BCC") is not None:
-                # No consumer may see the keys in BCC (AB-75).
-                properties = replace(properties, headers=properties.headers.without("BCC"))
-                is_changed = True
-        if properties.delivery_mode not in (None, 1, 2):
-            raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
-        reply_keys = () if method.exchange else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
-        is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, method.exchange)
-        rows = () if is_by_headers else routing.route(vhost, method.exchange, keys, properties.headers)
-        new_props = encode_properties(properties) if is_changed else None
-        origin = Origin(
-            method.exchange,
-            keys,
-            properties.delivery_mode == 2,
-            properties.priority or 0,
-            int(properties.expiration) if properties.expiration is not None else None,
-        )
+            raise AmqpError(403, f"cannot publish to internal exchange '{exchange_name}' in vhost '{vhost}'")
+        fate = self._fates.get(key)
+        if fate is None:
+            fate = self._find_fate(key, content)
+        keys = (routing_key, *fate.selected_keys)
+        reply_keys = () if exchange_name else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
+        is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, exchange_name)
+        rows = () if is_by_headers else routing.route(vhost, exchange_name, keys, fate.headers)
+        origin = Origin(exchange_name, keys, fate.is_persistent, fate.priority, fate.expiration)
         publication = Publication(
-            method.exchange, method.routing_key, method.mandatory, origin, rows, new_props, reply_keys, is_by_headers
+            exchange_name, routing_key, is_mandatory, origin, rows, fate.props, reply_keys, is_by_headers
         )
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()
             self._groups.clear()
-        if rows and not reply_keys and new_props is None:
+        if rows and not reply_keys and fate.props is None:
             destinations = tuple([row.queue_id for row in rows])
             group = self._groups.get(destinations)
             if group is None:
@@ -316,6 +323,33 @@ class Publisher:
             publication.group = group
         self._publications[method_payload, key] = publication
         return publication
+
+    def _find_fate(self, key: bytes, content: bytes) -> Fate:
+        """Checks the properties of a message (AB-105); remembers what follows from them if others may have that key."""
+        properties = decode_properties(content_properties(content))
+        is_changed = self._check(properties)
+        selected_keys: tuple[str, ...] = ()
+        if properties.headers is not None:
+            selected_keys = sender_selected_keys(properties.headers)
+            if properties.headers.get("BCC") is not None:
+                # No consumer may see the keys in BCC (AB-75).
+                properties = replace(properties, headers=properties.headers.without("BCC"))
+                is_changed = True
+        if properties.delivery_mode not in (None, 1, 2):
+            raise AmqpError(406, f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
+        fate = Fate(
+            properties.delivery_mode == 2,
+            properties.priority or 0,
+            int(properties.expiration) if properties.expiration is not None else None,
+            selected_keys,
+            properties.headers if is_special(key) else None,
+            encode_properties(properties) if is_changed else None,
+        )
+        if not is_special(key):
+            if len(self._fates) >= FATES_KEPT:
+                self._fates.clear()
+            self._fates[key] = fate
+        return fate
 
     def _check(self, properties: Properties) -> bool:
         """Checks reply-to, user-id and expiration; True if the reply-to was replaced (AB-141)."""

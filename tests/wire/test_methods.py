@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from warren.amqp import methods as m
-from warren.amqp.decoding import check_publish, decode_method
+from warren.amqp.decoding import check_publish, decode_method, publish_fields
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import FieldError, Table, table_from, table_to_dict
 from warren.amqp.method import Method
-from warren.amqp.methods import METHODS
+from warren.amqp.methods import METHODS, BasicPublish
 
-from .strategies import methods, steady
+from .strategies import methods, methods_of, steady
 from .test_fields import plain_tables
 
 
@@ -246,3 +246,12 @@ def test_pamqp_and_we_agree_on_methods(data: st.DataObject) -> None:
     for name, kind in zip(ours_class.FIELDS, ours_class.SIGNATURE, strict=True):
         mine, read = getattr(ours, name), getattr(decode_method(written), name)
         assert (table_to_dict(mine) == table_to_dict(read)) if kind == "T" else (mine == read)
+
+
+@given(methods_of(BasicPublish))
+@steady
+def test_the_fields_of_a_publish_are_found_without_decoding_it(method: BasicPublish) -> None:
+    """The quick way and the decoder agree."""
+    payload = method.encode()
+    check_publish(payload)
+    assert publish_fields(payload) == (method.exchange, method.routing_key, method.mandatory, method.immediate)
