@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import Run
 from .paging import UNBOUNDED
 from .placement import ABSENT, BodyIds, Placement
 from .sub_queues import SubQueues
@@ -57,12 +56,11 @@ class ReadAhead:
 
         The bodies stay until the next job is done, so the caller must use them at once.
         """
-        found: list[Run] = []
-        for run, index in self._pending.find(tags):
-            if run.kind & ABSENT and not self._place.readable(slot := run.slot(index)):
-                found.append(slot)
-        missing = self._place.missing_bodies(found, UNBOUNDED)
-        return ReadAheadJob(self, None, missing) if missing.persistent or missing.transient else None
+        found = [run.slot(index) for run, index in self._pending.find(tags) if run.kind & ABSENT]
+        if all(map(self._place.readable, found)):
+            return None
+        # The job reads the bodies that are in memory as well, because they would not outlive it.
+        return ReadAheadJob(self, None, self._place.missing_bodies(found, UNBOUNDED))
 
     def head(self, becomes_default: bool) -> ReadAheadJob | None:
         """The job that reads the head, None if it needs no disk. What can be loaded without the disk is loaded here.

@@ -64,6 +64,29 @@ def test_ackfold_reads_the_disk(node):
     assert node.queue.info("messages_ram") == 0
 
 
+def test_pending_bodies_are_read_together(tmp_path):
+    """One job reads the bodies of pending messages, also if the read-ahead of the head has brought some into memory.
+
+    Each job replaces the bodies of the one before: a job for the others alone would be followed by another one for the
+    first, without end.
+    """
+    node = Node(tmp_path, reads_ahead=True)
+    queue = node.queue
+
+    def run(job):
+        job.run()
+        job.reader.prepared(job, node.persistent.read(job.missing.persistent), [])
+
+    for first in (0, 2):
+        node.publish(2)
+        page_all(queue)
+        run(queue.prepare())
+        assert tags(queue.fetch(2, True)) == [first, first + 1]
+    run(queue.prepare_pending(range(4)))
+    assert queue.prepare_pending(range(4)) is None
+    assert queue.ackfold(lambda message, acc: [*acc, message.tag], [], range(4)) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("embed_below", [0, 1024])
 def test_confirms_wait_for_body_and_entry(tmp_path, embed_below):
     """QS-17: a message with its body in the store is confirmed only when journal and store are synced."""
