@@ -93,7 +93,7 @@ class DurableQueue:
             self.engines[StoreClient()] = engine
         self.persistent, self.transient = self.engines
         index = QueueIndex(disk, "queue", 1, self.log)
-        self.queue = VariableQueue(1, index, self.persistent, self.transient, reads_ahead=True)
+        self.queue = VariableQueue(1, index, self.persistent, self.transient)
         self.queue.init(Recover.NEW)
 
     def send(self) -> None:

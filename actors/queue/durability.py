@@ -273,7 +273,6 @@ class Durability:
             embed_below=storage.embed_below,
             segment_entries=storage.segment_entries,
             clock=self._process.now,
-            reads_ahead=True,
             keeps_numbers=self._is_durable and self._settings.max_priority is None,
         )
         return level

@@ -51,7 +51,7 @@ class Paging:
         self.is_due = False
 
     def set_mode(self, mode: str) -> bool:
-        """Change to `default` or `lazy`; a queue that reads ahead gets there in steps.
+        """Change to `default` or `lazy`, in steps if much must be written or the head must be read first.
 
         Returns True if the index should be flushed, because it holds entries of messages that left memory.
         """
@@ -66,7 +66,7 @@ class Paging:
         """Take the next step towards lazy mode, if that is the goal. True if one was taken."""
         if self.mode != "lazy" or self._sub_queues.is_lazy:
             return False
-        is_done = self._sub_queues.become_lazy(PAGING_QUOTA if self._sub_queues.reads_ahead else UNBOUNDED)
+        is_done = self._sub_queues.become_lazy(PAGING_QUOTA)
         self.is_due = self.is_due or not is_done
         return True
 

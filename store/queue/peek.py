@@ -30,12 +30,12 @@ class Peek:
         self._index = place.index
 
     def head(self, watermark: int) -> QueuedMessage | None:
-        """The next message; its content is empty if the body is on disk and the owner reads ahead."""
+        """The next message; its content is empty if the body is on disk."""
         run = self._sub_queues.head()
         if run is None:
             return None
         first = run.part(0, 1)
-        content = self._place.read(first)[0] if not self._sub_queues.reads_ahead or self._place.readable(first) else b""
+        content = self._place.read(first)[0] if self._place.readable(first) else b""
         return QueuedMessage(
             run.first, content or b"", run.origin_at(0), run.expiry, run.redelivered or run.first < watermark
         )

@@ -11,8 +11,7 @@
 A **flush** writes the entries that only the journal has to segments. The queue wants one when it would free memory
 (`needs_flush`); the journal asks for a synced one before it gives up a file. A **release** finds out which shared
 bodies a purge or the end of the queue has let go: only segments name them. Releases run before flushes and removals,
-which would delete what they read, and only one job runs at a time. A queue that does not read ahead does all of this
-at once and waits for the disk.
+which would delete what they read, and only one job runs at a time.
 """
 
 from __future__ import annotations
@@ -29,25 +28,17 @@ from .unconfirmed import Unconfirmed
 class SegmentWriter:
     """See the module. `unconfirmed` is notified of flushes, because publishes may wait for one."""
 
-    __slots__ = ("_index", "_place", "_reads_ahead", "_releases", "_unconfirmed", "needs_flush")
+    __slots__ = ("_index", "_place", "_releases", "_unconfirmed", "needs_flush")
 
-    def __init__(self, place: Placement, unconfirmed: Unconfirmed, reads_ahead: bool) -> None:
+    def __init__(self, place: Placement, unconfirmed: Unconfirmed) -> None:
         self._index = place.index
         self._place = place
         self._unconfirmed = unconfirmed
-        self._reads_ahead = reads_ahead
         self._releases: deque[ReleaseJob] = deque()
         #: Whether a flush would free memory or remove files.
         self.needs_flush = False
 
     # -- flushes
-
-    def request(self) -> None:
-        """Have a flush done soon."""
-        if self._reads_ahead:
-            self.needs_flush = True
-        else:
-            self.flush()
 
     def flush(self, is_synced: bool = False) -> None:
         """Flush at once. Waits for the disk.
@@ -84,13 +75,8 @@ class SegmentWriter:
         return self._index.take_removal()
 
     def forget(self) -> None:
-        """The queue ends.
-
-        If it reads ahead, its owner runs the releases that are left and then calls `delete_files`.
-        """
+        """The queue ends. Its owner runs the releases that are left and then calls `delete_files`."""
         self._index.forget()
-        if not self._reads_ahead:
-            self.delete_files()
 
     def delete_files(self) -> None:
         """Delete every segment. Waits for the disk.
@@ -110,9 +96,6 @@ class SegmentWriter:
         )
         self._place.forget_shared(recovered(run, True) for run in known)
         self._releases += jobs
-        while not self._reads_ahead and (release := self.take_release()) is not None:
-            release.run()
-            self.released(release)
 
     def take_release(self) -> ReleaseJob | None:
         """The next job that finds ids of bodies to let go; None if there is none."""

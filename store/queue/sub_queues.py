@@ -78,7 +78,6 @@ class SubQueues:
         "q2",
         "q3",
         "q4",
-        "reads_ahead",
         "transient_threshold",
     )
 
@@ -93,8 +92,6 @@ class SubQueues:
         self.transient_threshold = 0
         #: How many messages could not be read back. The owner logs them and sets this to 0.
         self.lost = 0
-        #: Whether the owner reads delta in time (`next_slice`), so that no method waits for the disk.
-        self.reads_ahead = False
 
     def __len__(self) -> int:
         return self.q4.count + self.q3.count + self.delta.count + self.q2.count + self.q1.count
@@ -140,12 +137,7 @@ class SubQueues:
             self.q4.push(run)  # q3 is empty, and so is every sub-queue behind it
 
     def head(self) -> Run | None:
-        """The run at the head, which stays there.
-
-        None if the queue is empty, or if the run is on disk and the owner reads ahead.
-        """
-        if self.is_lazy and not self.q3.count and self.delta.count and not self.reads_ahead:
-            self.load_from_delta()
+        """The run at the head, which stays there. None if the queue is empty, or if the run is on disk."""
         source = self.q4 if self.q4.count else self.q3
         return source.runs[0] if source.count else None
 
@@ -359,17 +351,10 @@ class SubQueues:
             self.betas_to_deltas(quota)
         return self.is_lazy
 
-    def become_default(self) -> bool:
-        """True once the queue is in default mode.
-
-        Messages of delta must be in q3 before (QS-5), which may need the disk.
-        """
-        if not self.q3.count and self.delta.count:
-            if self.reads_ahead:
-                return False
-            self.load_from_delta()
-        self.is_lazy = False
-        return True
+    def become_default(self) -> None:
+        """Leave lazy mode, unless the head is in delta and must be read into q3 first (QS-5)."""
+        if self.q3.count or not self.delta.count:
+            self.is_lazy = False
 
     # -- inspection
 

@@ -18,10 +18,9 @@ memory, `peek` reads without taking, and `queue_figures` computes statistics.
 
 Who waits for the disk
 ----------------------
-With `reads_ahead` no method below waits for the disk unless its docstring says so. The owner runs the jobs of
-`segment_writer` and `read_ahead` in another thread; `available` says how many messages can be taken from the head
-before the next such job, and no method takes more. Without `reads_ahead` the queue reads and writes segments itself,
-when it must.
+No method below waits for the disk unless its docstring says so. The owner runs the jobs of `segment_writer` and
+`read_ahead` in another thread; `available` returns how many messages can be taken from the head before the next such
+job, and no method takes more.
 
 A lazy queue writes large runs to its segments only, since they would get there anyway; the next flush, which is then
 synced, confirms them. Small runs go to the journal as well, where one sync serves all queues.
@@ -71,7 +70,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     embed_below     bytes; larger bodies go to a message store
     io_batch_size   the fewest index entries that paging writes at once
     clock           gives monotonic seconds
-    reads_ahead     the owner runs the jobs that read and write segments
     keeps_numbers   no number is given again after a crash, so that ranges of numbers can be read
     """
 
@@ -86,7 +84,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         "_place",
         "_rates",
         "_read_ahead",
-        "_reads_ahead",
         "_recovery",
         "_reserve",
         "_watermark",
@@ -109,7 +106,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         io_batch_size: int = IO_BATCH_SIZE,
         segment_entries: int = SEGMENT_ENTRIES,
         clock: Callable[[], float] = time.monotonic,
-        reads_ahead: bool = False,
         keeps_numbers: bool = True,
     ) -> None:
         self._index = index
@@ -118,8 +114,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
         self.sub_queues = SubQueues(self._place, self._pending)
-        self.sub_queues.reads_ahead = reads_ahead
-        self._reads_ahead = reads_ahead
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
         self._peek = Peek(self.sub_queues, self._pending, self._place)
         #: Whether any message has, or had, an expiry.
@@ -131,7 +125,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
         self._journal_position = 0
-        self.segment_writer = SegmentWriter(self._place, self.unconfirmed, reads_ahead)
+        self.segment_writer = SegmentWriter(self._place, self.unconfirmed)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
         self._figures = QueueFigures(self.sub_queues, self._pending, self._place, self.paging, self._rates)
 
@@ -192,7 +186,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         return self._index.has_lost_entries
 
     def delete_and_terminate(self) -> None:
-        """With `reads_ahead` the owner then runs the releases of `segment_writer` and calls its `delete_files`."""
+        """The owner then runs the releases of `segment_writer` and calls its `delete_files`."""
         if self._place.has_shared:
             self._place.forget_shared(chain(self.sub_queues.runs_in_memory(), self._pending.runs))
         self.segment_writer.release(self.sub_queues.delta, self._pending)
@@ -237,7 +231,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self._write(run, confirm)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFLUSHED_BYTES:
-            self.segment_writer.request()
+            self.segment_writer.needs_flush = True
         return range(first, end)
 
     def publish_delivered(
@@ -297,8 +291,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     def _goes_directly(self, run: Run) -> bool:
         """Whether a run that was just published becomes durable through its segment instead of the journal."""
         return (
-            self._reads_ahead
-            and self.sub_queues.is_lazy
+            self.sub_queues.is_lazy
             and run.origin.persistent
             and (run.body_bytes >= DIRECT_BYTES or self.unconfirmed.needs_sync or self.unconfirmed.is_flush_direct)
             and not run.kind & TO_STORE
@@ -311,9 +304,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        if self._reads_ahead:
-            count = self.available(count)
-        for run in self._take(count):
+        for run in self._take(self.available(count)):
             for whole, contents in self._readable(run):
                 last = deliveries[-1] if deliveries else None
                 if (
@@ -368,9 +359,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     def drop(self, count: int, ack_required: bool) -> Dropped:
         dropped = dropped_bytes = 0
         tags: list[int] = []
-        if self._reads_ahead:
-            count = self.available(count)
-        for run in self._take(count):
+        for run in self._take(self.available(count)):
             dropped += len(run.contents)
             dropped_bytes += run.body_bytes
             if ack_required:
@@ -405,8 +394,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
         The next head is examined in place, so nothing has to be put back.
         """
-        if self._reads_ahead:
-            limit = self.available(limit)
+        limit = self.available(limit)
         taken: list[Run] = []
         count = swept_bytes = 0
         while (head := self.sub_queues.head()) is not None:
@@ -517,7 +505,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     def drop_to(self, last: int, limit: int) -> int:
         sub = self.sub_queues
         in_memory = sub.q4.count + sub.q3.count
-        if self._reads_ahead and sub.delta.count and not sub.is_lazy:
+        if sub.delta.count and not sub.is_lazy:
             in_memory -= 1  # the last of q3 stays (QS-5)
         count = 0
         for run in self._take(count_to(chain(sub.q4.runs, sub.q3.runs), last, min(limit, in_memory))):
@@ -536,7 +524,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def set_queue_mode(self, mode: str) -> None:
         if self.paging.set_mode(mode):
-            self.segment_writer.request()
+            self.segment_writer.needs_flush = True
 
     def set_ram_duration_target(self, seconds: float) -> None:
         self.paging.set_duration(seconds)
@@ -547,7 +535,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     def _page(self) -> None:
         if self.paging.page():
-            self.segment_writer.request()
+            self.segment_writer.needs_flush = True
 
     # -- events
 

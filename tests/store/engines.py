@@ -1,15 +1,17 @@
 """The engines of the store without processes, for tests that look at one of them: journal, message stores and queues
 share a thread.
 
-What a process gathers and sends at the end of its turn is passed on at once here (`DirectLog`, `DirectBodies`), and
-what a process has done in another thread is done where it is needed. Recovery as a whole, with several queues and in
+`DirectLog` and `DirectBodies` pass on at once what a process gathers and sends at the end of its turn. `DirectQueue`
+runs its jobs itself where a queue process runs them in another thread. Recovery as a whole, with several queues and in
 its real order, is tested with the processes instead: see `sim_vhost`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from warren.store.bodies.store_client import StoreClient
 from warren.store.bodies.store_engine import FILE_LIMIT, StoreEngine
@@ -19,8 +21,10 @@ from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.journal.log_writer import LogWriter
 from warren.store.journal.replay import Replayed
+from warren.store.messages.message import Delivery, QueuedMessage
 from warren.store.messages.run import Run
-from warren.store.queue.placement import IN_STORE
+from warren.store.queue.backing_queue import SWEEP_LIMIT, Dropped, Predicate, Swept, T
+from warren.store.queue.read_ahead import ReadAheadJob
 from warren.store.queue.variable_queue import VariableQueue
 
 CLIENT = "queues"
@@ -173,19 +177,130 @@ def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> in
     return durable
 
 
-def references(level: VariableQueue) -> Iterator[tuple[bool, bytes]]:
-    """Of each body in a message store that the queue refers to: whether it is persistent, and its id.
+class DirectQueue(VariableQueue):
+    """A variable queue that runs its jobs itself, at once, so that every method reaches all messages.
 
-    Reads all of delta.
+    Both stores are `DirectBodies`.
     """
-    sub, place = level.sub_queues, level._place
-    runs = [*sub.q4.runs, *sub.q3.runs]
-    start = sub.delta.start
-    while start < sub.delta.end:
-        stop = min(place.index.boundary_after(start), sub.delta.end)
-        runs += sub._live(start, stop)
-        start = stop
-    for run in [*runs, *sub.q2.runs, *sub.q1.runs, *level._pending.runs]:
-        if run.kind & IN_STORE:
-            for message_id in place.ids(run):
-                yield run.origin.persistent, message_id
+
+    # -- jobs
+
+    def _run_read(self, job: ReadAheadJob) -> None:
+        job.run()
+        place, missing = self._place, job.missing
+        job.reader.prepared(job, place._persistent.read(missing.persistent), place._transient.read(missing.transient))
+
+    def _load_head(self) -> bool:
+        """Read the head of the queue until a message can be taken. Returns False if the queue is empty."""
+        while not self.available(1) and (job := self.prepare()) is not None:
+            self._run_read(job)
+        return self.available(1) > 0
+
+    def _write_segments(self) -> None:
+        """Run the releases, and then the flush if one is due."""
+        writer = self.segment_writer
+        while (release := writer.take_release()) is not None:
+            release.run()
+            writer.released(release)
+        if writer.needs_flush:
+            flush = writer.take_flush()
+            if flush is not None:
+                flush.run()
+                writer.flushed(flush)
+
+    # -- methods that read the head first
+
+    def fetch(self, count: int, ack_required: bool) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        while count > 0 and self._load_head():
+            found = super().fetch(count, ack_required)
+            count -= sum(len(delivery.contents) for delivery in found)
+            deliveries += found
+        return deliveries
+
+    def drop(self, count: int, ack_required: bool) -> Dropped:
+        dropped = Dropped(0, 0, [])
+        while dropped.count < count and self._load_head():
+            more = super().drop(count - dropped.count, ack_required)
+            dropped = Dropped(
+                dropped.count + more.count, dropped.body_bytes + more.body_bytes, [*dropped.tags, *more.tags]
+            )
+        return dropped
+
+    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
+        return self._sweep_all(lambda rest: super(DirectQueue, self).dropwhile(pred, rest), limit)
+
+    def fetchwhile(
+        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
+    ) -> tuple[Swept, T]:
+        def sweep(rest: int) -> Swept:
+            nonlocal acc
+            swept, acc = super(DirectQueue, self).fetchwhile(pred, fun, acc, rest)
+            return swept
+
+        return self._sweep_all(sweep, limit), acc
+
+    def _sweep_all(self, sweep: Callable[[int], Swept], limit: int) -> Swept:
+        """Sweep until the predicate fails, `limit` is reached or the queue is empty."""
+        count = body_bytes = 0
+        while True:
+            self._load_head()
+            swept = sweep(limit - count)
+            count += swept.count
+            body_bytes += swept.body_bytes
+            if not swept.reached_limit or count == limit:
+                return replace(swept, count=count, body_bytes=body_bytes)
+
+    def head(self) -> QueuedMessage | None:
+        self._load_head()
+        return super().head()
+
+    def head_expiry(self) -> int | None:
+        self._load_head()
+        return super().head_expiry()
+
+    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
+        while (job := self.prepare_pending(tags)) is not None:
+            self._run_read(job)
+        return super().ackfold(fun, acc, tags)
+
+    # -- methods that make jobs due
+
+    def publish(self, *args: Any, **options: Any) -> range:
+        numbers = super().publish(*args, **options)
+        self._write_segments()
+        return numbers
+
+    def purge(self) -> int:
+        count = super().purge()
+        self._write_segments()
+        return count
+
+    def delete_and_terminate(self) -> None:
+        super().delete_and_terminate()
+        self._write_segments()
+        self.segment_writer.delete_files()
+
+    def set_queue_mode(self, mode: str) -> None:
+        """Complete the change of mode, which a queue process does in steps."""
+        super().set_queue_mode(mode)
+        sub = self.sub_queues
+        while mode == "lazy" and not sub.is_lazy:
+            self.continue_paging()
+        while mode == "default" and sub.is_lazy:
+            job = self.prepare()
+            if job is not None:
+                self._run_read(job)
+        self._write_segments()
+
+    def set_ram_duration_target(self, seconds: float) -> None:
+        super().set_ram_duration_target(seconds)
+        self._write_segments()
+
+    def resume(self) -> None:
+        super().resume()
+        self._write_segments()
+
+    def continue_paging(self) -> None:
+        super().continue_paging()
+        self._write_segments()

@@ -9,7 +9,7 @@ from warren.store.messages.message import Origin
 from warren.store.queue.backing_queue import Recover
 from warren.store.queue.variable_queue import VariableQueue
 
-from .engines import DirectBodies, DirectLog, stored_ids
+from .engines import DirectBodies, DirectLog, DirectQueue, stored_ids
 
 SEGMENT = 64
 PERSISTENT = Origin("", ("q",), persistent=True)
@@ -24,13 +24,15 @@ def contents(count: int, size: int = 10, first: int = 0) -> list[bytes]:
 class Node:
     """One queue with its journal and stores.
 
-    Bodies go to the store by default, so that paging can take them out of memory.
+    Bodies go to the store by default, so that paging can take them out of memory. A test that runs the queue's jobs at
+    moments of its own gives VariableQueue as `kind`.
     """
 
-    def __init__(self, tmp_path, embed_below=0, io_batch_size=1, **more):
+    def __init__(self, tmp_path, embed_below=0, io_batch_size=1, kind: type[VariableQueue] = DirectQueue, **more):
         self.disk = FaultyDisk()
         self.disk.make_dir("journal")
         self.tmp_path = tmp_path
+        self.kind = kind
         self.options = {"embed_below": embed_below, "io_batch_size": io_batch_size, "segment_entries": SEGMENT, **more}
         self.queue = self.opened(Recover.NEW)
 
@@ -42,7 +44,7 @@ class Node:
         self.transient.recover(may_trust=False)
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
         self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, "q", 1, SEGMENT, replayed)])
-        queue = VariableQueue(1, index, self.persistent, self.transient, replayed, **self.options)
+        queue = self.kind(1, index, self.persistent, self.transient, replayed, **self.options)
         queue.init(recover)
         return queue
 

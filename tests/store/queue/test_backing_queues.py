@@ -19,9 +19,8 @@ from warren.store.messages.message import Origin, any_of, body_size, each_of
 from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import LEVEL_SHIFT, PriorityQueue
-from warren.store.queue.variable_queue import VariableQueue
 
-from ..engines import DirectBodies, DirectLog, stored_ids, write_journal
+from ..engines import DirectBodies, DirectLog, DirectQueue, stored_ids, write_journal
 
 MAX_PRIORITY = 3
 ORIGINS = [Origin("", ("q",), persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
@@ -285,7 +284,7 @@ class VariableMachine(QueueMachine):
             == may_trust
         )
         self.stores[1].recover(may_trust=False)
-        return VariableQueue(1, index, *self.stores, replayed, self.embed_below, 1, self.entries)
+        return DirectQueue(1, index, *self.stores, replayed, self.embed_below, 1, self.entries)
 
     def sync(self):
         """What the owner does: write everything, then pass on the durable positions."""

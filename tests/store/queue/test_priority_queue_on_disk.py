@@ -20,9 +20,8 @@ from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import any_of
 from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
 from warren.store.queue.priority_queue import LEVEL_SHIFT, NUMBER_MASK, PriorityQueue
-from warren.store.queue.variable_queue import VariableQueue
 
-from ..engines import DirectBodies, DirectLog, stored_ids, write_journal
+from ..engines import DirectBodies, DirectLog, DirectQueue, stored_ids, write_journal
 from .test_backing_queues import MAX_PRIORITY, ORIGINS, PriorityMachine, content
 
 SEGMENT = 16
@@ -61,10 +60,10 @@ class Priorities:
             for priority in range(MAX_PRIORITY + 1)
         ]
 
-    def make_level(self, priority: int) -> VariableQueue:
+    def make_level(self, priority: int) -> DirectQueue:
         index = QueueIndex(self.disk, f"q{priority}", priority, self.log, SEGMENT)
         replayed = self.replayed.pop(priority, None)
-        return VariableQueue(
+        return DirectQueue(
             priority, index, self.persistent, self.transient, replayed, embed_below=40, segment_entries=SEGMENT
         )
 

@@ -18,7 +18,7 @@ from warren.store.queue.backing_queue import INFINITE, Recover
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.variable_queue import VariableQueue
 
-from ..engines import DirectBodies, DirectLog
+from ..engines import DirectBodies, DirectLog, DirectQueue
 
 SEGMENT = 16
 ORIGINS = [Origin("", ("q",), persistent) for persistent in (False, True)]
@@ -148,8 +148,10 @@ class MemoryRangeMachine(RangeMachine):
         assert self.queue.numbers().start == min(self.held, default=self.next)
 
 
-class VariableRangeMachine(RangeMachine):
-    reads_ahead = False
+class PagedRangeMachine(RangeMachine):
+    """A variable queue, whose messages are on disk in part."""
+
+    kind: type[VariableQueue]
 
     def make_queue(self):
         self.directory = tempfile.mkdtemp()
@@ -163,7 +165,7 @@ class VariableRangeMachine(RangeMachine):
         self.transient.recover(False)
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
         self.flush = None
-        return VariableQueue(
+        return self.kind(
             1,
             index,
             self.persistent,
@@ -171,7 +173,6 @@ class VariableRangeMachine(RangeMachine):
             embed_below=30,
             io_batch_size=1,
             segment_entries=SEGMENT,
-            reads_ahead=self.reads_ahead,
         )
 
     def sync(self):
@@ -198,11 +199,6 @@ class VariableRangeMachine(RangeMachine):
     def write(self):
         self.sync()
 
-    @precondition(lambda self: not self.reads_ahead)
-    @rule(is_synced=st.booleans())
-    def flush(self, is_synced):
-        self.queue.segment_writer.flush(is_synced)
-
     @invariant()
     def invariants_hold(self):
         self.queue.check()
@@ -214,8 +210,20 @@ class VariableRangeMachine(RangeMachine):
         shutil.rmtree(self.directory)
 
 
-class AheadRangeMachine(VariableRangeMachine):
-    reads_ahead = True
+class DirectRangeMachine(PagedRangeMachine):
+    """Each method runs the queue's jobs to the end."""
+
+    kind = DirectQueue
+
+    @rule(is_synced=st.booleans())
+    def flush_at_once(self, is_synced):
+        self.queue.segment_writer.flush(is_synced)
+
+
+class AheadRangeMachine(PagedRangeMachine):
+    """The queue's jobs run between its methods, as with a queue process."""
+
+    kind = VariableQueue
 
     @precondition(lambda self: self.flush is None)
     @rule(is_synced=st.booleans())
@@ -240,9 +248,9 @@ class AheadRangeMachine(VariableRangeMachine):
 
 
 TestMemory = MemoryRangeMachine.TestCase
-TestVariable = VariableRangeMachine.TestCase
+TestDirect = DirectRangeMachine.TestCase
 TestReadsAhead = AheadRangeMachine.TestCase
-TestMemory.settings = TestVariable.settings = TestReadsAhead.settings = settings(
+TestMemory.settings = TestDirect.settings = TestReadsAhead.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None
 )
 

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from warren.actors.queue.contract import to_queue
 from warren.store.messages.message_ids import SharedIds, StoredSpan, as_bytes, is_shared, own_base, stored_spans
+from warren.store.queue.variable_queue import VariableQueue
 
-from ..engines import references
 from ..one_queue import PERSISTENT, SEGMENT, Node, contents, page_all, tags
 from ..sim_vhost import SimVhost, content
 
@@ -231,7 +231,7 @@ class SharedMachine(RuleBasedStateMachine):
             return  # a purge has not found out yet which bodies it has let go
         held = {True: Counter(), False: Counter()}
         for level in levels:
-            for is_persistent, message_id in references(level):
+            for is_persistent, message_id in level.references():
                 held[is_persistent][message_id] += 1
         for is_persistent, engine in ((True, self.vhost.persistent), (False, self.vhost.transient)):
             counted = Counter(engine.reference_counts())
@@ -318,7 +318,7 @@ def test_a_flush_that_is_under_way_hides_nothing(tmp_path, end):
     """A purge during a flush removes the references of entries that the flush writes, that it acks, and that come
     later.
     """
-    node = Node(tmp_path, reads_ahead=True)
+    node = Node(tmp_path, kind=VariableQueue)
     node.queue.set_queue_mode("lazy")
     ids = publish_shared(node)
     node.queue.segment_writer.flush(True)
@@ -358,9 +358,9 @@ def test_messages_of_several_sources_that_come_back_together(tmp_path):
         ids.append(as_bytes(own_base(1) + len(ids)))
     node.queue.fetch(16, True)
     node.queue.requeue(range(16))
-    assert [message_id for _, message_id in references(node.queue)] == ids
+    assert [message_id for _, message_id in node.queue.references()] == ids
     page_all(node.queue)
-    assert [message_id for _, message_id in references(node.queue)] == ids
+    assert [message_id for _, message_id in node.queue.references()] == ids
     assert tags_and_contents(node.queue.fetch(16, False)) == list(enumerate(contents(16)))
     assert not node.persistent.engine.reference_counts()
 
