@@ -29,7 +29,6 @@ from ..disk.disk import File
 SUFFIX = ".rdq"
 ASIDE_SUFFIX = ".rdt"
 VERSION = 1
-ID_SIZE = 16
 MARKER = b"\xff"
 HEAD = Struct(">Q16sBI")
 #: Bytes of a record beside its message.

@@ -30,8 +30,8 @@ from ..disk.system.file_lock import locks
 from ..disk.system.file_sync import sync_file
 
 #: The format that this version writes, and the newest one that it reads. In format 1 the queues of a vhost shared no
-#: message ids (see `message_ids`). In format 2 each run repeated the properties of its messages, and all its messages had
-#: one origin (see `messages/records.py`). `claim` turns a directory of either format into format 3.
+#: message ids (see `message_ids`). In format 2 each run repeated the properties of its messages, and all its messages
+#: had one origin (see `messages/records.py`). `claim` turns a directory of either format into format 3.
 FORMAT = 3
 
 _TITLE = "warren data directory"

@@ -22,7 +22,7 @@ def properties(**known):
 
 @pytest.mark.parametrize("method", [m.BasicConsume, m.BasicGet, m.QueuePurge])
 def test_absent_queue(channel, name, method):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: a method that names an absent queue is refused with 404."""
     channel.refuses(404, f"no queue '{name}' in vhost '/'", method(queue=name))
 
 
@@ -36,7 +36,7 @@ def test_consumer_tag_may_be_used_once(client, name):
 
 
 def test_consumer_tag_is_free_after_cancel(channel, name):
-    """AB-119."""
+    """AB-119: a consumer tag can be used again after basic.cancel."""
     channel.queue(name)
     channel.consume(name, "t")
     channel.cancel("t")
@@ -44,7 +44,7 @@ def test_consumer_tag_is_free_after_cancel(channel, name):
 
 
 def test_generated_consumer_tags(channel, name):
-    """AB-82, AB-119."""
+    """AB-82, AB-119: the broker gives each consumer without a tag a tag of its own."""
     channel.queue(name)
     tags = {channel.consume(name) for _ in range(3)}
     assert len(tags) == 3
@@ -60,7 +60,7 @@ def test_generated_consumer_tags(channel, name):
     ],
 )
 def test_refused_consumer_arguments(channel, name, arguments, text):
-    """AB-118."""
+    """AB-118: an invalid consumer argument is refused with 406, and the text names it."""
     channel.queue(name)
     text = "invalid arg " + text.format(f"queue '{name}' in vhost '/'")
     channel.refuses(406, text, m.BasicConsume(queue=name, arguments=table(arguments)))
@@ -77,7 +77,7 @@ def test_accepted_consumer_arguments(channel, name):
 
 
 def test_nowait_consume_and_cancel(channel, name):
-    """AB-60."""
+    """AB-60: basic.consume and basic.cancel with nowait take effect and are not answered."""
     channel.queue(name)
     channel.send(m.BasicConsume(queue=name, consumer_tag="t", no_ack=True, nowait=True))
     channel.publish("1", name)
@@ -103,18 +103,18 @@ def test_get_ok_counts_the_messages_left(channel, name):
 
 
 def test_prefetch_size_is_not_implemented(channel):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: a prefetch size other than 0 is refused with 540."""
     channel.refuses(540, "prefetch_size!=0 (7)", m.BasicQos(7, 0))
 
 
 @pytest.mark.parametrize("method", [m.BasicRecover(requeue=False), m.BasicRecoverAsync(requeue=False)])
 def test_recover_without_requeue_is_not_implemented(channel, method):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: basic.recover with requeue=false is refused with 540."""
     channel.refuses(540, "requeue=false", method)
 
 
 def test_recover_async_has_no_answer(channel, name):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: basic.recover-async requeues the messages and is not answered."""
     channel.queue(name)
     channel.publish("1", name)
     channel.get(name)
@@ -127,13 +127,13 @@ def test_recover_async_has_no_answer(channel, name):
     "method", [m.BasicAck(1), m.BasicAck(0), m.BasicNack(3, True), m.BasicReject(9, True), m.BasicAck(1, True)]
 )
 def test_unknown_delivery_tag(channel, method):
-    """amqp-broker section 7, AB-132."""
+    """amqp-broker section 7, AB-132: settling a delivery tag that the channel does not have is refused with 406."""
     channel.refuses(406, f"unknown delivery tag {method.delivery_tag}", method)
 
 
 @pytest.mark.parametrize("method", [m.BasicAck(0, True), m.BasicNack(0, True, True)])
 def test_multiple_0_with_nothing_outstanding(channel, method):
-    """AB-132."""
+    """AB-132: settling everything succeeds although nothing is unacknowledged."""
     channel.send(method)
     channel.qos(0)
 
@@ -162,7 +162,7 @@ def test_publish_to_an_internal_exchange(channel, name):
 
 
 def test_reply_to_is_found_before_user_id(channel):
-    """AB-105, AB-141."""
+    """AB-105, AB-141: of two faults in a publish, the missing reply consumer is reported before the wrong user id."""
     publish_refused(
         channel, 406, "fast reply consumer does not exist", reply_to="amq.rabbitmq.reply-to", user_id="nobody"
     )
@@ -199,7 +199,7 @@ def test_expiration_must_be_a_number(channel, text, reason):
 
 
 def test_delivery_mode_is_1_or_2(channel):
-    """AB-107."""
+    """AB-107: a delivery mode of 3 is refused with 406."""
     publish_refused(channel, 406, "invalid message: {delivery_mode_unknown,3}", delivery_mode=3)
 
 
@@ -235,7 +235,7 @@ def test_publish_failing_takes_no_confirm_number(client, name):
 
 
 def test_confirm_and_tx_exclude_one_another(client):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: a channel cannot have both modes; selecting the same mode twice succeeds."""
     channel = client.channel()
     channel.confirm()
     channel.confirm()
@@ -248,7 +248,7 @@ def test_confirm_and_tx_exclude_one_another(client):
 
 @pytest.mark.parametrize("method", [m.TxCommit(), m.TxRollback()])
 def test_not_transactional(channel, method):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: tx.commit and tx.rollback without tx.select are refused with 406."""
     channel.refuses(406, "channel is not transactional", method)
 
 
@@ -256,24 +256,24 @@ def test_not_transactional(channel, method):
 
 
 def test_access_request(channel):
-    """AB-61."""
+    """AB-61: access.request is granted with ticket 1."""
     assert channel.call(m.AccessRequest("/data", True, False, True, True, True)) == m.AccessRequestOk(1)
 
 
 def test_channel_flow(client):
-    """AB-57."""
+    """AB-57: channel.flow with active=true is answered; active=false is refused with 540."""
     channel = client.channel()
     assert channel.call(m.ChannelFlow(True)) == m.ChannelFlowOk(True)
     channel.refuses(540, "active=false", m.ChannelFlow(False))
 
 
 def test_second_channel_open(channel):
-    """AB-52."""
+    """AB-52: channel.open on an open channel is refused with 504."""
     channel.refuses(504, "second 'channel.open' seen", m.ChannelOpen())
 
 
 def test_first_method_must_be_channel_open(client):
-    """AB-52."""
+    """AB-52: any other first method on a channel closes the connection with 504."""
     client.send(7, m.BasicQos())
     client.events[7] = client.events[0].__class__()
     with pytest.raises(Exception, match="504 CHANNEL_ERROR - expected 'channel.open'"):
@@ -282,7 +282,7 @@ def test_first_method_must_be_channel_open(client):
 
 @pytest.mark.parametrize("method", [m.BasicConsumeOk("t"), m.QueueDeclareOk("q", 0, 0), m.BasicCancelOk("t")])
 def test_methods_that_make_no_sense_from_a_client(channel, method):
-    """AB-58."""
+    """AB-58: methods that only a server may send are refused with 503."""
     channel.refuses(503, "unimplemented method", method)
 
 

@@ -79,7 +79,9 @@ def test_acknowledging_in_time_keeps_the_channel(connect, own_broker, impatient,
 
 
 def test_timeout_can_be_off(connect, own_broker, name):
-    """amqp-broker section 1."""
+    """amqp-broker section 1: without a consumer timeout a message may stay unacknowledged for longer than others
+    expire.
+    """
     channel = connect(to=own_broker(consumer_timeout=None, channel_tick_interval=10).url).channel()
     channel.queue(f"{name}-dead")
     channel.queue(

@@ -35,7 +35,7 @@ def test_consume_ok_precedes_the_first_delivery(channel, name):
 
 
 def test_round_robin(channel, name, turns):
-    """AB-122."""
+    """AB-122: three consumers receive messages in turn, always in the same order."""
     for tag in "abc":
         channel.consume(name, tag, no_ack=True)
     got = turns(9)
@@ -99,7 +99,7 @@ def test_higher_priority_first(channel, name, turns):
 
 
 def test_round_robin_within_a_priority(channel, name, turns):
-    """AB-122."""
+    """AB-122: consumers with the highest priority receive messages in turn, and the one below them receives none."""
     channel.consume(name, "low", no_ack=True)
     for tag in "ab":
         channel.consume(name, tag, {"x-priority": 5}, no_ack=True)
@@ -142,7 +142,7 @@ def test_no_delivery_after_cancel_ok(channel, name):
 
 
 def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
-    """AB-120."""
+    """AB-120: a cancelled consumer receives nothing more; another gets the rest, and what the first one requeues."""
     channel.queue(name)
     channel.qos(1)
     channel.consume(name, "a")

@@ -75,7 +75,7 @@ def test_reply_by_carbon_copy(channel, server, asked, name):
 
 
 def test_only_the_default_exchange_replies(channel, server, asked):
-    """AB-142."""
+    """AB-142: a reply reaches the requester through the default exchange only."""
     server.publish("lost", asked, "amq.direct")
     server.publish("found", asked)
     assert channel.delivery().body == b"found"
@@ -95,7 +95,9 @@ def test_wrong_keys_vanish(channel, server, asked, broker):
 
 
 def test_replies_vanish_with_their_channel(channel, server, asked, connect):
-    """AB-142, AB-143."""
+    """AB-142, AB-143: when the requester's channel is closed, a mandatory reply is returned, and its queue name does
+    not exist.
+    """
     channel.close()
     server.publish("lost", asked, mandatory=True)
     assert isinstance(server.wait().method, m.BasicReturn)
@@ -115,12 +117,12 @@ def test_cancelling_ends_it(channel, server, asked, name):
 
 
 def test_needs_no_ack(channel):
-    """AB-140."""
+    """AB-140: a reply consumer with acknowledgements is refused with 406."""
     channel.refuses(406, "reply consumer cannot acknowledge", m.BasicConsume(queue=REPLY_TO))
 
 
 def test_one_consumer_per_channel(channel):
-    """AB-140."""
+    """AB-140: a second reply consumer on a channel is refused with 406."""
     channel.consume(REPLY_TO, no_ack=True)
     channel.refuses(406, "reply consumer already set", m.BasicConsume(queue=REPLY_TO, no_ack=True))
 
@@ -135,7 +137,7 @@ def test_its_tag_is_taken(channel, name):
 
 
 def test_publishing_needs_the_consumer_on_that_channel(channel, client, name):
-    """AB-141."""
+    """AB-141: a request from a channel without a reply consumer is refused with 406, even if another one has it."""
     channel.consume(REPLY_TO, no_ack=True)
     other = client.channel()
     other.send(m.BasicPublish(routing_key=name), b"", b"\x02\x00" + bytes([len(REPLY_TO)]) + REPLY_TO.encode())
@@ -143,7 +145,7 @@ def test_publishing_needs_the_consumer_on_that_channel(channel, client, name):
 
 
 def test_declaring_the_name(channel, server, asked):
-    """AB-143."""
+    """AB-143: declaring a reply queue that has a consumer succeeds; with another key in its name it is not found."""
     assert server.declare(REPLY_TO) == m.QueueDeclareOk(REPLY_TO, 0, 1)
     assert server.declare(asked) == m.QueueDeclareOk(asked, 0, 1)
     assert server.declare(asked, passive=True) == m.QueueDeclareOk(asked, 0, 1)

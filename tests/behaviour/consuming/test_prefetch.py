@@ -61,7 +61,7 @@ def test_requeue_makes_room(channel, name):
 
 
 def test_limit_0_is_no_limit(channel, full):
-    """AB-127."""
+    """AB-127: a prefetch of 0 removes the limit."""
     channel.qos(2)
     channel.qos(0)
     channel.consume(full, "a")
@@ -69,14 +69,14 @@ def test_limit_0_is_no_limit(channel, full):
 
 
 def test_no_ack_consumers_have_no_limit_of_their_own(channel, full):
-    """AB-128."""
+    """AB-128: a prefetch per consumer does not limit a consumer without acknowledgements."""
     channel.qos(2)
     channel.consume(full, "a", no_ack=True)
     assert settle_down(channel, 30, full) == {"a": 30}
 
 
 def test_get_ignores_both_limits(channel, full):
-    """AB-128."""
+    """AB-128: basic.get returns messages although both limits are reached."""
     channel.qos(1)
     channel.qos(2, global_=True)
     channel.consume(full, "a")
@@ -167,7 +167,7 @@ def test_settlements_of_a_transaction_make_room_at_its_commit(channel, full):
 
 
 def test_limit_of_the_channel_is_raised(channel, full):
-    """AB-127."""
+    """AB-127: after the channel's limit is raised from 2 to 5, three more messages are delivered."""
     channel.qos(2, global_=True)
     channel.consume(full, "a")
     assert settle_down(channel, 2, full) == {"a": 2}
@@ -199,7 +199,7 @@ def test_limit_of_the_channel_is_removed(channel, full, removal):
 
 
 def test_limit_of_the_channel_comes_when_it_is_exceeded_already(channel, full):
-    """AB-127, AB-129."""
+    """AB-127, AB-129: a limit below the number of unacknowledged messages stops deliveries until enough are acked."""
     channel.qos(6)
     channel.consume(full, "a")
     tags = [event.tag for event in channel.deliveries(6)]
@@ -211,7 +211,7 @@ def test_limit_of_the_channel_comes_when_it_is_exceeded_already(channel, full):
 
 
 def test_both_limits_must_allow_a_delivery(channel, full):
-    """AB-128."""
+    """AB-128: a consumer receives a message only if its own limit and the channel's limit permit it."""
     channel.qos(2)
     channel.qos(5, global_=True)
     channel.consume(full, "a")
@@ -224,7 +224,9 @@ def test_both_limits_must_allow_a_delivery(channel, full):
 
 
 def test_no_ack_deliveries_do_not_add_to_the_volume_but_wait_for_it(channel, full, name):
-    """AB-128."""
+    """AB-128: deliveries without acknowledgement do not count against the channel's limit, but wait while it is
+    reached.
+    """
     other = channel.queue(f"{name}-other")
     for number in range(20):
         channel.publish(str(number), other)
@@ -241,7 +243,9 @@ def test_no_ack_deliveries_do_not_add_to_the_volume_but_wait_for_it(channel, ful
 
 
 def test_cancelled_consumers_deliveries_still_count(channel, full):
-    """AB-120, AB-127."""
+    """AB-120, AB-127: unacknowledged deliveries of a cancelled consumer count against the channel's limit until they
+    are acked.
+    """
     channel.qos(2, global_=True)
     channel.consume(full, "a")
     tags = [event.tag for event in channel.deliveries(2)]
@@ -278,7 +282,7 @@ def test_commit_lets_the_channel_go_on(channel, full):
 
 
 def test_recover_frees_the_channel(channel, full):
-    """AB-129, AB-137."""
+    """AB-129, AB-137: basic.recover returns the messages to the queue, so the channel's limit permits them again."""
     channel.qos(3, global_=True)
     channel.consume(full, "a")
     first = channel.bodies(3)
@@ -302,7 +306,7 @@ def test_slots_of_a_deleted_queue_come_back(channel, full, name):
 
 
 def test_another_channel_has_its_own_limit(client, full):
-    """AB-127."""
+    """AB-127: each channel has its own limit, and closing one channel does not raise that of another."""
     a, b = client.channel(), client.channel()
     a.qos(2, global_=True)
     a.consume(full, "a")

@@ -46,7 +46,7 @@ def test_multiple_settles_all_up_to_its_tag(channel, held, settle):
 
 
 def test_tag_0_with_multiple_settles_everything(channel, held):
-    """AB-132."""
+    """AB-132: an ack of tag 0 with multiple acknowledges every message of the channel."""
     channel.ack(0, multiple=True)
     channel.close()
     assert channel.client.channel().ready(held) == 0
@@ -61,13 +61,13 @@ def test_only_outstanding_tags_can_be_settled(channel, held, tag):
 
 
 def test_multiple_needs_an_outstanding_tag(channel, held):
-    """AB-132."""
+    """AB-132: a multiple ack of a tag that was acknowledged before is refused with 406."""
     channel.ack(3)
     channel.refuses(406, "unknown delivery tag 3", m.BasicAck(3, multiple=True))
 
 
 def test_no_ack_tags_cannot_be_settled(channel, name):
-    """AB-132."""
+    """AB-132: an ack of a message that was delivered without acknowledgement is refused with 406."""
     channel.queue(name)
     channel.publish("m", name)
     channel.get(name, no_ack=True)
@@ -75,13 +75,13 @@ def test_no_ack_tags_cannot_be_settled(channel, name):
 
 
 def test_tags_belong_to_their_channel(client, channel, held):
-    """AB-133."""
+    """AB-133: an ack on another channel is refused with 406."""
     other = client.channel()
     other.refuses(406, "unknown delivery tag 1", m.BasicAck(1))
 
 
 def test_single_tags_in_any_order(channel, held):
-    """AB-132."""
+    """AB-132: tags can be acknowledged and requeued one by one in any order."""
     for tag in (3, 1, 5):
         channel.ack(tag)
     channel.nack(4, requeue=True)
@@ -104,7 +104,7 @@ def test_requeued_messages_return_to_their_places(channel, held):
 
 
 def test_requeued_message_keeps_headers_and_properties(channel, name):
-    """AB-134."""
+    """AB-134: a requeued message comes back redelivered, with the same headers and properties."""
     channel.queue(name)
     channel.publish("m", name, headers={"n": 1}, message_id="id", priority=3)
     first = channel.get(name)
@@ -134,7 +134,7 @@ def test_recover_requeues_everything(channel, held):
 
 
 def test_recover_delivers_to_the_same_consumer_again(channel, name):
-    """AB-137."""
+    """AB-137: after basic.recover the only consumer receives the message again, redelivered."""
     channel.queue(name)
     channel.consume(name)
     channel.publish("m", name)

@@ -96,7 +96,7 @@ def test_priority_does_not_displace_the_active_consumer(channel, queue):
 
 
 def test_nobody_else_receives_while_the_active_consumer_is_full(channel, queue):
-    """AB-124."""
+    """AB-124: while the active consumer is at its limit, no other consumer receives a message."""
     channel.qos(1)
     channel.consume(queue, "1")
     channel.qos(0)
@@ -110,7 +110,7 @@ def test_nobody_else_receives_while_the_active_consumer_is_full(channel, queue):
 
 
 def test_cancelling_the_full_active_consumer_hands_over(channel, queue, broker):
-    """AB-124."""
+    """AB-124: when the active consumer at its limit is cancelled, the next one receives the rest."""
     if broker is None:
         pytest.skip("a queue of RabbitMQ 3.10 crashes here")
     channel.qos(1)
@@ -124,7 +124,7 @@ def test_cancelling_the_full_active_consumer_hands_over(channel, queue, broker):
 
 
 def test_basic_get_is_allowed_on_a_classic_queue(channel, queue):
-    """AB-124."""
+    """AB-124: basic.get takes messages from a queue with a single active consumer."""
     channel.qos(1)
     channel.consume(queue, "1")
     publish(channel, queue, 2)
@@ -135,7 +135,7 @@ def test_basic_get_is_allowed_on_a_classic_queue(channel, queue):
 
 
 def test_listing_shows_the_active_consumer(channel, queue, broker):
-    """AB-125."""
+    """AB-125: the listing shows which consumer is active and which ones wait."""
     if broker is None:
         pytest.skip("uses the embedded broker's listing")
     for tag in TAGS:

@@ -29,7 +29,7 @@ def test_predefined_exchanges(channel, name, type):
 
 
 def test_trace_exchange_is_internal(client):
-    """AB-64, AB-67."""
+    """AB-64, AB-67: `amq.rabbitmq.trace` exists as an internal exchange, so publishing to it is refused with 403."""
     client.channel().exchange("amq.rabbitmq.trace", "topic", durable=True, internal=True)
     text = "cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'"
     client.channel().refuses(403, text, m.BasicPublish(exchange="amq.rabbitmq.trace"), b"")
@@ -94,13 +94,13 @@ def test_inequivalent_declarations(channel, name, change, text):
 
 
 def test_other_arguments_are_not_compared(channel, name):
-    """AB-66."""
+    """AB-66: a second declaration may have other arguments, except those that the broker uses."""
     channel.exchange(name, arguments={"x-a": 1})
     channel.exchange(name, arguments={"x-b": 2})
 
 
 def test_nowait_omits_the_reply(channel, name):
-    """AB-60."""
+    """AB-60: exchange methods with nowait take effect and are not answered; errors still close the channel."""
     channel.send(m.ExchangeDeclare(exchange=f"{name}-a", type="fanout", nowait=True))
     channel.send(m.ExchangeDeclare(exchange=f"{name}-b", type="fanout", nowait=True))
     channel.send(m.ExchangeBind(destination=f"{name}-a", source=f"{name}-b", nowait=True))
@@ -147,7 +147,7 @@ def test_bindings_of_the_default_exchange(client, name, method):
 
 
 def test_bind_reports_the_absent_source_first(client, name):
-    """amqp-broker section 7."""
+    """amqp-broker section 7: if both ends of a binding are absent, the source is reported."""
     channel = client.channel()
     channel.exchange(name)
     channel.refuses(

@@ -23,7 +23,7 @@ def reached(channel, exchange, routing_key, queues, headers=None):
 
 
 def test_default_exchange_routes_by_queue_name(channel, name):
-    """AB-68."""
+    """AB-68: the default exchange routes to the queue that the routing key names."""
     channel.queue(name)
     assert reached(channel, "", name, [name]) == [name]
     assert reached(channel, "", f"{name}-other", [name]) == []
@@ -127,7 +127,7 @@ def test_topic_bindings_that_differ_in_arguments_only(channel, name):
     ],
 )
 def test_headers(channel, name, binding, headers, matches):
-    """AB-71."""
+    """AB-71: a headers exchange compares headers with the binding's arguments and ignores both routing keys."""
     channel.queue(name)
     channel.exchange(name, "headers")
     channel.bind(name, name, "ignored", binding)
@@ -153,7 +153,7 @@ def test_walk_from_exchange_to_exchange(channel, name):
 
 
 def test_internal_exchange_is_reached_by_bindings(channel, name):
-    """AB-67."""
+    """AB-67: an internal exchange receives messages from the exchange that it is bound to."""
     outer, inner = channel.exchange(f"{name}-o", "fanout"), channel.exchange(f"{name}-i", "fanout", internal=True)
     channel.queue(name)
     channel.bind(name, inner)
@@ -162,7 +162,7 @@ def test_internal_exchange_is_reached_by_bindings(channel, name):
 
 
 def test_exchange_to_exchange_binding_goes_with_either_end(channel, name):
-    """AB-74, AB-77."""
+    """AB-74, AB-77: deleting the destination exchange removes the binding; a new exchange of that name has none."""
     a, b = channel.exchange(f"{name}-a", "fanout"), channel.exchange(f"{name}-b", "fanout")
     channel.queue(name)
     channel.bind(name, b)
@@ -202,7 +202,7 @@ def test_alternate_exchanges_chain_and_cycle(channel, name):
 
 
 def test_alternate_of_an_exchange_that_is_reached_by_a_binding(channel, name):
-    """AB-76."""
+    """AB-76: the alternate exchange also applies to messages that come through a binding."""
     channel.exchange(f"{name}-1", "fanout")
     channel.exchange(f"{name}-2", "direct", {"alternate-exchange": f"{name}-3"})
     channel.exchange(f"{name}-3", "fanout")
@@ -224,7 +224,7 @@ def test_a_destination_exchange_that_leads_nowhere_is_still_a_destination(channe
 
 
 def test_mandatory_is_judged_on_the_final_queues(channel, name):
-    """AB-76, AB-108."""
+    """AB-76, AB-108: a mandatory message is returned only if the alternate exchange finds no queue either."""
     channel.exchange(f"{name}-1", "direct", {"alternate-exchange": f"{name}-2"})
     channel.exchange(f"{name}-2", "fanout")
     channel.queue(name)
@@ -258,7 +258,7 @@ def test_cc_and_bcc_add_routing_keys(channel, name, kind):
 
 
 def test_bcc_alone_leaves_empty_headers(channel, name):
-    """AB-75."""
+    """AB-75: the BCC header routes the message and is removed from it."""
     channel.queue(name)
     channel.publish("m", "nowhere", headers={"BCC": [name]})
     event = channel.get(name)

@@ -79,7 +79,7 @@ def test_vhost_creation_idempotency(broker, vhost, connect):
 
 
 def test_a_new_vhost_has_the_default_exchanges(broker, vhost):
-    """AB-64."""
+    """AB-64: a new virtual host has the default exchanges, durable, and only the trace exchange is internal."""
     exchanges = broker.exchanges(vhost)
     assert {info.name: info.type for info in exchanges} == DEFAULTS
     assert all(
@@ -151,7 +151,7 @@ def test_single_node_vhost_deletion(broker, vhost, connect):
 
 
 def test_a_deleted_vhost_cannot_be_opened(broker, vhost, connect):
-    """AB-27."""
+    """AB-27: connection.open of a deleted virtual host is refused with 530."""
     broker.delete_vhost(vhost)
     with pytest.raises(Refused, match=f"530 NOT_ALLOWED - vhost {vhost} not found"):
         connect(vhost)

@@ -62,7 +62,7 @@ def test_mixed_dead_alive_queues_reject(channel, inside, name):
     "method", [m.QueueDeclare(), m.QueueDeclare(passive=True), m.BasicGet(), m.BasicConsume(), m.QueuePurge()]
 )
 def test_dead_queue_is_reported(channel, inside, name, method):
-    """AB-63."""
+    """AB-63: a method on a queue that crashed for good is refused with 404, and the text says so."""
     channel.queue(name)
     inside.crash_for_good(name)
     method.queue = name

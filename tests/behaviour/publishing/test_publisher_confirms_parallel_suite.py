@@ -30,7 +30,7 @@ def test_publisher_confirms_with_deleted_queue(confirming, client, name):
 
 
 def test_confirm_select_ok(channel):
-    """AB-60."""
+    """AB-60: confirm.select is answered."""
     assert channel.call(m.ConfirmSelect()) == m.ConfirmSelectOk()
 
 
@@ -144,7 +144,7 @@ def test_many_publishes_take_few_acks(confirming, client, name):
 
 
 def test_each_queue_of_several_must_confirm(confirming, client, inside, name):
-    """AB-111."""
+    """AB-111: a message to two queues is confirmed only when the slower one has it."""
     slow = confirming.queue(f"{name}-slow")
     for queue in (name, slow):
         confirming.bind(queue, "amq.direct", name)

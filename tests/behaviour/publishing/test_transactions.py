@@ -105,7 +105,7 @@ def test_tags_are_checked_at_once(tx, client, name):
 
 
 def test_closing_rolls_back(tx, client, name):
-    """AB-117."""
+    """AB-117: closing the channel drops uncommitted publishes and requeues uncommitted acks."""
     other = client.channel()
     other.fill(name, "held")
     tx.publish("never", name)
@@ -115,7 +115,7 @@ def test_closing_rolls_back(tx, client, name):
 
 
 def test_deliveries_go_on(tx, client, name):
-    """AB-115."""
+    """AB-115: a transactional channel receives messages without a commit."""
     tx.consume(name)
     client.channel().publish("m", name)
     tx.ack(tx.delivery().tag)
@@ -124,7 +124,7 @@ def test_deliveries_go_on(tx, client, name):
 
 
 def test_empty_commit(tx):
-    """AB-116."""
+    """AB-116: a transaction without work can be committed and rolled back."""
     tx.call(m.TxCommit())
     tx.call(m.TxRollback())
 
@@ -148,7 +148,7 @@ def test_commit_after_the_queue_was_deleted(tx, client, name):
 
 
 def test_next_transaction_after_a_failed_one_is_on_a_new_channel(tx, client, name):
-    """AB-116, AB-54."""
+    """AB-116, AB-54: a refused ack closes the channel; its successor is not transactional."""
     tx.refuses(406, "unknown delivery tag 5", m.BasicAck(5))
     again = client.channel()
     again.refuses(406, "channel is not transactional", m.TxCommit())
@@ -166,7 +166,7 @@ def test_publish_is_an_error_while_committing(channel, inside, name):
 
 
 def test_close_is_welcome_while_committing(channel, inside, name):
-    """AB-56."""
+    """AB-56: channel.close during a commit is answered, and so is the commit."""
     channel.queue(name)
     channel.call(m.TxSelect())
     channel.publish("m", name)
@@ -178,7 +178,7 @@ def test_close_is_welcome_while_committing(channel, inside, name):
 
 
 def test_deliveries_flow_while_committing(channel, client, inside, name):
-    """AB-56."""
+    """AB-56: a channel receives messages while its commit waits for a queue."""
     other = client.channel()
     other.queue(f"{name}-other")
     channel.queue(name)

@@ -345,7 +345,7 @@ class TestJournal:
         assert killed.verify().is_fine
 
     def test_a_tail_of_zeros_is_normal(self, killed):
-        """C-26"""
+        """C-26: a file system may leave zeros behind the last record after a crash, so `verify` reports only a note."""
         size = self.ends(killed)[-1]
         os.truncate(killed.vhost / self.NAME, size + 5000)
         killed.only("NOTE", self.NAME, "a torn tail of 5,000 bytes: zeros", size)
@@ -427,7 +427,7 @@ class TestSegments:
     NAME = "queues/100/0.idx"
 
     def test_a_torn_tail_is_normal_after_a_kill(self, killed):
-        """D-9, C-11"""
+        """D-9, C-11: after a kill, a segment that ends inside a frame is a note, because the journal has the entry."""
         os.truncate(killed.vhost / self.NAME, (killed.vhost / self.NAME).stat().st_size - 1)
         assert "the journal still has all that is confirmed" in killed.only(
             "NOTE", self.NAME, "a torn tail of 27 bytes", (killed.vhost / self.NAME).stat().st_size - 27
@@ -562,7 +562,7 @@ class TestBodies:
             ) in killed.found(boot_id)
 
     def test_a_torn_tail_is_normal_after_a_kill(self, killed):
-        """C-19, C-1"""
+        """C-19, C-1: after a kill, a data file that ends inside a record is a note."""
         with open(killed.vhost / STORE / "3.rdq", "ab") as file:
             file.write((500).to_bytes(8, "big") + bytes(100))
         killed.only("NOTE", f"{STORE}/3.rdq", "a torn tail of 108 bytes", 4 * self.RECORD)
@@ -622,7 +622,7 @@ class TestBodies:
         assert sum(file.live for file in killed.verify().vhosts[0].files) == 20 * self.RECORD
 
     def test_an_index_that_is_gone_costs_nothing(self, killed, tmp_path):
-        """QS-42"""
+        """QS-42: a missing index is a note, because the store builds it again from the files."""
         shutil.rmtree(killed.vhost / STORE / "index")
         assert "nothing is lost by it" in killed.only("NOTE", f"{STORE}/index", "it is missing")
 
@@ -680,7 +680,7 @@ class TestBodies:
         store.remove("c", [message_id(AUDIT, 16)])
 
     def test_wrong_sizes_in_the_index(self, clean):
-        """QS-26"""
+        """QS-26: the report compares live bytes and file sizes in the index with those in the files."""
         with lmdb.open(str(clean.vhost / STORE / "index"), max_dbs=5) as environment:
             with environment.begin(files := environment.open_db(b"files"), write=True) as transaction:
                 transaction.put((1).to_bytes(4, "big"), (7).to_bytes(8, "big") + (1188).to_bytes(8, "big"))
@@ -731,7 +731,7 @@ class TestVhost:
 
     @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0", b"\x40\x01", b"\0\x10\0"])
     def test_config_is_damaged(self, killed, data):
-        """D-2"""
+        """D-2: a `config` that is not two bytes is an error."""
         killed.write("config", data)
         assert any(found[:2] == ("ERROR", "config") and "should be two bytes" in found[3] for found in killed.found())
 
@@ -787,7 +787,7 @@ class TestVhost:
         killed.only("WARNING", "queues/700", "has 5 messages here")
 
     def test_a_deletion_that_was_interrupted(self, killed):
-        """QS-23, C-16"""
+        """QS-23, C-16: the tombstone of a queue's directory is a note."""
         killed.write("queues/700.deleted/0.idx", b"")
         killed.only("NOTE", "queues/700.deleted", "a queue whose deletion a crash interrupted")
 
