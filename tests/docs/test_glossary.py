@@ -27,7 +27,11 @@ REPLACED = [
 
 
 def sources():
-    """The package's own modules, as (path below the root, text)."""
+    """The package's own modules and the pages, as (path below the root, text)."""
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/internals/*.md")]:
+        if page != PAGE and page.name != "simulation.md":
+            yield str(page.relative_to(ROOT)), page.read_text("utf-8")
+
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT)
         if name.parts[0] not in SKIPPED and not name.parts[0].startswith("."):
