@@ -25,7 +25,7 @@ _DECIDING = {"delivery_mode", "priority", "expiration", "user_id"}
 
 
 class HeaderPattern:
-    """`match(buffer, position)` gives a match whose group 1 is the body's size, u32, and whose end is the body's start."""
+    """`match(buffer, position)`: group 1 of the match is the body's size, u32; the body starts where the match ends."""
 
     __slots__ = ("key", "match")
 
@@ -71,7 +71,7 @@ def _properties(props: bytes) -> bytes:
 
 
 def _entries(data: bytes, at: int, stop: int) -> bytes:
-    """The regular expression for the entries of a table: names, types and lengths as they are, nested values literally."""
+    """The regular expression for the entries of a table: fixed names, types and lengths; nested values literally."""
     parts = []
     while at < stop:
         value = at + 1 + data[at] + 1

@@ -64,8 +64,8 @@ from .methods import BasicAck, BasicPublish
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
 from .skimmer import fate, is_special
 
-#: One or more basic.publish that share their fate: `(RUN, channel, methods, key, contents, body_bytes)`. `methods` is the
-#: payload of their method frame, or a list of one payload for each; `key` is their fate (see `skimmer`).
+#: One or more basic.publish that share their fate: `(RUN, channel, methods, key, contents, body_bytes)`. `methods` is
+#: the payload of their method frame, or a list of one payload for each; `key` is their fate (see `skimmer`).
 RUN = "run"
 #: Consecutive basic.ack on one channel: `(ACKS, channel, [(delivery_tag, multiple), ...])`.
 ACKS = "acks"

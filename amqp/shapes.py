@@ -59,15 +59,20 @@ class PublishShape:
         self.payload = method_frame[7:-1]
         self.channel = channel
         self.props = b""
-        self.key = b""  # the fate of messages with these properties, see `skimmer`
-        self.varies = False  # the properties of the latest message differed from those of the one before
+        #: The fate of messages with these properties, see `skimmer`.
+        self.key = b""
+        #: The properties of the latest message differed from those of the message before it.
+        self.varies = False
         self.head: bytes | tuple[bytes, ...] = NOTHING
         self.middle = b""
-        self.tail = b"\xce\x03" + channel.to_bytes(2, "big")  # the last 4 bytes of `middle`
+        #: The last 4 bytes of `middle`.
+        self.tail = b"\xce\x03" + channel.to_bytes(2, "big")
         self.unpack_from = _lengths(0).unpack_from
         self.head_size = 0
-        self.overhead = 0  # bytes of a message with a body, without that body
-        self.overhead_empty = 0  # bytes of a message without a body
+        #: Bytes of a message with a body, without that body.
+        self.overhead = 0
+        #: Bytes of a message without a body.
+        self.overhead_empty = 0
         self.latest_size = -1
         self.size_max = 0
         self.forget()
@@ -111,7 +116,7 @@ class PublishShape:
         return True
 
     def size_at(self, buffer: bytes, position: int) -> int:
-        """Size of the body at `position`, or -1 if the message differs in more than that, or is not all there."""
+        """Size of the body of the message at `position`; -1 if the message has another shape, or is not complete."""
         if not buffer.startswith(self.head, position):
             return -1
         try:

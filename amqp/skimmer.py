@@ -1,8 +1,10 @@
-"""The property skimmer: what of a message's properties decides its fate, found without decoding them.
+"""The property skimmer: finds the part of a message's properties that decides its fate, without decoding them.
 
-A run holds messages that share their fate. The fate follows from the delivery mode, the priority, the expiration, the
-user-id that the channel must check, a reply-to that the channel replaces, and the headers CC and BCC. A message-id, a
-timestamp, a correlation-id or a trace header decides nothing and therefore ends no run.
+A message's *fate* is all that the broker decides from its properties: which queues get it, whether it is stored on
+disk, when it expires, whether it is refused. A run holds messages that share their fate. The fate follows from the
+delivery mode, the priority, the expiration, the user-id that the channel must check, a reply-to that the channel
+replaces, and the headers CC and BCC. A message-id, a timestamp, a correlation-id or a trace header decides nothing and
+therefore ends no run.
 
 `fate(props)` maps property bytes to a key. Messages with equal keys have the same fate, and their property bytes are
 sound: `decode_properties` reads them. There are two kinds of keys:
@@ -11,7 +13,7 @@ sound: `decode_properties` reads them. There are two kinds of keys:
     b"!" + props        special: the properties are unsound, or the channel has to decode or rewrite them. Only a
                         message with the same property bytes shares such a key.
 
-A headers exchange routes by headers that decide nothing elsewhere. The skimmer does not know exchanges; the channel
+A headers exchange routes by headers that decide nothing elsewhere. The skimmer has no access to exchanges; the channel
 looks at `has_headers(key)` when a message can reach a headers exchange, and then treats each message by itself.
 
 How it works: for each value of the property flags one function is generated once, which walks over the values by their
@@ -48,7 +50,8 @@ from .properties import (
 SPECIAL = b"!"
 #: The reply-to that the channel replaces by a name of its own (AB-140).
 DIRECT_REPLY_TO = b"amq.rabbitmq.reply-to"
-#: The names that decide, as they stand in a table on the wire. Inside a value they only make a key special without need.
+#: The headers that decide, as they stand in a table on the wire. The same bytes inside a value make a key special too,
+#: which costs time and changes nothing else.
 _SENDER_SELECTED = (b"\x02CC", b"\x03BCC")
 
 #: Bytes that a value takes behind its type letter, for the letters of fixed size.
@@ -111,8 +114,8 @@ def slow_fate(props: bytes) -> bytes:
         parts.append(b"p%c" % found.priority)
     for letter, text in ((b"e", found.expiration), (b"u", found.user_id)):
         if text is not None:
-            octets = text.encode("utf-8", "surrogateescape")
-            parts.append(letter + bytes((len(octets),)) + octets)
+            encoded = text.encode("utf-8", "surrogateescape")
+            parts.append(letter + bytes((len(encoded),)) + encoded)
     return b"".join(parts)
 
 
@@ -122,7 +125,7 @@ _SKIMMERS: dict[bytes, Callable[[bytes], bytes]] = {}
 
 
 def _skimmer(flags: int) -> Callable[[bytes], bytes]:
-    """The function that skims property bytes with these flags. It raises IndexError or Unsound where they are cut off."""
+    """The function that skims property bytes with these flags. It raises IndexError or Unsound if they are cut off."""
     lines = ["def skim(p):", "    at = 2"]
     key: list[str] = []
 

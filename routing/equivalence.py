@@ -1,4 +1,4 @@
-"""Equivalence of declarations: whether a queue or exchange may be declared again as it now is (AB-66, AB-87, AB-88).
+"""Equivalence: whether a declaration matches the queue or exchange that has the name already (AB-66, AB-87, AB-88).
 
 The parts of a declaration are compared in RabbitMQ's order, because only the first difference is reported to the
 client.

@@ -109,7 +109,7 @@ class HeadersRouter:
     __slots__ = ("_patterns",)
 
     def __init__(self) -> None:
-        # Binding -> whether one matching argument suffices, and the arguments to compare with headers.
+        #: Binding -> whether one matching argument suffices, and the arguments to compare with headers.
         self._patterns: dict[Binding, tuple[bool, tuple[tuple[str, str, Any], ...]]] = {}
 
     def add(self, binding: Binding) -> None:

@@ -26,7 +26,7 @@ class ClientOutput:
         self.frames.append(method_frame(self.number, method))
 
     def put_content(self, content: bytes) -> None:
-        """Appends a content with this channel's number, in frames of at most `frame_max` bytes."""
+        """Append a content with this channel's number, in frames of at most `frame_max` bytes."""
         self.frames.append(fit(content, self.number, self.frame_max))
 
     def take(self) -> tuple[bytes, list[DeliveryNotice]]:

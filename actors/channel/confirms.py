@@ -55,7 +55,7 @@ class RangeSet:
         ranges[at:end] = [(first, last)]
 
     def discard(self, first: int, last: int) -> list[Range]:
-        """Removes the integers of [first, last] that are in the set; returns them as ranges."""
+        """Remove the integers of [first, last] that are in the set; return them as ranges."""
         ranges = self._ranges
         if ranges and ranges[0] == (first, last):
             return [ranges.pop(0)]  # the oldest range as a whole: the only case if one message is confirmed at a time
@@ -175,7 +175,7 @@ class Confirms:
             (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))
 
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
-        """Returns the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forgets them (AB-113)."""
+        """Return the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forget them (AB-113)."""
         acked, nacked = self._acked, self._nacked
         waiting = self._waiting.smallest
         floor = self.next_number if waiting is None else waiting

@@ -5,8 +5,7 @@ consumer, exchange, routing key and redelivered flag, so that a run of deliverie
 
 A queue that crashes is restarted. Its consumers are then registered again, silently and under the same tag: the client
 sees only that messages are delivered once more. A consumer is cancelled with a notification instead if its arguments
-have
-`x-cancel-on-ha-failover`, or if the queue does not take it again (AB-126).
+have `x-cancel-on-ha-failover`, or if the queue does not accept it again (AB-126).
 
     crash -> on_down -> `consume_again` asks Metadata for the new row -> consume, one consumer after the other
                                                                       -> another crash: on_down starts a new attempt,
@@ -79,7 +78,6 @@ class ChannelConsumer:
     stage: Literal["starting", "running", "ending"] = "starting"
     #: Counts the restarts of its queue, so that an attempt to register it again notices a later one.
     life: int = 0
-    #: The constant parts of its deliveries, by exchange, routing key and redelivered flag.
     #: The heads of its deliveries, by the identity of their origin: comparing exchange and routing key takes longer.
     heads: dict[int, DeliveryHead] = field(default_factory=dict)
     #: The same for redeliveries.
@@ -143,7 +141,7 @@ class Consumers:
     # -- basic.qos, basic.consume and basic.cancel ---
 
     def qos(self, method: methods.BasicQos) -> None:
-        """AB-127."""
+        """Set the channel-wide limit if the method is global, else the prefetch of later consumers (AB-127)."""
         if method.prefetch_size:
             raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
         limit = None
@@ -207,7 +205,7 @@ class Consumers:
             self._output.put_method(methods.BasicCancelOk(tag))
 
     def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
-        """Ends a consumer and notifies the client if it supports that; the client sends no answer."""
+        """End a consumer, and notify the client if it supports that; the client sends no answer."""
         del self.by_tag[consumer.tag]
         if self._config.has_cancel_notify:
             self._output.put_method(methods.BasicCancel(consumer.tag, True))
@@ -223,7 +221,8 @@ class Consumers:
 
     def queue_gone(self, queue_id: str, crashed: QueueRow | None) -> None:
         """A queue has ended. `crashed` is its row if it crashed, so that its consumers consume again after its restart;
-        None if it was deleted, which cancels them (AB-126)."""
+        None if it was deleted, which cancels them (AB-126).
+        """
         again = []
         for consumer in list(self.by_tag.values()):
             if consumer.queue_id != queue_id or consumer.stage != "running":
@@ -237,20 +236,20 @@ class Consumers:
             self._process.spawn(self._consume_again(crashed, again))
 
     async def _consume_again(self, row: QueueRow, consumers: Sequence[ChannelConsumer]) -> None:
-        """Registers the consumers with the queue's next process, in their order; `row` is that of the dead one."""
+        """Register the consumers with the queue's next process, in their order; `row` is that of the dead one."""
         lives = [(consumer, consumer.life) for consumer in consumers]
         try:
             row = await self._queues.restarted(row)
         except AmqpError:
             for consumer, life in lives:
-                if self._is_wanted(consumer, life):
+                if self._attempt_goes_on(consumer, life):
                     self.cancel_by_broker(consumer)
             return
         for consumer, life in lives:
-            if not self._is_wanted(consumer, life):
+            if not self._attempt_goes_on(consumer, life):
                 continue
             self._queues.watch(row)
-            if not self._is_wanted(consumer, life):
+            if not self._attempt_goes_on(consumer, life):
                 # `watch` found that the channel still watched an earlier process of the queue, and handled the end of
                 # that one: another attempt has begun.
                 continue
@@ -259,12 +258,13 @@ class Consumers:
             except ProcessDown:
                 return  # `on_down` starts another attempt
             except AmqpError:
-                if self._is_wanted(consumer, life):
+                if self._attempt_goes_on(consumer, life):
                     self.cancel_by_broker(consumer)
 
-    def _is_wanted(self, consumer: ChannelConsumer, life: int) -> bool:
+    def _attempt_goes_on(self, consumer: ChannelConsumer, life: int) -> bool:
         """Whether an attempt to register the consumer again goes on: the client has not cancelled it, the channel is
-        not closing, and the queue has not crashed once more, which begins another attempt."""
+        not closing, and the queue has not crashed once more, which begins another attempt.
+        """
         return (
             self._is_running()
             and self.by_tag.get(consumer.tag) is consumer
@@ -275,7 +275,7 @@ class Consumers:
     # -- deliveries ---
 
     def deliver(self, address: Address[ToQueue], queue_id: str, tag: str, runs: list[DeliveryRun]) -> None:
-        """Appends deliveries for the consumer `tag` to the output, with a notice for their queue at `address`."""
+        """Append deliveries for the consumer `tag` to the output, with a notice for their queue at `address`."""
         consumer = self.by_tag.get(tag)
         if consumer is None or consumer.queue_id != queue_id:
             return

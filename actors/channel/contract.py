@@ -1,4 +1,4 @@
-"""What the processes of this folder receive, and what a channel sends to the process that opened it."""
+"""The messages that `Channel` and `DirectClient` receive, and those that a channel sends to its owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ChannelConfig(NamedTuple):
     """What stays the same for the whole life of a channel."""
 
-    #: `<connection id>.<serial number>`, unique for ever; queues, credit and confirms name the channel by it.
+    #: `<connection id>.<serial number>`, never used again; queues, credit and confirms name the channel by it.
     channel_id: str
     connection_id: str
     connection_name: str
@@ -52,8 +52,8 @@ DeliveryNotice = tuple[Address["ToQueue"], str, str, int]
 #: Publish numbers `(first, last)`, both included.
 ConfirmRange = tuple[int, int]
 
-#: Deliveries that share their fate: `(origins, redelivered, ack tags, contents)`. Ack tags number the messages within the
-#: queue; they are None if the consumer does not acknowledge.
+#: Deliveries that share their fate: `(origins, redelivered, ack tags, contents)`. Ack tags number the messages within
+#: the queue; they are None if the consumer does not acknowledge.
 DeliveryRun = tuple[Origins, bool, Sequence[int] | None, Sequence[bytes]]
 
 #: How a delivery is settled: `requeue` returns the message to the queue, `reject` drops or dead-letters it.
@@ -156,7 +156,7 @@ class ToChannel(Contract):
 
     @message
     def limiter_request(self, queue_id: str, wanted: int) -> None:
-        """From queues: a queue would deliver `wanted` messages, for which it needs the limiter's grant (AB-127)."""
+        """From queues: the queue needs the limiter's grant before it delivers up to `wanted` messages (AB-127)."""
 
     @message
     def limiter_return(self, queue_id: str, count: int) -> None:

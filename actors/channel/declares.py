@@ -104,7 +104,7 @@ class Declares:
         return queue, method.routing_key or queue
 
     async def _bind(self, kind: str, destination: str, source: str, routing_key: str, arguments: Table) -> None:
-        """Binds a `queue` or an `exchange`."""
+        """Bind a `queue` or an `exchange`."""
         vhost, connection_id = self._config.vhost, self._config.connection_id
         await self._ask_metadata(
             to_metadata.bind(vhost, kind, destination, source, routing_key, arguments, connection_id)

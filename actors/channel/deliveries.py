@@ -102,14 +102,14 @@ class Deliveries:
     # -- settlement ---
 
     def settle(self, outcome: Outcome, delivery_tag: int, is_multiple: bool) -> None:
-        """Settles one delivery, or with `is_multiple` all up to it. C406 for an unknown tag (AB-132)."""
+        """Settle one delivery, or with `is_multiple` all up to it. C406 for an unknown tag (AB-132)."""
         runs = self.unacked.take(delivery_tag, is_multiple)
         if runs is None:
             raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
         self._settle(outcome, runs)
 
     def acknowledge(self, acks: list[tuple[int, bool]]) -> None:
-        """Handles consecutive basic.ack, each a delivery tag and whether it is multiple.
+        """Handle consecutive basic.ack, each a delivery tag and whether it is multiple.
 
         Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range.
         """
@@ -128,7 +128,7 @@ class Deliveries:
             self.settle("ack", delivery_tag, is_multiple)
 
     def _settle(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
-        """Settles the deliveries, now or at the commit of the transaction."""
+        """Settle the deliveries, now or at the commit of the transaction."""
         if self.unacked.held_back is not None:
             self.unacked.held_back.append((outcome, runs))
         else:
@@ -141,7 +141,7 @@ class Deliveries:
         self._limiter.settled(runs)
 
     def recover(self, is_requeue: bool) -> None:
-        """Handles basic.recover: returns all unacknowledged messages to their queues."""
+        """Handle basic.recover: return all unacknowledged messages to their queues."""
         if not is_requeue:
             raise AmqpError(540, "requeue=false")
         self._settle_runs("requeue", self.unacked.take_all())
@@ -153,7 +153,7 @@ class Deliveries:
             self.unacked.held_back = []
 
     def commit(self) -> None:
-        """Settles what the transaction has held back."""
+        """Settle what the transaction has held back."""
         assert self.unacked.held_back is not None
         # Emptied first: the limiter must not count these deliveries any longer.
         held_back, self.unacked.held_back = self.unacked.held_back, []
@@ -161,7 +161,7 @@ class Deliveries:
             self._settle_runs(outcome, runs)
 
     def roll_back(self) -> None:
-        """Makes the deliveries that were settled in the transaction unacknowledged again."""
+        """Make the deliveries that were settled in the transaction unacknowledged again."""
         assert self.unacked.held_back is not None
         for _, runs in self.unacked.held_back:
             self.unacked.put_back(runs)
@@ -174,7 +174,7 @@ class Deliveries:
         self._process.start_timer(self._context.settings.channel_tick_interval / 1000, "consumer_timeout")
 
     def check_timeout(self) -> None:
-        """Checks the oldest delivery every `channel_tick_interval` while there is one. C406 if its ack is overdue."""
+        """Check the oldest delivery every `channel_tick_interval` while there is one. C406 if its ack is overdue."""
         self.is_timer_running = False
         oldest = self.unacked.oldest
         timeout = self._context.settings.consumer_timeout

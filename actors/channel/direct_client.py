@@ -168,7 +168,7 @@ class _Session:
         return address
 
     def output(self, data: bytes) -> None:
-        """Takes frames of the channel, and answers the current request when they complete its reply."""
+        """Take frames of the channel, and answer the current request when they complete its reply."""
         frames, self.rest = split_frames(self.rest + data)
         for kind, _, payload in frames:
             if kind == FRAME_METHOD:
@@ -229,7 +229,7 @@ class _Session:
             self._next()
 
     def end(self, error: AmqpError) -> None:
-        """Answers all requests with `error` and ends the channel."""
+        """Answer all requests with `error` and end the channel."""
         address = self.address
         for sender, _ in self.waiting:
             self.client.reply_error(sender, error)
@@ -239,7 +239,7 @@ class _Session:
             self.client.request_exit(address)
 
     def fail(self, error: AmqpError) -> None:
-        """Answers the current request with `error` and drops the channel; the next request opens another."""
+        """Answer the current request with `error` and drop the channel; the next request opens another."""
         self.client.demonitor(self.channel_id)
         self.client.credit.peer_down(self.channel_id)
         self.address = None
@@ -258,7 +258,7 @@ class _MessageAssembly:
         self._missing = -1  # bytes of the body; unknown before the header
 
     def add(self, kind: int, payload: bytes) -> bool:
-        """Adds a header or body frame; True when the content is complete."""
+        """Add a header or body frame; True when the content is complete."""
         if kind == FRAME_HEADER:
             self._missing = int.from_bytes(payload[4:12], "big")
             self.props = payload[12:]

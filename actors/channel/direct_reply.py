@@ -45,7 +45,7 @@ class ReplyConsumer:
         self.key = ""
 
     async def consume(self, method: methods.BasicConsume, taken_tags: Container[str]) -> None:
-        """Handles basic.consume from `amq.rabbitmq.reply-to`; `taken_tags` are the tags of ordinary consumers."""
+        """Handle basic.consume from `amq.rabbitmq.reply-to`; `taken_tags` are the tags of ordinary consumers."""
         process, channel_id = self._process, self._config.channel_id
         if self.tag is not None:
             raise AmqpError(406, "reply consumer already set")
@@ -74,7 +74,7 @@ class ReplyConsumer:
         return f"{REPLY_TO_PREFIX}{self._config.channel_id}.{self.key}"
 
     def deliver(self, exchange: str, routing_key: str, contents: list[bytes], next_tag: int) -> None:
-        """Appends replies to the output, all with the delivery tag `next_tag`, which they do not use up (AB-142)."""
+        """Append replies to the output, all with the delivery tag `next_tag`, which they do not use up (AB-142)."""
         if self.tag is None:
             return
         output = self._output

@@ -1,7 +1,8 @@
 """`Interception`: puts the interceptors of an embedding program in front of the handlers of a channel (AB-80).
 
-A channel with interceptors replaces its handlers when it opens; a channel without never comes here. Publishes and
-acknowledgements arrive in batches and have handlers of their own; the table of handlers has all other methods.
+A channel with interceptors replaces its handlers when it starts; a channel without them does not use this module.
+Publishes and acknowledgements arrive in batches and have handlers of their own; the table of handlers has all other
+methods.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ Acknowledge = Callable[[list[tuple[int, bool]]], None]
 class Interception:
     """The interceptors of one channel.
 
-    TypeError for an interceptor that turns a method into one of another type, or takes or adds a content: that is a
-    fault of the extension.
+    Its handlers raise TypeError for an interceptor that turns a method into one of another type, or that drops or adds
+    a content: that is a fault of the extension.
     """
 
     def __init__(self, config: ChannelConfig, interceptors: Mapping[type[Method], ChannelInterceptor]) -> None:

@@ -58,7 +58,7 @@ class Limiter:
         return self.limit is not None
 
     def set_limit(self, limit: int | None, consumed_from: Iterable[str]) -> None:
-        """Sets the limit of basic.qos, and notifies the queues if there was none or there is none now.
+        """Set the limit of basic.qos, and notify the queues if there was none or there is none now.
 
         `consumed_from` are the ids of the queues that the channel consumes from.
         """
@@ -129,7 +129,7 @@ class Limiter:
         return self._unacked.count + self._unacked.held_back_count() - len(self.exempt)
 
     def grant(self) -> None:
-        """Grants what the limit leaves to the waiting queues, an even share each."""
+        """Grant what the limit leaves to the waiting queues, an even share each."""
         if self.limit is None:
             return
         requests = self.requests

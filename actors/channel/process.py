@@ -1,15 +1,15 @@
 """`Channel`: the process of one AMQP channel (amqp-broker sections 5, 7, 10 and 11).
 
-It takes the reader's events from its owner, one after the other, and turns them into messages to Metadata and to
-queues; it turns what queues send back into frames for the owner. Each part of the work owns its state:
+The channel handles the reader's events, which its owner sends, one after the other, and turns them into messages to
+Metadata and to queues; it turns what queues send back into frames for the owner. Each part of the work owns its state:
 
     Publisher       routing, confirms, the publishes of a transaction
     Consumers       consumers and what is delivered to them
     Deliveries      delivery tags, basic.get, settlement, the settlements of a transaction
     Limiter         the channel-wide prefetch
     ReplyConsumer   the consumer of direct replies
-    Declares        exchanges, queues, bindings; no state
-    QueueLinks      the queues the channel deals with, and what is gathered for them
+    Declares        declares and deletes exchanges, queues and bindings; has no state
+    QueueLinks      the queues that the channel uses, and the publishes and settlements gathered for them
     ClientOutput    the frames gathered for the client
 
 **Order.** A method that waits for an answer runs as a coroutine; while it waits the channel is *busy*: later events of
@@ -65,7 +65,7 @@ CONNECTION = "connection"
 
 
 class Channel(Process):
-    contract = ToChannel
+    """The process of one channel; `ToChannel` lists the messages that it receives."""
 
     __slots__ = (
         "acknowledge",
@@ -111,7 +111,7 @@ class Channel(Process):
         self.taken = 0
         #: Class and method id of the event being handled, for the channel.close that an error in it causes.
         self.running_ids = (0, 0)
-        #: Whether tx.commit waits for confirms, and whether one of the publishes was refused.
+        #: Whether tx.commit waits for confirms, and whether a queue refused one of its publishes.
         self.is_committing = False
         self.has_refused_publish = False
 
@@ -179,7 +179,7 @@ class Channel(Process):
                 return
 
     def resume(self) -> None:
-        """Handles the events that have come in while a method kept the channel busy."""
+        """Handle the events that have come in while a method kept the channel busy."""
         self.busy = False
         backlog = self.backlog
         while backlog and not self.busy:
@@ -231,7 +231,7 @@ class Channel(Process):
             self._fail(error)
 
     def _handle_closed(self, event: Event) -> None:
-        """Handles an event before channel.open, or after the channel has sent channel.close."""
+        """Handle an event before channel.open, or after the channel has sent channel.close."""
         method = event[2] if event[0] == METHOD else None
         if self.state == "starting":
             # The first event of a channel is its channel.open: the connection creates it for nothing else (AB-52).
@@ -248,9 +248,8 @@ class Channel(Process):
             await waiting
         except AmqpError as error:
             self._fail(error)
-        if (
-            self.state != "closing"
-        ):  # otherwise `_close_after_error` resumes, when the channel has given back everything
+        # A closing channel resumes in `_close_after_error`, once it has given back everything that it holds.
+        if self.state != "closing":
             self.resume()
 
     # -- errors and closing ---
@@ -269,7 +268,7 @@ class Channel(Process):
             self.send(self.connection, to_channel_owner.channel_failed(self.config.number, error))
 
     def channel_error(self, error: AmqpError) -> None:
-        """Gives back everything the channel holds, then sends channel.close (AB-54)."""
+        """Give back everything the channel holds, then send channel.close (AB-54)."""
         if self.state in ("closing", "closed"):
             return
         # The events in the backlog are still handled one by one, and dropped: their credit has to be returned, or a
@@ -285,7 +284,7 @@ class Channel(Process):
         self.resume()
 
     async def close(self, method: methods.ChannelClose) -> None:
-        """Handles the client's channel.close."""
+        """Handle the client's channel.close."""
         self.state = "closing"
         await self._release()
         self.output.put_method(methods.ChannelCloseOk())
@@ -302,7 +301,7 @@ class Channel(Process):
 
     def on_shut_down(self, sender: Sender) -> None:
         self.shut_down_for = sender
-        # A channel that is closed by an error of its own may wait for an answer that never comes.
+        # A channel that has failed with a connection error may be busy with an ask that is never answered.
         if not self.busy or self.state == "closed":
             self._begin_shut_down(sender)
 
@@ -320,9 +319,9 @@ class Channel(Process):
         self.stop("normal")
 
     async def _release(self) -> None:
-        """Ends the consumers, requeues unacknowledged messages and drops an open transaction.
+        """End the consumers, requeue unacknowledged messages and drop an open transaction.
 
-        Waits for each queue concerned, but for at most `channel_operation_timeout` (AB-178).
+        Wait for each queue concerned, each time for at most `channel_operation_timeout` (AB-178).
         """
         self.queues.flush()
         if self.replies.tag is not None:
@@ -420,7 +419,7 @@ class Channel(Process):
         self.output.put_method(methods.TxCommitOk())
 
     def _flush_commit_confirms(self) -> None:
-        """Takes the outcomes that have come in for a commit; it ends with the last one."""
+        """Take the confirms and refusals that have arrived for a commit. The last one completes the commit."""
         confirms = self.publisher.confirms
         _, nacks = confirms.flush()
         self.has_refused_publish |= bool(nacks)
@@ -508,11 +507,11 @@ class Channel(Process):
 
 
 def _stand_in(event: Event) -> Method:
-    """A method of the kind that a batch of publishes or acks consists of."""
+    """A method of the class that the batch `event` holds, for `check_method`, which needs only its class."""
     return methods.BasicAck() if event[0] == ACKS else methods.BasicPublish()
 
 
-#: What handles each method of a running channel, publishes and acks excepted.
+#: The handler of each method of a running channel. Publishes and acks arrive in batches and have handlers of their own.
 _HANDLERS: dict[type[Method], Handler[Channel, Any]] = {
     methods.ChannelFlow: Channel.flow,
     methods.ChannelClose: Channel.close,

@@ -231,7 +231,7 @@ class Publisher:
     def _within_limit(
         self, contents: Sequence[bytes], method_payloads: bytes | Sequence[bytes], key: bytes
     ) -> Sequence[bytes]:
-        """Returns the contents if none is too large; else publishes those before the first large one and raises."""
+        """Return the contents if none is too large; else publish those before the first large one and raise."""
         for at, content in enumerate(contents):
             size = body_size(content)
             if size > self._max_message_size:
@@ -291,7 +291,7 @@ class Publisher:
     # -- what a publish means ---
 
     def _resolve(self, method_payload: bytes, key: bytes, content: bytes) -> Publication:
-        """Makes the checks of AB-105 in their order, routes, and remembers the result for messages like `content`."""
+        """Make the checks of AB-105 in their order, route, and remember the result for messages like `content`."""
         exchange_name, routing_key, is_mandatory, is_immediate = publish_fields(method_payload)
         if is_immediate:
             raise AmqpError(540, "immediate=true")
@@ -325,7 +325,7 @@ class Publisher:
         return publication
 
     def _find_fate(self, key: bytes, content: bytes) -> Fate:
-        """Checks the properties of a message (AB-105); remembers what follows from them if others may have that key."""
+        """Check the properties of a message (AB-105); remember what follows from them if others may have that key."""
         properties = decode_properties(content_properties(content))
         is_changed = self._check(properties)
         selected_keys: tuple[str, ...] = ()
@@ -352,7 +352,7 @@ class Publisher:
         return fate
 
     def _check(self, properties: Properties) -> bool:
-        """Checks reply-to, user-id and expiration; True if the reply-to was replaced (AB-141)."""
+        """Check reply-to, user-id and expiration; True if the reply-to was replaced (AB-141)."""
         is_changed = False
         if properties.reply_to == REPLY_TO:
             properties.reply_to = self._replies.name()
@@ -374,7 +374,7 @@ class Publisher:
             self._output.put_method(methods.ConfirmSelectOk())
 
     def flush_confirms(self) -> None:
-        """Sends the client the outcomes that have come in since the last time (AB-113)."""
+        """Send the client the confirms and refusals that have arrived since the last call (AB-113)."""
         acks, nacks = self.confirms.flush()
         number, frames = self._output.number, self._output.frames
         for tag, is_multiple in acks:

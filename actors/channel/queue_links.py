@@ -83,7 +83,7 @@ class QueueLinks:
     # -- watching ---
 
     def watch(self, row: QueueRow) -> None:
-        """Watches a queue: its end settles its confirms, and cancels its consumers or has them consume again."""
+        """Watch a queue: its end settles its confirms, and cancels its consumers or has them consume again."""
         known = self.rows.get(row.queue_id)
         if known is not None and known.address != row.address:
             # The restarted queue is in the routing table before this channel was notified of the crash. The crash has
@@ -95,7 +95,7 @@ class QueueLinks:
             self._process.monitor(row.address, row.queue_id)
 
     def remove(self, queue_id: str) -> QueueRow | None:
-        """Forgets a queue that has ended, with everything gathered for it; returns its row if it was watched."""
+        """Forget a queue that has ended, with everything gathered for it; return its row if it was watched."""
         self._credit.peer_down(queue_id)
         self.publishes.pop(queue_id, None)
         self.settlements.pop(queue_id, None)
@@ -104,7 +104,7 @@ class QueueLinks:
     # -- sending ---
 
     def settle(self, queue_id: str, outcome: Outcome, tags: Sequence[int]) -> None:
-        """Gathers the settlement of deliveries with these ack tags."""
+        """Gather the settlement of deliveries with these ack tags."""
         outcomes = self.settlements.get(queue_id)
         if outcomes is None:
             self.settlements[queue_id] = [(outcome, [tags])]
@@ -120,7 +120,7 @@ class QueueLinks:
                 pieces.append(tags)
 
     def flush(self) -> None:
-        """Sends each queue what was gathered for it: settlements first, then publishes at one credit a message."""
+        """Send each queue what was gathered for it: settlements first, then publishes at one credit a message."""
         process, channel_id = self._process, self._config.channel_id
         if self.settlements:
             settlements, self.settlements = self.settlements, {}
@@ -139,7 +139,7 @@ class QueueLinks:
                 process.send(row.address, to_queue.publish(channel_id, entries))
 
     async def ask(self, row: QueueRow, message: Message[ToQueue, Answer], is_watched: bool = False) -> Answer:
-        """Asks a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.
+        """Ask a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.
 
         With `is_watched` the channel watches the queue from then on. C404 if the queue is gone or stays down (AB-63).
         """
@@ -154,7 +154,7 @@ class QueueLinks:
         raise queue_unavailable(row.vhost, row.name, "crashed", self._context.node_name)
 
     async def restarted(self, row: QueueRow) -> QueueRow:
-        """Waits until the queue whose process at `row.address` has died runs again, and returns its new row.
+        """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
 
         C404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again.
         """

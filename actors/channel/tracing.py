@@ -13,7 +13,8 @@ Numbers among the properties are signedint; a timestamp that needs more bits is 
 `routed_queues` names the queues that the message reached (RabbitMQ lists all routing keys of a publish to the default
 exchange). Messages published to the trace exchange, and so all copies, are not traced: tracing would never end.
 
-Copies are sent at most once, like dead letters: without confirm, credit or mandatory. Neighbours with equal properties are copied as one run.
+Copies are sent at most once, like dead letters: without confirm, credit or mandatory. Neighbours with equal properties
+are copied as one run.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class Tracer:
         self._config = config
 
     def trace_publish(self, rows: Iterable[QueueRow], origins: Origins, contents: Sequence[bytes]) -> None:
-        """Copies a published run if its virtual host is traced. `contents` carry the properties as they are queued."""
+        """Copy a published run if its virtual host is traced. `contents` carry the properties as they are queued."""
         routed = ("routed_queues", "A", tuple([("S", _encoded(row.name)) for row in rows]))
         for origin, props, alike in _alike(origins, contents):
             if self._is_traced(origin.exchange):
                 self._send(f"publish.{origin.exchange}", origin, props, [*self._client(), routed], alike)
 
     def trace_delivery(self, queue: str, origins: Origins, is_redelivered: bool, contents: Sequence[bytes]) -> None:
-        """Copies a run that is delivered from `queue` if its virtual host is traced."""
+        """Copy a run that is delivered from `queue` if its virtual host is traced."""
         for origin, props, alike in _alike(origins, contents):
             if self._is_traced(origin.exchange):
                 special: list[Field] = [("redelivered", "I", int(is_redelivered)), *self._client()]

@@ -54,7 +54,7 @@ class Unacked:
         return iter(self._runs[self._head :])
 
     def add(self, run: UnackedRun) -> None:
-        """Appends a run, whose delivery tags must be larger than all before."""
+        """Append a run, whose delivery tags must be larger than all before."""
         self._runs.append(run)
         self.count += len(run.tags)
 
@@ -63,7 +63,7 @@ class Unacked:
         return self._runs[self._head] if self._head < len(self._runs) else None
 
     def take(self, delivery_tag: int, multiple: bool) -> list[UnackedRun] | None:
-        """Removes and returns the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132)."""
+        """Remove and return the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132)."""
         if not multiple:
             return self._take_one(delivery_tag)
         if delivery_tag == 0:
@@ -73,7 +73,7 @@ class Unacked:
         return self._take_up_to(delivery_tag)
 
     def take_range(self, first: int, last: int) -> list[UnackedRun] | None:
-        """Removes and returns the deliveries `first` to `last`; None, and nothing is removed, if one is unknown."""
+        """Remove and return the deliveries `first` to `last`; None, and nothing is removed, if one is unknown."""
         if first == last:
             return self._take_one(first)
         at = self._find(first)
@@ -199,7 +199,7 @@ class Unacked:
                 run.queue_id = NO_QUEUE
 
     def put_back(self, runs: list[UnackedRun]) -> None:
-        """Restores deliveries that a rolled-back transaction had settled (AB-117)."""
+        """Restore deliveries that a rolled-back transaction had settled (AB-117)."""
         merged = sorted(self._runs[self._head :] + runs, key=lambda run: run.first)
         self._runs, self._head = merged, 0
         self.count += sum(len(run.tags) for run in runs)

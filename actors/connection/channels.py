@@ -92,7 +92,7 @@ class ChannelTable:
     # -- input ---
 
     def add_event(self, event: Event) -> None:
-        """Gathers an event for its channel, which is created if it is new."""
+        """Gather an event for its channel, which is created if it is new."""
         kind, number = event[0], event[1]
         entry = self.by_number.get(number)
         if entry is None:
@@ -111,7 +111,7 @@ class ChannelTable:
             self._note_closing(entry, type(event[2]))
 
     def _note_closing(self, entry: ChannelEntry, kind: type[Method]) -> None:
-        """Follows the close of a channel, since the next frames may be for another one on the number (AB-53, AB-54)."""
+        """Follow the close of a channel, since the next frames may be for another one on the number (AB-53, AB-54)."""
         if kind is methods.ChannelCloseOk:
             # The answer to the broker's channel.close frees the number for the client; py-amqp uses it in the same
             # packet.
@@ -123,7 +123,7 @@ class ChannelTable:
             raise AmqpError(504, "second 'channel.open' seen", 20, 10)
 
     def flush(self) -> None:
-        """Sends each channel its events of this batch."""
+        """Send each channel its events of this batch."""
         for entry in self._with_events:
             events, entry.events = entry.events, []
             self._process.send(entry.address, to_channel.input(events))
@@ -170,7 +170,7 @@ class ChannelTable:
         return entry
 
     async def shut_down(self) -> None:
-        """Ends all channels, which first do what the client sent before and give back what they hold (AB-28).
+        """End all channels, which first do what the client sent before and give back what they hold (AB-28).
 
         Waits for at most `channel_operation_timeout`.
         """
@@ -192,7 +192,7 @@ class ChannelTable:
             self._stray_close_ok.add(entry.number)
 
     def remove(self, entry: ChannelEntry) -> None:
-        """Forgets a channel whose process has ended."""
+        """Forget a channel whose process has ended."""
         self._free_number(entry)
         self.by_id.pop(entry.channel_id, None)
         if entry.events:

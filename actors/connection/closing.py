@@ -140,7 +140,7 @@ class Closing:
             self.method(method)
 
     def method(self, method: Method) -> None:
-        """Handles a method on channel 0 while the connection closes; all but close and close-ok are ignored."""
+        """Handle a method on channel 0 while the connection closes; all but close and close-ok are ignored."""
         kind = type(method)
         if kind is methods.ConnectionClose or kind is methods.ConnectionCloseOk and self._awaits_close_ok:
             if self._early is not None:
@@ -157,7 +157,7 @@ class Closing:
     # -- steps ---
 
     async def _clean_up(self) -> None:
-        """Ends the channels, then deletes the exclusive queues (AB-28). A second call returns at once."""
+        """End the channels, then delete the exclusive queues (AB-28). A second call returns at once."""
         if self._is_cleaning:
             return
         self._is_cleaning = True
@@ -170,7 +170,7 @@ class Closing:
         self._end_when_clean()
 
     def hang_up_when_written(self) -> None:
-        """Closes the socket as soon as all output has been written."""
+        """Close the socket as soon as all output has been written."""
         self.ignores_input = True
         self._hangs_up_when_written = True
         self.connection.state = "closed"
@@ -183,7 +183,7 @@ class Closing:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Closes the socket; the process ends when its channels and queues are cleaned up."""
+        """Close the socket; the process ends when its channels and queues are cleaned up."""
         connection = self.connection
         if connection.sock is None:
             return

@@ -112,7 +112,7 @@ class Handshake:
         return bool(self._header)
 
     def split_header(self, data: bytes) -> tuple[bytes | None, bytes]:
-        """Adds input; returns the protocol header, None while it is incomplete, and the bytes behind it (AB-1)."""
+        """Add input; return the protocol header, None while it is incomplete, and the bytes behind it (AB-1)."""
         self._header += data
         if len(self._header) < 8:
             return None, b""

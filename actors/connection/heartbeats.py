@@ -12,7 +12,8 @@ class HeartbeatSender:
     __slots__ = ("_written",)
 
     def __init__(self) -> None:
-        self._written = -1  # at the step before; -1 before the first step
+        #: The bytes written at the step before; -1 before the first step.
+        self._written = -1
 
     def step(self, written: int) -> bool:
         """Whether to send a heartbeat now; `written` counts the bytes written so far, without heartbeats."""
@@ -28,7 +29,7 @@ class HeartbeatMonitor:
         self.restart()
 
     def restart(self) -> None:
-        """Begins anew, after a time in which the connection did not read."""
+        """Begin anew, after a time in which the connection did not read."""
         self._received = -1
         self._silent_steps = 0
 

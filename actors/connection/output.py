@@ -18,11 +18,11 @@ from ..queue.contract import ToQueue
 #: Pieces in one sendmsg.
 IOV_MAX = 512
 
-#: Deliveries that a queue is notified of at a time.
+#: Deliveries of a queue to one channel that gather before the queue is notified.
 NOTICE_STEP = 50
 
-#: Pairs of queue and channel with fewer unreported deliveries than that; beyond, those of the oldest pair are reported
-#: early.
+#: The most pairs of queue and channel that have unreported deliveries. One pair more, and the deliveries of the oldest
+#: pair are reported before there are `NOTICE_STEP`.
 UNREPORTED_MAX = 256
 
 Buffer = bytes | memoryview
@@ -66,7 +66,7 @@ class SocketOutput:
             self._notices.append((self._queued_total, notice))
 
     def write(self) -> None:
-        """Writes as much as the socket takes; `size` is what is left. OSError if the connection has ended."""
+        """Write as much as the socket takes; `size` is what is left. OSError if the connection has ended."""
         pieces = self._pieces
         while pieces:
             try:
@@ -105,6 +105,6 @@ class SocketOutput:
             self.due.append((address, oldest[1], count))
 
     def forget_channel(self, channel_id: str) -> None:
-        """Drops the unreported deliveries of a channel that has ended."""
+        """Drop the unreported deliveries of a channel that has ended."""
         for key in [key for key in self._unreported if key[1] == channel_id]:
             del self._unreported[key]

@@ -5,8 +5,8 @@ channel what one batch brings for it as one message. It is the only process that
 something: it stops reading (FC-22).
 
 The states are those of amqp-broker section 2.2, see `amqp.connection_state`. `Handshake` decides the steps up to
-`running`,
-`Closing` ends the connection, `ChannelTable` follows the channels; this file is what happens between.
+`running`, `ChannelTable` keeps track of the channels, and `Closing` ends the connection. This file has the rest: input
+and output, blocking, heartbeats, and the handlers of all messages.
 
 Two things stop the reading of the socket. *Reasons* (no credit, a memory or disk alarm) stop it at the next content and
 move the connection to `blocked` (AB-33, FC-24). *Pauses* (a client that does not take its output, FC-35; too many
@@ -63,7 +63,7 @@ _HANDSHAKE_STATES = ("pre_init", "starting", "securing", "tuning", "opening")
 
 
 class Connection(Process):
-    contract = ToConnection
+    """The process of one client connection; `ToConnection` lists the messages that it receives."""
 
     __slots__ = (
         "alarms",
@@ -163,7 +163,7 @@ class Connection(Process):
         self.refresh_watch()
 
     def open_transport(self, sock: Transport, tls_context: ssl.SSLContext | None) -> Transport:
-        """What bytes go through: the non-blocking socket itself, or what a subclass puts around it."""
+        """The transport of the connection's bytes: the socket itself. A subclass may return a wrapper around it."""
         return sock
 
     # -- input ---
@@ -194,7 +194,7 @@ class Connection(Process):
         self.read_events()
 
     def _take_protocol_header(self, data: bytes) -> bytes:
-        """Answers the protocol header when it is complete, and returns the input behind it."""
+        """Answer the protocol header when it is complete, and return the input behind it."""
         header, rest = self.handshake.split_header(data)
         if header is None:
             return b""
@@ -208,7 +208,7 @@ class Connection(Process):
         return rest
 
     def read_events(self) -> None:
-        """Handles the events of the reader until there are no more, or reading must stop."""
+        """Handle the events of the reader until there are no more, or reading must stop."""
         reader = self.reader
         while self.state != "blocked" and not self.pauses and not self.closing.ignores_input:
             try:
@@ -230,7 +230,7 @@ class Connection(Process):
         if event[1] == 0:
             if event[0] == METHOD:
                 self._handle_method(event[2])
-        elif self.state in ("running", "blocked"):  # in other states only channel 0 counts (AB-6)
+        elif self.state in ("running", "blocked"):  # in other states only channel 0 is handled (AB-6)
             self.channels.add_event(event)
 
     def _content_seen(self) -> None:
@@ -342,7 +342,8 @@ class Connection(Process):
                 self.channels.flush()
                 self.closing.by_client()
             else:
-                # The only user's secret does not change (AB-37).
+                # The only other method is connection.update-secret. The broker's only user has a fixed password, so
+                # there is nothing to update (AB-37).
                 self.put_method(0, methods.ConnectionUpdateSecretOk())
 
     def _take_handshake_step(self, method: Method) -> None:
@@ -404,7 +405,7 @@ class Connection(Process):
             self.closing.written()
 
     def refresh_watch(self) -> None:
-        """Watches the socket for input unless reading must stop, and for output if some waits."""
+        """Watch the socket for input unless reading must stop, and for output if some waits."""
         if self.sock is None:
             return
         wanted = (self.state != "blocked" and not self.pauses and not self.closing.ignores_input, self.is_write_due())

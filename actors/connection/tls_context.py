@@ -139,8 +139,8 @@ def _reason(error: ssl.SSLError) -> str:
 def user_name(certificate: Certificate, login_from: str) -> str | None:
     """The user that a client's certificate names, None if it has no name of that kind.
 
-    `login_from` is the setting `ssl_cert_login_from`. As
-    in RabbitMQ, several common names are joined by commas, and the first DNS name among the alternative names counts.
+    `login_from` is the setting `ssl_cert_login_from`. As in RabbitMQ, several common names are joined by commas, and of
+    the alternative names the first DNS name counts.
     """
     if login_from == "common_name":
         return (
@@ -162,7 +162,7 @@ def distinguished_name(certificate: Certificate) -> str:
 
 
 def _escaped(value: str) -> str:
-    """RFC 4514 section 2.4."""
+    """`value` with the escapes that RFC 4514 section 2.4 requires."""
     text = "".join("\\" + char if char in '"+,;<>\\' else "\\00" if char == "\0" else char for char in value)
     if text.startswith(("#", " ")):
         text = "\\" + text

@@ -70,7 +70,7 @@ class TlsTransport:
     # -- the handshake ---
 
     def handshake(self) -> bool:
-        """Continues the handshake as far as the socket's input allows; True when it is done.
+        """Continue the handshake as far as the socket's input allows; True when it is done.
 
         OSError if it fails, after an alert that gives the client the reason.
         """
@@ -176,7 +176,7 @@ class TlsTransport:
         return bool(self._unsent) or self._outgoing.pending > 0
 
     def flush(self) -> bool:
-        """Gives ciphertext to the kernel; True if it has taken all. OSError if the connection has ended."""
+        """Give ciphertext to the kernel; True if it has taken all. OSError if the connection has ended."""
         while True:
             if not self._unsent:
                 self._unsent = self._outgoing.read()
@@ -189,7 +189,7 @@ class TlsTransport:
             self._unsent = memoryview(self._unsent)[count:]
 
     def close(self) -> None:
-        """Sends close_notify if the socket still takes it, and closes the socket without waiting for the client's."""
+        """Send close_notify if the socket still takes it, and close the socket without waiting for the client's."""
         with suppress(OSError):
             if self.is_ready:
                 with suppress(ssl.SSLWantReadError):

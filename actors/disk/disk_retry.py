@@ -1,11 +1,11 @@
 """How processes go on when the disk refuses a write: they report it once, wait, and try again (QS-35).
 
-A write that fails loses nothing, because whoever waits for it is not answered before it has worked. So the process
-keeps the job and repeats it until the disk accepts it (`DiskRetry.run`). While it repeats, an alarm blocks publishers,
-as low disk space does. The operator gets one line in the log when the trouble begins and one when it is over, not one
-for each attempt.
+A write that fails loses nothing, because a process that waits for the write gets no answer before it has succeeded. So
+the writing process keeps the job and repeats it until the disk accepts it (`DiskRetry.run`). While it repeats, an alarm
+blocks publishers, as low disk space does. The log gets one line when the writes begin to fail and one when they succeed
+again, not one for each attempt.
 
-What cannot be *started* because of its disk, a queue or a virtual host, is tried again after growing waits (`Backoff`).
+A queue or a virtual host that cannot be *started* because of its disk is tried again after growing waits (`Backoff`).
 """
 
 from __future__ import annotations

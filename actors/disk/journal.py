@@ -5,9 +5,9 @@ receives the records of the queues, commits them, and reports to each queue up t
 (`durable`).
 
 **Group commit.** A commit begins as soon as something was appended and no commit is running; what arrives meanwhile is
-for the next one (design section 3). So an idle journal syncs at once, and nobody waits for more than two syncs. A
+for the next one (design section 3). So an idle journal syncs at once, and no record waits for more than two syncs. A
 commit that fails is tried again. A sync that fails ends the process (`JournalBroken`) and with it the virtual host,
-because nobody knows then what the disk has.
+because it is then unknown which records are on the disk.
 
 **Freeing files.** When a file is full and closed, every queue is asked to flush its entries to segments
 (`flush_synced`), and then the file is deleted. The same happens to a file of more than `IDLE_BYTES` when nobody has
@@ -81,19 +81,20 @@ class Journal(Process):
         self._absent: set[int] = set()
         #: By queue: the position up to which its process has appended.
         self._positions: dict[int, int] = {}
-        #: By queue: what it has appended since the last batch, and what the batch that is being committed has of it.
+        #: By queue: what it has appended since the last batch, and what the running commit writes for it.
         self._waiting: dict[int, Appended] = {}
         self._in_commit: dict[int, Appended] = {}
         self._credit = CreditFlow(CREDIT, self._grant, key="journal credit")
         self._files: JournalEngine | None = None
         self._is_committing = False
-        #: Askers that want to read the files while no commit runs, once everything up to a position is written.
+        #: Asks to read the files while no commit runs, each with the position up to which they must be written.
         self._readers: list[tuple[Sender, int]] = []
         self._is_freeing = self._is_freeing_paused = False
         #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
         self._openers: list[Opener] | None = None
         #: The position when the idle timer was started; None if it is not running.
         self._idle_since: int | None = None
+        #: The unanswered `close`. The journal then frees no more files, and ends after the last commit.
         self._closer: Sender | None = None
 
     async def on_start(self, sender: Sender, settings: JournalSettings) -> set[int]:
@@ -219,7 +220,7 @@ class Journal(Process):
         if self._files is None or self._is_committing:
             return
         if self._readers and self._readers[0][1] <= self._files.durable:
-            # Readers go before the next batch; while queues publish there is always one.
+            # Readers go before the next batch, because while queues publish there is always a next batch.
             self._is_committing = True
             self.reply(self._readers.pop(0)[0], None)
             return
@@ -277,7 +278,7 @@ class Journal(Process):
             self.spawn(self._free_files(before))
 
     async def _free_files(self, before: int) -> None:
-        """Free the files with numbers lower than `before`, once every queue has flushed what they have of it."""
+        """Free the files with numbers lower than `before`, once every queue has flushed its records in them."""
         unflushed = self._addresses.keys() | self._absent
         try:
             # A queue that is down in one round may be open in the next one, and has to be asked then.
@@ -322,7 +323,7 @@ class Journal(Process):
                 self.spawn(self._open(opener))
 
     async def _replay(self) -> dict[int, Replayed]:
-        """What the files have, by level, when everything appended by now is written. No commit runs meanwhile."""
+        """Write everything appended by now, and return what the files have, by level. No commit runs meanwhile."""
         await self.ask(self.myAddress, to_journal.write_all())
         try:
             return await self.run_blocking(self.files.replay)

@@ -48,9 +48,8 @@ class StoreSettings:
     root         the path of that directory, for the index, which LMDB opens itself
     alarms       the process that blocks publishers while the disk refuses writes, or None
     clients      the queues that ended cleanly, None if not all did
-    references   returns the ids that queue indexes name, some at a time; called in another thread if references have to
-    be
-                 counted, so it is a function of a module or a partial of one
+    references   returns the ids that queue indexes name, some at a time. It is called in another thread if references
+                 have to be counted, so it is a function of a module or a partial of one
     boot_id      see `StoreEngine`
     progress     is notified of files that have to be scanned
     """

@@ -1,6 +1,4 @@
-"""What listings say of exchanges, bindings and queues: the rows of the routing table, keyed by rabbitmqctl's info
-items.
-"""
+"""Rows of listings: the exchanges, bindings and queues of the routing table as rabbitmqctl's info items."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def binding_items(vhost: str, binding: Binding) -> InfoItems:
 
 
 def queue_items(row: QueueRow) -> InfoItems:
-    """The items that need no answer from the queue's process; all there are of a queue that does not run."""
+    """The items that need no answer from the queue's process. A queue that does not run has no others."""
     return {
         "vhost": row.vhost,
         "name": row.name,

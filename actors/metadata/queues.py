@@ -226,6 +226,6 @@ class Queues:
 
 
 def check_owner(row: QueueRow, connection_id: str) -> None:
-    """Raises AmqpError 405 if the queue belongs to another connection (AB-84)."""
+    """Raise AmqpError 405 if the queue belongs to another connection (AB-84)."""
     if row.exclusive_owner is not None and row.exclusive_owner != connection_id:
         raise queue_locked(row.vhost, row.name)

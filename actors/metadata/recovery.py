@@ -1,10 +1,11 @@
-"""`Recovery`: brings back at the start what the data directory has, and later the virtual hosts that could not be
-started then.
+"""`Recovery`: recovers the data directory when the node starts, and later the virtual hosts that could not be started
+then.
 
 Before `Metadata` answers its start, it puts the rows of the store into the routing table and has the queues recovered
-with their virtual hosts. A queue may let messages go (expire, dead-letter) only when every way they could take is in
-the table, so queues get `recovered` last (queue-and-store section 10.1). A virtual host that cannot be started is down,
-and its queues are stopped; the others run. The node decides when to try again (`revive`).
+with their virtual hosts. A queue may let messages go (expire, dead-letter) only when the table has every exchange,
+binding and queue through which their dead letters could go, so queues get `recovered` last (queue-and-store section
+10.1). A virtual host that cannot be started is down, and its queues are stopped; the others run. The node decides when
+to try again (`revive`).
 """
 
 from __future__ import annotations

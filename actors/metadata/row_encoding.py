@@ -30,7 +30,7 @@ def vhost_change(name: str) -> Change:
 
 
 def exchange_change(row: ExchangeRow) -> Change:
-    """Raises AmqpError for arguments that have no place in a field table."""
+    """Raise AmqpError for arguments that have no place in a field table."""
     fields = {
         "type": row.type,
         "auto_delete": row.auto_delete,
@@ -41,7 +41,7 @@ def exchange_change(row: ExchangeRow) -> Change:
 
 
 def queue_change(row: QueueRow) -> Change:
-    """Raises AmqpError for arguments that have no place in a field table."""
+    """Raise AmqpError for arguments that have no place in a field table."""
     fields = {
         "queue_id": row.queue_id,
         "auto_delete": row.auto_delete,
@@ -52,7 +52,7 @@ def queue_change(row: QueueRow) -> Change:
 
 
 def binding_change(vhost: str, binding: Binding) -> Change:
-    """Raises AmqpError for arguments that have no place in a field table."""
+    """Raise AmqpError for arguments that have no place in a field table."""
     key = (vhost, binding.source, binding.kind, binding.destination, binding.routing_key, _encoded(binding.arguments))
     return Change("bindings", key, {})
 

@@ -22,7 +22,7 @@ class QueueSupervisors:
         self.of: dict[str, Address[ToQueueSupervisor]] = {}
 
     def check_vhost(self, name: str) -> None:
-        """Raises AmqpError 320 if there is no such virtual host."""
+        """Raise AmqpError 320 if there is no such virtual host."""
         if not self._routing.has_vhost(name):
             # The asker has opened it before, so it was deleted; its connection is closed with the same text.
             raise AmqpError(CONNECTION_FORCED, f"vhost '{name}' is deleted")

@@ -6,12 +6,12 @@
       MemoryMonitor
       DiskMonitor                   with a data directory
       VhostSupervisor   per vhost   QueueSupervisor -> Queue ...
-      Listener          per address Connection ... -> Channel ...        one without TLS, and one with it if `tls_port`
-      is set DirectClient                  channels without a socket, for the program that embeds the broker
+      DirectClient                  channels without a socket, for the program that embeds the broker
+      Listener          per port    Connection ... -> Channel ...
 
-They start in this order, so that no process sends to one that is not there yet. A virtual host that fails closes its
-own connections (AB-171). If one of the others fails, the node has lost something that cannot be restored while it runs,
-so it ends.
+There is a port without TLS, and one with TLS if `tls_port` is set. The processes start in this order, so that no
+process sends to one that has not started. A virtual host that fails closes its own connections (AB-171). If one of the
+others fails, the node has lost something that cannot be restored while it runs, so it ends.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class NodeSupervisor(Process):
         self.listeners: list[Address[ToListener]] = []
         #: The supervisors of the virtual hosts that run.
         self.vhosts: dict[str, Address[ToVhost]] = {}
-        #: The waits of virtual hosts that could not be started.
+        #: By virtual host that could not be started: how long to wait before the next attempt.
         self.revivals: dict[str, Backoff] = {}
         self.routing = RoutingTable(extensions.exchange_decorators)
         self.alarms: Address[ToAlarms] = self._create(Alarms)
@@ -190,8 +190,8 @@ class NodeSupervisor(Process):
             log.warning(
                 "some clients did not answer within %s ms; their connections are cut", self.settings.stop_timeout
             )
-        # Auto-delete queues, and what went with them, were deleted with their connections: wait until the disk has that
-        # too.
+        # The connections' end has deleted auto-delete queues with their bindings: wait until the disk has these
+        # deletions too.
         with suppress(AmqpError, ProcessTimeout):
             await self.ask(self.metadata, to_metadata.write(()), timeout=stop_timeout)
         for name, address in self.vhosts.items():
@@ -305,8 +305,9 @@ class NodeSupervisor(Process):
         await self._close_connections_of(name, f"vhost '{name}' is down")
 
     async def _close_connections_of(self, vhost: str, text: str) -> None:
-        """Close the connections that opened this virtual host with 320 (AB-31); only the connections know which they
-        are.
+        """Close the connections that opened this virtual host with 320 (AB-31).
+
+        The node keeps no list of them: every connection gets the message and compares the virtual host with its own.
         """
         for address in await self._connections():
             self.send(address, to_connection.close_if_on(vhost, CONNECTION_FORCED, text))

@@ -2,7 +2,7 @@
 
 A queue that ends by itself (deleted, expired, auto-deleted) is forgotten. A queue that crashes is started again from
 what is on the disk; if it has nothing there, it starts empty. Metadata gets the address of the new process only when
-that has everything back.
+that process has recovered the messages.
 
 A queue that crashes too often (`restart_policy`) stays down and is marked crashed, so that clients learn why it cannot
 be used (AB-63) until it is deleted. A queue that could not be recovered is tried again after longer and longer waits,
@@ -154,10 +154,10 @@ class QueueSupervisor(Process):
         try:
             await self._start_from_disk(supervised)
         except ProcessDown as down:
-            if self._is_wanted(supervised):
+            if self._may_start(supervised):
                 self._lost(supervised, down)
             return
-        if self._is_wanted(supervised):
+        if self._may_start(supervised):
             log.info("%s is recovered", supervised.phrase)
             self.send(self.context.metadata, to_metadata.queue_recovered(row.vhost, row.name, row.queue_id, address))
             self._started(supervised)
@@ -215,7 +215,7 @@ class QueueSupervisor(Process):
 
     async def _restart(self, supervised: _Supervised, reason: ExitReason) -> None:
         row, is_recovered = supervised.row, True
-        while self._is_wanted(supervised) and supervised.restarts.allows(self.now()):
+        while self._may_start(supervised) and supervised.restarts.allows(self.now()):
             log.error("%s is restarted; it ended with %s", supervised.phrase, reason)
             address = self._create(supervised)
             try:
@@ -223,12 +223,12 @@ class QueueSupervisor(Process):
             except ProcessDown as down:
                 reason, is_recovered = down.reason, False
                 continue
-            if self._is_wanted(supervised):
+            if self._may_start(supervised):
                 restarted = to_metadata.queue_restarted(row.vhost, row.name, row.queue_id, address)
                 self.send(self.context.metadata, restarted)
                 self._started(supervised)
             return
-        if self._is_wanted(supervised):
+        if self._may_start(supervised):
             supervised.row = replace(row, address=None)
             log.error("%s has crashed too often and stays down: %s", supervised.phrase, reason)
             self.send(self.context.metadata, to_metadata.queue_crashed(row.vhost, row.name, row.queue_id))
@@ -247,7 +247,7 @@ class QueueSupervisor(Process):
         last = (queue << LEVEL_BITS | (1 << LEVEL_BITS) - 1).to_bytes(8, "big") + b"\xff" * 8
         await self.ask(self.storage.transient, to_message_store.empty(first, last))
 
-    def _is_wanted(self, supervised: _Supervised) -> bool:
+    def _may_start(self, supervised: _Supervised) -> bool:
         """Whether the queue may start: it was not forgotten, and the virtual host does not stop.
 
         A queue that started while the virtual host stops could not be ended in order any more.

@@ -170,7 +170,7 @@ class Dispatch:
     # -- limiters of channels -----------------------------------------------------------------------
 
     def set_limited(self, record: ChannelRecord, is_limited: bool) -> None:
-        """The channel has a limiter from now on, or no longer has one; grants of before do not count."""
+        """The channel has a limiter from now on, or no longer has one; earlier grants no longer count."""
         record.is_limited = is_limited
         record.granted, record.is_grant_requested = 0, False
         self._granted.pop(record.channel_id, None)
@@ -178,7 +178,7 @@ class Dispatch:
         self.is_due = True
 
     def add_grant(self, record: ChannelRecord, count: int) -> None:
-        """The limiter grants `count` more deliveries. `use_or_return_grant` follows, when readers had their share."""
+        """The limiter grants `count` more deliveries. `use_or_return_grant` follows, after readers have used theirs."""
         record.granted += count
         record.is_grant_requested = False
         self._granted[record.channel_id] = record
@@ -196,7 +196,7 @@ class Dispatch:
         self._process.send(record.address, to_channel.limiter_request(self._queue_id, wanted))
 
     def return_grant(self, record: ChannelRecord) -> None:
-        """Return to the limiter what it granted and what is not used."""
+        """Return the unused rest of its grant to the limiter."""
         self._granted.pop(record.channel_id, None)
         if record.granted > 0:
             self._process.send(record.address, to_channel.limiter_return(self._queue_id, record.granted))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     #: A `publish` message: the channel that sent it, and its fields. A NamedTuple would cost 0.1 µs a message more.
     Publish = tuple[Address[ToChannel], str, list[PublishEntry]]
 
-#: Seconds that publishes wait for a delivery to be written to a socket before they wait no longer.
+#: Seconds without a delivery written to a socket after which delayed publishes are accepted all the same.
 DELAY_SECONDS = 0.002
 
 #: Most publishes that may be taken without waiting, saved up while deliveries were written.
@@ -68,7 +68,7 @@ class PublishDelay:
         self._backing = backing
         self._dispatch = dispatch
         self.delayed: deque[Publish] = deque()
-        #: Runs while a publish waits, see `is_over`.
+        #: Runs while a publish waits; `timer_fired` ends the wait.
         self.timer: int | None = None
         self.is_stalled = False
         #: Publishes that may be taken while deliveries wait for sockets; the queue subtracts those that it takes.
@@ -107,7 +107,7 @@ class PublishDelay:
 class Arrival:
     """A run of messages that arrived in this turn, from one publisher or several."""
 
-    #: Of the first message; all have its fate.
+    #: The origin of the first message. All messages of the run have its fate.
     origin: Origin
     origins: Origins
     contents: Sequence[bytes]
@@ -175,13 +175,13 @@ class Intake:
         self._confirms = confirms
         #: Runs that were published in this turn and are not accepted yet.
         self.arrivals: list[Arrival] = []
-        #: Origins, and the same without persistence.
+        #: By origin: the same origin without persistence.
         self._transient_origins: dict[Origin, Origin] = {}
 
     # -- arriving -----------------------------------------------------------------------------------
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
-        """Runs that a channel has published."""
+        """Keep the runs that a channel has published until the end of the turn."""
         arrivals = self.arrivals
         for origins, contents, body_bytes, first_confirm, shared in entries:
             part = (record, first_confirm, len(contents))

@@ -1,4 +1,4 @@
-"""Confirms: what a queue owes the channels whose publishes it has taken (AB-111).
+"""`PublisherConfirms`: the confirms and refusals that a queue sends to the channels that publish to it (AB-111).
 
 A persistent message is confirmed when the backing queue reports it safe on the disk, any other at once; a message over
 a length limit is refused. Confirms and refusals are gathered and sent at the end of the queue's turn, one message a
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..channel.contract import ConfirmRange
 
 #: Messages in a row from one publisher: its channel (None: a dead letter or a traced message, which nobody confirms),
-#: the publish number of the first (0: no confirm is wanted), and how many there are.
+#: the publish number of the first (0: the channel awaits no confirm), and how many there are.
 Part = tuple[ChannelRecord | None, int, int]
 
 #: First and last number in the queue, id of the channel, the channel's publish number of the first.
@@ -68,7 +68,7 @@ class PublisherConfirms:
             self.refused.setdefault(record.channel_id, []).append((number, number))
 
     def send(self, safe: Iterable[ConfirmRange]) -> None:
-        """Send what has gathered, and confirm the messages whose numbers in the queue are in the ranges `safe`."""
+        """Send what was gathered in this turn, with confirms of the messages whose numbers are in the ranges `safe`."""
         if safe:
             for channel_id, ranges in self.awaiting.take(safe).items():
                 self.confirmed.setdefault(channel_id, []).extend(ranges)

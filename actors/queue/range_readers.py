@@ -10,7 +10,7 @@ Deliveries to a reader that acknowledges carry minus the reader's number as thei
 outcome, makes room in the reader's prefetch and does nothing else.
 
 When a reader has the last message of a range that has an end, its channel receives `reading_ended` and cancels the
-consumer. So it does, with an error, when a message of the range left the queue before it was read.
+consumer. If the range is exact and a message of it left the queue before it was read, `reading_ended` has an error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ from .queue_expiry import QueueExpiry
 if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
 
-#: Batches read for one reader before other messages of the queue's mailbox get their turn: all of them may be empty.
+#: Batches read for one reader before other messages of the queue's mailbox get their turn. A batch may be empty, so
+#: that the reader's prefetch alone would not end the loop.
 BATCHES_PER_TURN = 16
 
 #: Ready messages acknowledged before other messages of the queue's mailbox get their turn.
@@ -133,7 +134,7 @@ class RangeReaders:
     # -- beginning ----------------------------------------------------------------------------------
 
     async def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> bool:
-        """Acknowledge the messages that `wanted` names, and register the reader. Returns the answer to the consume."""
+        """Acknowledge the messages that `wanted` names, and register the reader. True is the answer to `consume`."""
         backing = self._backing
         if backing is None:
             raise AmqpError(
@@ -256,7 +257,7 @@ class RangeReaders:
         return None if self._backing is None else self._backing.numbers()
 
     def _read(self, reader: RangeReader, backing: SupportsRangeRead, numbers: range) -> None:
-        """Read a batch into the empty buffer, or begin to if that has to wait."""
+        """Read a batch into the empty buffer. If the disk or a message store has to be asked, only start that."""
         if reader.position < numbers.start:
             if reader.is_exact:
                 self._end(reader, range_gone(reader.position, reader.last, numbers, self._phrase))
@@ -280,7 +281,7 @@ class RangeReaders:
     async def _load(
         self, reader: RangeReader, backing: SupportsRangeRead, job: SegmentReadJob | None, last: int
     ) -> None:
-        """Read a batch of which segments must be read first."""
+        """Read a batch whose entries are in segments that must be read from the disk first."""
         while job is not None:
             await self._process.run_blocking(job.run)
             if reader.number not in self.readers or self._is_ending():

@@ -1,9 +1,9 @@
-"""`Alarms`: knows which resources run low on this node, and notifies every connection of it (AB-33).
+"""`Alarms`: keeps which resources run low on this node, and notifies every connection of changes (AB-33).
 
 A memory or disk monitor raises and clears its source, and so may an operator. Every registered process is notified of
 each change, and of alarms that are active already when it registers. A source is active while at least one origin has
-raised it: a monitor does not clear the alarm that an operator raised, nor the other way round. What a connection does
-about an alarm is up to it (AB-34 to AB-36).
+raised it: a monitor does not clear the alarm that an operator raised, nor the other way round. Each
+connection decides what an alarm changes for it (AB-34 to AB-36).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .contract import ToAlarmListener, ToAlarms, to_alarm_listener
 
 SOURCES = ("memory", "disk")
 
-#: Names of monitors: of a listener at that address, and of the process whose end clears an alarm.
+#: The name of a monitor is `(LISTENER, address)` for a registered process, and `(source, origin)` for a process whose
+#: end clears an alarm.
 LISTENER = "listener"
 
 

@@ -26,7 +26,7 @@ LEAST = 1e-6
 @dataclass(slots=True)
 class _Report:
     address: Address[ToMemoryUser]
-    #: What the queue reported last, and the target that it was sent last.
+    #: The duration of the queue's last report, and the target that the queue received last.
     duration: float
     target: float
 
@@ -45,9 +45,9 @@ class RamDurations:
         A queue begins with the target INFINITE.
         """
         before = self._reports.get(queue)
-        known = INFINITE if before is None or before.address != address else before.target
+        current = INFINITE if before is None or before.address != address else before.target
         self._reports[queue] = _Report(address, duration, self.desired)
-        return None if self.desired == known else self.desired
+        return None if self.desired == current else self.desired
 
     def forget(self, queue: str) -> None:
         self._reports.pop(queue, None)
@@ -58,8 +58,9 @@ class RamDurations:
     def update(self, ratio: float, disk_alarm: bool) -> list[tuple[Address[ToMemoryUser], float]]:
         """Set the target after a sample in which `ratio` of the watermark was in use.
 
-        Returns the queues that need the new target at once: those that have to keep less than before and than they
-        have. While the disk is low they must not page out to it, so then it is those that may keep more.
+        Returns the queues that get the new target now instead of with their next report: the queues whose new target is
+        below both their last target and their last report. During a disk alarm queues must not page out to the disk,
+        so then the queues whose target rises are returned instead.
         """
         self.desired = self._desired(ratio, disk_alarm)
         notified = []

@@ -116,7 +116,7 @@ class DiskStage(Stage):
         return Question(self, address, message)
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """Wait. `condition` may depend on other threads, which do not wake the loop, so it is checked again and again."""
+        """Wait for `condition`. Other threads may make it true without waking the loop, so it is checked repeatedly."""
         deadline = time.monotonic() + WAIT
         while not self.base.run_until(lambda: bool(condition()), 0.005):
             assert time.monotonic() < deadline, "the condition did not become true in time"
@@ -311,7 +311,7 @@ def consumer(stage: Stage, queue: Queue_, acks: bool = True, prefetch: int = 0) 
 
 
 def drained(stage: Stage, queue: Queue_, count: int) -> list[tuple[bytes, bool]]:
-    """Consume and acknowledge `count` messages, which are all that the queue has. Returns them as (body, redelivered)."""
+    """Consume and acknowledge the queue's `count` messages, and return them as (body, redelivered)."""
     eater = consumer(stage, queue)
     stage.until(lambda: len(eater.got) >= count)
     stage.settle()

@@ -117,7 +117,7 @@ def test_a_class_may_be_named_by_a_string(any_system):
 
 
 def test_addresses_print_compare_and_do_not_hash(any_system):
-    """Thespian's rules for addresses."""
+    """An address prints as `ActorAddr-…`, equals only addresses of the same actor, and cannot be hashed."""
     one, other = any_system.createActor(Echo), any_system.createActor(Echo)
     assert one == one and one != other and not one == "x" and one != None  # noqa: E711
     assert str(one).startswith("ActorAddr-")
@@ -192,7 +192,7 @@ def test_the_outside_gets_poison_too(any_system):
 
 
 def test_a_message_that_fails_once_is_tried_again(any_system):
-    """The second attempt succeeds."""
+    """A message whose handler raises is handled once more, and that answer reaches the sender."""
     assert any_system.ask(any_system.createActor(FailsOnce), "x", WAIT) == ("x", 2)
 
 
@@ -274,7 +274,7 @@ class Undertaker(Actor):
 
 
 def test_dead_letters_reach_the_registered_handler(any_system):
-    """It gets a DeadEnvelope with address and message until it deregisters."""
+    """The registered actor gets a DeadEnvelope with address and message until it deregisters."""
     undertaker = any_system.createActor(Undertaker)
     assert any_system.ask(undertaker, "start", WAIT) == "ready"
     dead = any_system.createActor(Echo)
@@ -331,13 +331,13 @@ class NeedsRequirement(Echo):
 
 
 def test_capabilities_and_requirements_decide_which_actors_are_created(any_system):
-    """The class checks the system's capabilities, and the creator's requirements."""
+    """A class may require capabilities of the system and check the creator's requirements."""
     assert any_system.ask(any_system.createActor(NeedsFish), "x", WAIT) == "x"
     assert any_system.ask(any_system.createActor(NeedsRequirement, {"size": 3}), "x", WAIT) == "x"
 
 
 def test_a_missing_capability_is_an_error(system):
-    """On the loop createActor raises it, as on Thespian's multi-process bases."""
+    """createActor on the loop raises NoCompatibleSystemForActor, as on Thespian's multi-process bases."""
     with pytest.raises(NoCompatibleSystemForActor):
         system.createActor(NeedsFowl)
     system.updateCapability("Fowl", True)
@@ -357,7 +357,7 @@ class Curious(Actor):
 
 
 def test_init_gets_capabilities_and_requirements_if_it_names_them(any_system):
-    """These are Thespian's two optional arguments of __init__."""
+    """`__init__` may name either of Thespian's two optional arguments, and then gets it."""
     name, requirements = any_system.ask(any_system.createActor(Curious, {"size": 3}), "given", WAIT)
     assert name and requirements == {"size": 3}
 
@@ -413,7 +413,7 @@ class Dormant(Actor):
 
 
 def test_status_shows_pending_wakeups(system):
-    """Thespian's own formatter can print it."""
+    """The status of an actor lists its pending wakeups, and Thespian's own formatter can print it."""
     from io import StringIO
 
     from thespian.system.messages.status import formatStatus
@@ -437,7 +437,7 @@ class BadSender(Actor):
 
 
 def test_sending_to_what_is_no_address_is_an_error(any_system):
-    """send raises InvalidActorAddress."""
+    """`send` raises InvalidActorAddress for a value that is not an address."""
     assert any_system.ask(any_system.createActor(BadSender), "try", WAIT) == "refused"
 
 
@@ -452,7 +452,7 @@ def test_private_contexts_get_only_their_own_answers(system):
 
 
 def test_listening_without_messages_returns_none(any_system):
-    """It returns None after the timeout."""
+    """`listen` returns None if no message arrives before the timeout."""
     assert any_system.listen(timedelta(milliseconds=10)) is None
 
 

@@ -236,7 +236,7 @@ def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
 
 
 def test_a_crashed_queue_cancels_its_consumers(stage):
-    """AB-126."""
+    """A consumer with `x-cancel-on-ha-failover` ends when its queue crashes; basic.cancel if supported (AB-126)."""
     queue, channel, mute = stage.queue(), stage.channel(), stage.channel(cancel_notify=False)
     for each in (channel, mute):
         each.send(BasicConsume(queue="q", consumer_tag="t", arguments=table_from({"x-cancel-on-ha-failover": True})))
@@ -399,7 +399,7 @@ def check_grants(stage, channel, queues, limit):
 
 
 def test_qos_answers_in_order(stage):
-    """AB-56."""
+    """Each basic.qos gets one qos-ok, also if two arrive together (AB-56)."""
     channel = stage.channel()
     channel.send(BasicQos(0, 5, True), BasicQos(0, 0, True))
     stage.settle()

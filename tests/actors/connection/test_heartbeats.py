@@ -19,7 +19,7 @@ def test_the_sender_speaks_first_and_then_into_silence(traffic):
 
 @given(st.lists(st.integers(0, 1), min_size=1))
 def test_two_silent_steps_in_a_row_are_death(traffic):
-    """AB-24."""
+    """Two steps in a row without a received byte mean that the client is dead (AB-24)."""
     monitor, received, silent = HeartbeatMonitor(), 0, 0
     for step, octets in enumerate(traffic):
         received += octets

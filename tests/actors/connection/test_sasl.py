@@ -23,7 +23,7 @@ def begin(mechanism: str, response: bytes):
 
 @given(names, names)
 def test_plain(user, password):
-    """AB-11."""
+    """PLAIN splits the response at its NUL bytes into user and password (AB-11)."""
     assert begin("PLAIN", b"\0" + user.encode() + b"\0" + password.encode()) == Credentials(user, password)
 
 
@@ -69,7 +69,7 @@ def test_amqplain_survives_any_octets(response):
 
 
 def test_the_demonstration_of_a_challenge():
-    """AB-14."""
+    """RABBIT-CR-DEMO asks for the password in a second step, and 502 answers another phrase (AB-14)."""
     challenge = begin("RABBIT-CR-DEMO", b"guest")
     assert isinstance(challenge, Challenge) and challenge.text == b"Please tell me your password"
     assert challenge.proceed(b"My password is secret") == Credentials("guest", "secret")
@@ -82,7 +82,7 @@ def test_the_demonstration_of_a_challenge():
     [("EXTERNAL", "invalid"), ("KERBEROS", "unknown"), ("RABBIT-CR-DEMO", "invalid"), ("plain", "unknown")],
 )
 def test_mechanisms_that_are_not_on_offer(mechanism, word):
-    """AB-18."""
+    """A mechanism that the broker does not offer is refused with 503 (AB-18)."""
     with pytest.raises(AmqpError) as refused:
         sasl.begin(mechanism, b"\0u\0p", ("PLAIN", "AMQPLAIN"), lambda: Certified("guest"))
     assert (refused.value.code, refused.value.text) == (503, f"{word} authentication mechanism '{mechanism}'")
@@ -104,7 +104,7 @@ def test_external_is_what_the_certificate_says(response):
     ],
 )
 def test_a_certified_user_needs_no_password_but_must_exist(certified, host, reason):
-    """AB-13, AB-16."""
+    """EXTERNAL checks no password, but the user must exist and may log in from this host (AB-13, AB-16)."""
     said = sasl.verify(certified, Settings(default_pass=""), host)
     assert said is None if reason is None else reason in said
 
@@ -123,7 +123,7 @@ def test_a_certified_user_needs_no_password_but_must_exist(certified, host, reas
     ],
 )
 def test_who_may_log_in_from_where(user, password, host, reason):
-    """AB-15, AB-16."""
+    """Another user, a wrong password, and the user guest from another machine are refused (AB-15, AB-16)."""
     said = sasl.verify(Credentials(user, password), Settings(), host)
     assert said is None if reason is None else reason in said
 

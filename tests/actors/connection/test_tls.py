@@ -109,7 +109,7 @@ CERTIFICATE = {
     ],
 )
 def test_the_user_of_a_certificate(certificate, login_from, name):
-    """AB-13."""
+    """`ssl_cert_login_from` decides which name in the certificate is the user (AB-13)."""
     assert user_name(certificate, login_from) == name
 
 

@@ -138,7 +138,7 @@ class TestRestart:
             assert node.meta.delete("durable") == 7
 
     def test_the_predefined_exchanges_are_those_of_every_vhost(self, data_dir):
-        """AB-64."""
+        """A start with a new and with an old data directory has each predefined exchange once (AB-64)."""
         for _ in range(2):
             with DurableNode(data_dir) as node:
                 assert sorted(row.name for row in node.routing.exchanges(V)) == SYSTEM
@@ -550,7 +550,7 @@ class TestRecovery:
             }
 
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):
-        """AB-171."""
+        """A virtual host that cannot be started refuses declares, and its queues are stopped; others run (AB-171)."""
         with DurableNode(data_dir) as node:
             node.ask_node("create_vhost", "other")
             node.meta.queue("q", durable=True)

@@ -52,7 +52,7 @@ class TestExchangeDeclare:
         refused(406, invalid, meta.exchange, "x", alternate_exchange=1)
 
     def test_declaring_a_default_exchange_as_it_is_succeeds(self, meta):
-        """AB-65."""
+        """A predefined exchange may be declared with its own properties; others are refused with 406 (AB-65)."""
         meta.exchange("amq.direct", durable=True)
         text = (
             "inequivalent arg 'durable' for exchange 'amq.direct' in vhost '/': received 'false' but current is 'true'"
@@ -60,7 +60,7 @@ class TestExchangeDeclare:
         refused(406, text, meta.exchange, "amq.direct")
 
     def test_differences_are_refused(self, meta):
-        """AB-66."""
+        """A declare with another type is refused with 406; the type is compared first (AB-66)."""
         meta.exchange("x")
         text = "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'fanout' but current is 'direct'"
         refused(406, text, meta.exchange, "x", "fanout", durable=True)
@@ -123,7 +123,7 @@ class TestBind:
         assert meta.unbind("q", "amq.direct", connection=THEIRS) is None
 
     def test_unbind_ends_an_auto_delete_exchange(self, meta, routing):
-        """AB-77."""
+        """An auto-delete exchange is deleted with its last binding (AB-77)."""
         meta.exchange("x", auto_delete=True)
         meta.queue("q")
         meta.bind("q", "x")
@@ -147,7 +147,7 @@ class TestQueueDeclare:
         assert meta.queue("q", durable=True, auto_delete=True, arguments={"x-max-length": 5}) == (row, False)
 
     def test_server_named(self, meta, routing):
-        """AB-82."""
+        """An empty name makes the broker generate a new `amq.gen-` name, for classic queues only (AB-82)."""
         row, created = meta.queue("")
         assert created and row.name.startswith("amq.gen-") and len(row.name) == 8 + 22
         assert meta.queue("")[0].name != row.name
@@ -185,11 +185,11 @@ class TestQueueDeclare:
         assert caught.value.code == 405
 
     def test_exclusive_queues_are_not_durable(self, meta):
-        """AB-83."""
+        """An exclusive queue is declared as transient, whatever the client asks for (AB-83)."""
         assert meta.queue("q", owner=MINE, durable=True)[0].durable is False
 
     def test_types_that_are_not_here(self, meta):
-        """AB-91."""
+        """A queue type that this node does not have is refused with 541, and the text names the node (AB-91)."""
         with pytest.raises(AmqpError) as caught:
             meta.queue("q", arguments={"x-queue-type": "stream"})
         assert caught.value.code == 541 and "warren@test" in caught.value.text
@@ -226,7 +226,7 @@ class TestQueueDelete:
         assert routing.queue(V, "q") == row
 
     def test_of_a_crashed_queue(self, meta, routing):
-        """AB-63."""
+        """A queue that crashed for good refuses declares with 404 until it is deleted (AB-63)."""
         row, _ = meta.queue("q")
         meta.client.tell(meta.address, ("queue_crashed", V, "q", row.queue_id))
         refused(404, "queue 'q' in vhost '/' has crashed and failed to restart", meta.queue, "q")
@@ -296,7 +296,7 @@ class TestAtTheSameTime:
 
 class TestExclusiveQueues:
     def test_go_with_their_connection(self, meta, routing):
-        """AB-84."""
+        """The end of a connection deletes its exclusive queues and no others (AB-84)."""
         for name in ("a", "b"):
             meta.queue(name, owner=MINE)
         meta.queue("theirs", owner=THEIRS)
@@ -318,7 +318,7 @@ class TestExclusiveQueues:
 
 class TestVhosts:
     def test_creating_one_again_is_success(self, meta, routing):
-        """AB-169."""
+        """Creating a virtual host that exists changes nothing (AB-169)."""
         meta.queue("q")
         assert meta.ask("create_vhost", V) is None
         assert routing.queue(V, "q") is not None

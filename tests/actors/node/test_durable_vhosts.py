@@ -36,7 +36,7 @@ def rows_on_disk(path):
 
 
 def test_a_created_vhost_outlives_the_node(tmp_path):
-    """AB-169."""
+    """A virtual host, with everything declared in it, is there again after a restart (AB-169)."""
     with DurableNode(tmp_path) as node:
         node.ask_node("create_vhost", T)
         node.ask_node("create_vhost", T)

@@ -140,7 +140,7 @@ def test_alarms_reach_connections(client, node, connection):
 
 class TestStop:
     def test_clients_get_the_reason(self, client, node, connection):
-        """AB-31."""
+        """A stop closes each connection with 320 and the reason of the stop (AB-31)."""
         answers = []
         stopping = threading.Thread(target=lambda: answers.append(client.ask(node, ("stop", "shutdown"), WAIT)))
         stopping.start()
@@ -175,7 +175,7 @@ class TestStop:
 
 class TestFailures:
     def test_a_vhost_that_fails_closes_its_own_connections(self, client, node, base, connection):
-        """AB-171."""
+        """When the processes of a virtual host fail, its connections get 320, and the node goes on (AB-171)."""
         client.tell(cell_of(base, "QueueSupervisor"), ActorExitRequest())
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
             while True:

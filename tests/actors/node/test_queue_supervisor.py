@@ -45,7 +45,7 @@ def test_its_bindings_stay(client, metadata, declare, routing, eventually):
 
 
 def test_a_queue_that_crashes_too_often_stays_down(client, metadata, declare, routing, eventually):
-    """AB-63."""
+    """After `MAX_RESTARTS` a crash leaves the queue down until a client deletes it (AB-63)."""
     declare()
     for _ in range(MAX_RESTARTS):
         before = routing.queue(V, "q").address

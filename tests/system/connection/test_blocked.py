@@ -52,7 +52,7 @@ def is_silent(wire):
     [(["memory"], "low on memory"), (["disk"], "low on disk"), (["disk", "memory"], "low on memory & low on disk")],
 )
 def test_a_publisher_is_told_what_the_broker_runs_low_on(channel, alarms, sources, reason):
-    """AB-33, AB-34."""
+    """connection.blocked names the resources that run low; unblocked comes when the last alarm ends (AB-33, AB-34)."""
     for source in sources:
         alarms(source, True)
     channel.publish(1, b"x", routing_key="nowhere")
@@ -93,7 +93,7 @@ def test_the_header_blocks_not_the_method(channel, alarms):
 
 
 def test_blocked_is_sent_once_and_the_next_publish_under_a_new_alarm_blocks_again(channel, alarms):
-    """AB-34, AB-35."""
+    """A second alarm sends no second connection.blocked; a later alarm blocks at the next publish (AB-34, AB-35)."""
     for _ in range(2):
         alarms("memory", True)
         channel.publish(1, b"x", routing_key="nowhere")
@@ -108,7 +108,7 @@ def test_blocked_is_sent_once_and_the_next_publish_under_a_new_alarm_blocks_agai
 
 
 def test_a_client_without_the_capability_is_blocked_in_silence(own, address, alarms):
-    """AB-10, AB-34."""
+    """A client without `connection.blocked` gets no notice, but its input waits all the same (AB-10, AB-34)."""
     with Wire.open(address, capabilities={}) as wire:
         wire.open_channel(1)
         alarms("memory", True)
@@ -121,7 +121,7 @@ def test_a_client_without_the_capability_is_blocked_in_silence(own, address, ala
 
 
 def test_a_connection_opened_during_an_alarm_is_served_until_it_publishes(address, alarms):
-    """AB-35."""
+    """An alarm that is on already blocks a new connection only at its first publish (AB-35)."""
     alarms("memory", True)
     with Wire.open(address) as wire:
         wire.open_channel(1)

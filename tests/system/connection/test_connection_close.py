@@ -86,7 +86,7 @@ def test_when_close_ok_comes_everything_has_been_given_back(wire, other, name):
 
 
 def test_when_the_broker_s_close_comes_everything_has_been_given_back(wire, other, name):
-    """AB-29."""
+    """Messages are requeued and exclusive queues deleted before the broker's connection.close is sent (AB-29)."""
     exclusive = hold_everything(wire, name)
     fail(wire)
     expect_given_back(other, name, exclusive)
@@ -133,7 +133,7 @@ def test_after_the_client_s_close_only_close_is_heard(channel):
 
 
 def test_replies_to_methods_before_the_close_come_before_close_ok(channel):
-    """AB-28, AB-56."""
+    """Methods that the client sent before connection.close are answered before close-ok (AB-28, AB-56)."""
     channel.send(method_frame(1, QueueDeclare(exclusive=True)) * 3)
     channel.method(1, QueueDeclareOk)
     channel.method(1, QueueDeclareOk)
@@ -185,7 +185,7 @@ def test_close_ok_ends_it_at_once(channel):
 
 
 def test_crossing_closes_are_both_answered(channel):
-    """AB-30."""
+    """A client's close that crosses the broker's gets close-ok, and the broker waits for its own (AB-30)."""
     fail(channel)
     channel.call(0, CLOSE, ConnectionCloseOk)
     with pytest.raises(TimeoutError):
@@ -211,7 +211,7 @@ def test_a_second_close_is_answered_too(channel):
 
 
 def test_an_operator_s_reason_is_the_text(own, channel):
-    """AB-31."""
+    """`close_connections` sends its reason to clients as the reply text of a 320 (AB-31)."""
     assert own.close_connections("maintenance") >= 1
     channel.expect_close(320, "CONNECTION_FORCED - maintenance")
 
@@ -227,7 +227,7 @@ def test_a_long_reason_is_cut(own, channel):
 
 @pytest.mark.parametrize("state", ["pre_init", "starting", "tuning", "opening"])
 def test_before_running_a_forced_close_is_only_a_drop(start_broker, state):
-    """AB-31."""
+    """A forced close before connection.open-ok closes the socket without a frame (AB-31)."""
     target = start_broker()
     if state == "pre_init":
         wire = Wire(target.address)
@@ -245,7 +245,7 @@ def test_before_running_a_forced_close_is_only_a_drop(start_broker, state):
 
 
 def test_stopping_the_broker_closes_every_connection(start_broker):
-    """AB-31."""
+    """A stop sends 320 to every connection, ends the broker and frees the port (AB-31)."""
     target = start_broker()
     wires = [Wire.open(target.address) for _ in range(3)]
     wires[1].open_channel(1)
@@ -324,7 +324,7 @@ def test_everything_before_the_close_is_done_and_answered(channel, other, name):
 
 
 def test_everything_before_a_fault_is_done(channel, other, name):
-    """AB-29."""
+    """Publishes and declares that arrive together with a fault, and before it, take effect (AB-29)."""
     channel.send(pipelined(name), method_frame(1, BasicGet()), FAULT)
     while channel.frame().channel == 1:
         pass
@@ -332,7 +332,7 @@ def test_everything_before_a_fault_is_done(channel, other, name):
 
 
 def test_everything_before_the_end_of_the_stream_is_done(own, channel, other, name):
-    """AB-32."""
+    """Publishes and declares that a client sends before it shuts its socket take effect (AB-32)."""
     channel.send(pipelined(name))
     channel.sock.shutdown(socket.SHUT_WR)
     own.wait_idle()

@@ -27,7 +27,7 @@ def steps(counter, *counts):
 
 
 def test_the_sender_sends_at_its_first_step_and_then_only_in_silence():
-    """AB-23."""
+    """A step sends a heartbeat unless other bytes were written since the step before (AB-23)."""
     assert steps(HeartbeatSender(), 500, 500, 500, 508, 508, 600, 700) == [True, True, True, False, True, False, False]
 
 
@@ -37,7 +37,7 @@ def test_the_receiver_needs_two_silent_steps_in_a_row():
 
 
 def test_a_restarted_receiver_counts_from_zero():
-    """AB-26, QS-33."""
+    """After `restart` it takes two silent steps again until the client counts as dead (AB-26, QS-33)."""
     monitor = HeartbeatMonitor()
     assert steps(monitor, 10, 10) == [False, False]
     monitor.restart()
@@ -45,7 +45,7 @@ def test_a_restarted_receiver_counts_from_zero():
 
 
 def test_a_silent_broker_sends_a_heartbeat_every_half_interval(address):
-    """AB-23, AB-25."""
+    """A broker with nothing to send writes a heartbeat every half of the negotiated interval (AB-23, AB-25)."""
     with Wire.open(address, heartbeat=INTERVAL) as wire:
         moments = []
         for _ in range(3):

@@ -55,7 +55,7 @@ MALFORMED = {
     ],
 )
 def test_a_good_login_leads_to_tune(address, mechanism, response):
-    """AB-11, AB-12, AB-19."""
+    """A valid response of each mechanism gets connection.tune with the broker's limits (AB-11, AB-12, AB-19)."""
     wire, tune = Wire.tuning(address, mechanism=mechanism, response=response)
     with wire:
         assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
@@ -80,7 +80,7 @@ def test_a_refused_login_is_told_to_clients_that_can_hear_it(address, witness, r
 
 
 def test_a_refused_amqplain_login_names_its_mechanism(address):
-    """AB-17."""
+    """The 403 text of a refused login names the mechanism AMQPLAIN (AB-17)."""
     with Wire.started(address) as wire:
         wire.send_start_ok(mechanism="AMQPLAIN", response=amqplain(LOGIN="guest", PASSWORD="no"))
         wire.expect_close(403, REFUSED_PLAIN.replace("PLAIN", "AMQPLAIN"))
@@ -119,7 +119,7 @@ def test_logins_that_get_no_answer_are_dropped_after_three_seconds(address, witn
 
 
 def test_a_challenge_is_answered_with_secure_ok(start_broker):
-    """AB-14."""
+    """A mechanism with a challenge sends connection.secure, and the right secure-ok gets connection.tune (AB-14)."""
     address = start_broker(auth_mechanisms=("RABBIT-CR-DEMO",)).address
     with Wire.started(address) as wire:
         wire.send_start_ok(mechanism="RABBIT-CR-DEMO", response=b"guest")
@@ -129,7 +129,7 @@ def test_a_challenge_is_answered_with_secure_ok(start_broker):
 
 
 def test_a_refused_challenge_is_told_like_a_refused_response(start_broker):
-    """AB-14, AB-17."""
+    """A wrong secure-ok gets the same 403 as a wrong response in start-ok (AB-14, AB-17)."""
     address = start_broker(auth_mechanisms=("PLAIN", "RABBIT-CR-DEMO")).address
     with Wire.started(address) as wire:
         wire.send_start_ok(mechanism="RABBIT-CR-DEMO", response=b"guest")

@@ -39,7 +39,7 @@ def test_nothing_is_sent_before_eight_octets(address):
 
 @pytest.mark.parametrize("header", [PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09"], ids=["0-9-1", "0-9"])
 def test_both_headers_of_0_9_are_answered_with_version_0_9(address, header):
-    """AB-1, AB-7."""
+    """The headers of 0-9 and 0-9-1 both get a connection.start with version 0-9 (AB-1, AB-7)."""
     with Wire(address) as wire:
         wire.send(header)
         start = wire.method(0, ConnectionStart)
@@ -112,7 +112,7 @@ def test_the_handshake_timer_does_not_touch_a_running_connection(start_broker):
 
 
 def test_connections_and_channels_have_rabbitmq_s_names(own, address):
-    """AB-4."""
+    """A connection is named `peer -> local`, and a channel by its connection and number in parentheses (AB-4)."""
     with Wire.open(address, connection_name="orders") as wire:
         wire.open_channel(7)
         host, port = wire.sock.getsockname()

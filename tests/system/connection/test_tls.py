@@ -308,7 +308,7 @@ def test_octets_that_are_not_tls(broker_tls, authority, caplog, octets):
 
 
 def test_a_client_that_sends_nothing_and_leaves_is_a_health_check(broker_tls, caplog):
-    """AB-2."""
+    """A TCP connection to the TLS port that ends without a byte is not logged (AB-2)."""
     caplog.set_level(logging.INFO, "warren")
     socket.create_connection(address(broker_tls), PATIENCE).close()
     broker_tls.wait_idle()

@@ -59,7 +59,7 @@ def test_a_tune_ok_beyond_the_limits_is_not_allowed(address, values, text):
 
 @pytest.mark.parametrize("values", [(1, 4096, 0), (2047, 131072, 65535), (1, 4096, 1)])
 def test_values_within_the_limits_are_used_as_they_are(address, values):
-    """AB-20."""
+    """A tune-ok within the broker's limits is accepted, and the connection works (AB-20)."""
     wire, _ = Wire.tuning(address)
     with wire:
         wire.send_method(0, ConnectionTuneOk(*values))
@@ -120,7 +120,7 @@ def test_a_node_with_as_many_connections_as_it_may_have_refuses_more(start_broke
 
 
 def test_open_ok_has_no_known_hosts_and_ignores_capabilities_and_insist(address):
-    """AB-27."""
+    """open-ok has an empty `known_hosts`, and the deprecated fields of open change nothing (AB-27)."""
     with Wire.opening(address) as wire:
         assert wire.call(0, ConnectionOpen("/", "anything", True), ConnectionOpenOk).known_hosts == ""
 

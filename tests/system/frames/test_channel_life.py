@@ -63,12 +63,12 @@ def expect_exception(wire: Wire, number: int = 1, answer: bool = True) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 256, 2047, 2048, 65535])
 def test_any_number_but_0_may_be_opened(wire, number):
-    """AB-52, AB-22."""
+    """Every number from 1 to 65535 opens if channel_max allows it, and open-ok has an empty id (AB-52, AB-22)."""
     assert wire.call(number, ChannelOpen("ignored"), ChannelOpenOk).channel_id == b""
 
 
 def test_a_second_open_is_a_channel_error(channel):
-    """AB-52."""
+    """channel.open on an open channel ends the connection with 504 (AB-52)."""
     channel.send_method(1, ChannelOpen())
     channel.expect_close(504, "CHANNEL_ERROR - second 'channel.open' seen", (20, 10))
 
@@ -87,7 +87,7 @@ def test_any_first_method_but_open_is_a_channel_error(wire, method):
 
 
 def test_a_publish_on_a_number_that_is_not_open_is_a_channel_error(wire):
-    """AB-52."""
+    """A publish on a channel that is not open ends the connection with 504 (AB-52)."""
     wire.publish(5, b"x", routing_key="nowhere")
     wire.expect_close(504, "CHANNEL_ERROR - expected 'channel.open'", (60, 40))
 
@@ -107,7 +107,7 @@ def test_many_channels_are_opened_in_one_go(wire):
 
 
 def test_at_close_ok_messages_are_back_and_the_number_is_free(channel):
-    """AB-53."""
+    """At close-ok unacknowledged messages are ready again, as redelivered, and the number may be opened (AB-53)."""
     channel.open_channel(2)
     queue = channel.call(1, QueueDeclare(exclusive=True), QueueDeclareOk).queue
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_at_close_ok_messages_are_back_and_the_number_is_free(channel):
 
 
 def test_auto_delete_runs_before_close_ok(channel, name):
-    """AB-53."""
+    """An auto-delete queue whose last consumer was on the channel is gone when close-ok arrives (AB-53)."""
     channel.open_channel(2)
     channel.call(1, QueueDeclare(queue=name, auto_delete=True), QueueDeclareOk)
     channel.call(1, BasicConsume(queue=name), BasicConsumeOk)
@@ -147,7 +147,7 @@ def test_open_right_behind_close_is_a_second_open(channel):
 
 
 def test_an_exception_ends_the_channel_and_spares_the_others(channel):
-    """AB-54, AB-51."""
+    """A channel exception closes its channel only, and the number may be opened again (AB-54, AB-51)."""
     channel.open_channel(2)
     channel.send_method(1, FAULTY)
     expect_exception(channel)
@@ -301,7 +301,7 @@ def test_nothing_but_close_may_come_while_a_commit_is_pending(channel):
 
 @pytest.mark.parametrize("active", [True, False])
 def test_channel_flow(channel, active):
-    """AB-57."""
+    """`active=true` is answered with flow-ok, `active=false` refused with 540 (AB-57)."""
     if active:
         assert channel.call(1, ChannelFlow(True), ChannelFlowOk).active is True
     else:
@@ -310,7 +310,7 @@ def test_channel_flow(channel, active):
 
 
 def test_a_ticket_is_always_1_and_never_asked_for(channel):
-    """AB-61."""
+    """access.request gets ticket 1, and methods accept any ticket (AB-61)."""
     assert channel.call(1, AccessRequest("/data", True, True, True, True, True), AccessRequestOk).ticket == 1
     channel.call(1, QueueDeclare(ticket=77, exclusive=True), QueueDeclareOk)
 
@@ -335,7 +335,7 @@ def test_line_ends_are_removed_from_names_where_they_are_made(channel, name):
 
 
 def test_nowait_leaves_out_the_reply(channel, name):
-    """AB-60."""
+    """Methods with `nowait` take effect and get no reply (AB-60)."""
     for method in (
         QueueDeclare(queue=name, exclusive=True, nowait=True),
         ExchangeDeclare(exchange=name, type="fanout", nowait=True),
@@ -354,7 +354,7 @@ def test_nowait_leaves_out_the_reply(channel, name):
 
 
 def test_errors_are_reported_with_nowait_too(channel):
-    """AB-60."""
+    """A method with `nowait` that fails closes the channel as one without it does (AB-60)."""
     channel.send_method(1, QueueDeclare(queue="no-such-queue", passive=True, nowait=True))
     expect_exception(channel)
 

@@ -39,7 +39,7 @@ def get(wire, queue, number=1):
 
 @pytest.mark.parametrize("size", [0, 1, STEP - 1, STEP, STEP + 1, 131064, 131065, 300_000])
 def test_bodies_come_back_as_they_went(channel, queue, size):
-    """AB-44."""
+    """A body of each size, in one frame or several, is delivered unchanged (AB-44)."""
     body = bytes(range(256)) * (size // 256 + 1)
     channel.publish(1, body[:size], routing_key=queue)
     assert get(channel, queue) == (NO_PROPERTIES, body[:size])

@@ -225,7 +225,7 @@ def test_a_faulty_frame_closes_the_connection(faulty, witness, fault):
 @deviates("its reader dies without a frame, or the fault is noticed later")
 @pytest.mark.parametrize("fault", ORDERLY.values(), ids=ORDERLY.keys())
 def test_faults_that_crash_rabbitmq_get_a_close(faulty, witness, fault):
-    """AB-38."""
+    """Frames on which RabbitMQ drops the socket get a connection.close, and other connections go on (AB-38)."""
     faulty.send(fault.octets)
     faulty.expect_close(fault.code, fault.text, fault.ids)
     witness.check()
@@ -315,6 +315,6 @@ def test_cancel_with_an_unknown_first_channel_is_refused(faulty):
 
 
 def test_channel_open_with_a_fault_opens_nothing(faulty):
-    """AB-38, AB-52."""
+    """A truncated channel.open ends the connection with 501 (AB-38, AB-52)."""
     faulty.send_frame(FRAME_METHOD, 2, ChannelOpen().encode()[:-1])
     faulty.expect_close(501, "FRAME_ERROR - cannot decode <<>>", (20, 10))
