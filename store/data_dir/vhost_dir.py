@@ -14,7 +14,7 @@ A priority queue is several queues to everything below: the **number** of each l
 
 Start: terms are read and durably cleared, so that a crash from then on is an unclean end. Directories of deleted queues
 are removed. The journal is replayed. The persistent store trusts its index only if every queue has terms and the
-journal has no message and no ack; otherwise it counts references anew from what the queues find.
+journal has no message and no ack; otherwise it counts references again from what the queues find.
 
 Stop: queues, journal and stores close in this order, and the terms are written last. A crash before that is an unclean
 end (C-21).

@@ -26,8 +26,8 @@ describes the layout of a segment.
 A segment costs two integers in memory (`segment`), and the segments used last a table each (`segment_cache`), so a
 backlog costs disk and not memory.
 
-When a segment is damaged (`segment_salvage`), the entries in whole frames are kept and read, and the file is written
-anew without the damaged frames before anything is appended to it. Entries in damaged frames are gone (D-19).
+When a segment is damaged (`segment_salvage`), the entries in whole frames are read, and the file is rewritten without
+the damaged frames before anything is appended to it. Entries in damaged frames are lost (D-19).
 
 Transient messages that were paged out stand in segments too, but not in the journal; recovery drops them
 (queue-and-store section 4.10).
@@ -465,14 +465,14 @@ class QueueIndex:
             self._are_names_unsynced = False
 
     def _replace_segment(self, number: int, segment: Segment) -> Segment:
-        """A damaged file was written anew and its blocks have other offsets.
+        """A damaged file was rewritten and its blocks have other offsets.
 
         The segment is another object from now on, so that `loaded` drops the blocks of a read under way.
         """
         self._cache.drop(number)
-        anew = self._segments[number] = Segment(0, segment.unacked, segment.acks)
-        anew.present = segment.present
-        return anew
+        salvaged = self._segments[number] = Segment(0, segment.unacked, segment.acks)
+        salvaged.present = segment.present
+        return salvaged
 
     def flush(self, is_synced: bool = False) -> None:
         """Flush here and now. Waits for the disk. After an OSError the next call continues the same flush."""

@@ -12,7 +12,7 @@ class Segment:
     size            of the file in bytes; 0: it does not exist
     acks            of entries in the file, when neither the file nor the flush under way has the acks
     acks_in_flight  acks that the flush under way writes
-    is_damaged      the next flush must write the file anew
+    is_damaged      the next flush must rewrite the file without the damage
     present         None until damage was found, then one byte a number: 1 if its entry is whole or was added later;
                     `unacked` counts no other entry
     """

@@ -89,7 +89,7 @@ class SegmentCache:
         self._tables.pop(number, None)
 
     def drop(self, number: int) -> None:
-        """Drop all of a segment whose file was removed or written anew: its blocks have other offsets from now on."""
+        """Drop all of a segment whose file was removed or rewritten: its blocks have other offsets from now on."""
         self._tables.pop(number, None)
         if number == self._blocks_of:
             self._blocks = {}

@@ -4,7 +4,7 @@ A queue's records are applied in order: a publish adds messages, an ack removes 
 STATE or any number seen advances its numbering. Messages that are published and not acked remain. Acks are kept too,
 because the queue's segments may still have the entries.
 
-Damage in a file is passed over (`walk_frames`) and reported: the frames behind it are replayed.
+Recovery skips damage in a file (`walk_frames`) and reports it: the frames behind it are replayed.
 """
 
 from __future__ import annotations

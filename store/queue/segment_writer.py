@@ -43,7 +43,7 @@ class SegmentWriter:
     def flush(self, is_synced: bool = False) -> None:
         """Flush at once. Waits for the disk.
 
-        After an OSError nothing is lost, and the next flush writes what this one did not.
+        If it raises OSError, the next flush writes the entries that this one did not.
         """
         self.needs_flush = False
         self._index.flush(is_synced)

@@ -140,7 +140,7 @@ class _Check:
                 self._has_asides = True
                 self._findings.note(
                     place,
-                    "two files being combined, which a crash interrupted",
+                    "the copy that combines two files, which a crash interrupted",
                     "it is deleted; the files that it was made from are still there",
                 )
             elif name == f"{STATE}.new":
@@ -153,18 +153,18 @@ class _Check:
         state = read_state(self._disk, self._paths.directory)
         if state is None and self._disk.exists(place):
             self._findings.warn(
-                place, "it is damaged", "all files are scanned, and references counted anew; nothing is lost by it"
+                place, "it is damaged", "warren scans all files and counts references again; no message is lost"
             )
         elif state is None and (self._sizes or self._references.referred):
             self._findings.warn(
-                place, "it is missing", "all files are scanned, and references counted anew; nothing is lost by it"
+                place, "it is missing", "warren scans all files and counts references again; no message is lost"
             )
         return state
 
     def _open_index(self, state: State) -> None:
         """Open the index if the next start will trust it."""
         place, path = self._paths.index_place, self._paths.index_path
-        anew = "all files are scanned and the index is made anew; nothing is lost by it"
+        anew = "warren scans all files and builds the index again; no message is lost"
         if not os.path.isdir(path):
             add = self._findings.warn if state.is_clean else self._findings.note
             add(place, "it is missing", anew)
@@ -204,7 +204,7 @@ class _Check:
             self._findings.note(
                 place,
                 f"{files} were about to be combined or deleted",
-                "they are scanned, and what is in them is located anew",
+                "warren scans them and locates their records again",
             )
         self._is_trusted = (
             self._index is not None
@@ -225,7 +225,7 @@ class _Check:
             self._findings.error(
                 f"{self._paths.directory}/{file_name(number)}",
                 f"{what}, and in the index of the store it has {size:,}",
-                "all files are scanned; messages that were in what is missing are dropped. "
+                "warren scans all files; messages that were in the missing bytes are dropped. "
                 "Restore the file from a backup if there is one",
             )
             self._found.is_whole = False
@@ -313,7 +313,7 @@ class _Check:
             self._findings.note(
                 place,
                 f"a torn tail of {damage.size:,} bytes",
-                "it is cut off or counts as garbage; nothing confirmed is in it",
+                "it is cut off or counts as garbage; it has nothing that was confirmed",
                 damage.offset,
             )
         else:
@@ -340,7 +340,7 @@ class _Check:
 
     def _check_index(self, index: LocationIndex) -> None:
         place = self._paths.index_place
-        delete = f"Delete the directory {self._paths.index_shown}, and it is made anew from the files"
+        delete = f"Delete the directory {self._paths.index_shown}, and warren builds it again from the files"
         entries = elsewhere = too_many = too_few = 0
         try:
             for message_id, entry in index.all_located():
@@ -353,7 +353,9 @@ class _Check:
                 too_few += entry.ref_count < wanted
         except lmdb.Error as error:
             self._findings.error(
-                place, f"it cannot be read: {error}", f"it is made anew from the files if that is noticed. {delete}"
+                place,
+                f"it cannot be read: {error}",
+                f"warren builds it again from the files if it notices the damage. {delete}",
             )
             return
         if elsewhere:
@@ -362,7 +364,7 @@ class _Check:
                 f"{elsewhere:,} messages are located in files that do not exist",
                 f"warren fails when it looks for them. {delete}"
                 if self._is_trusted
-                else "it is made anew from the files; nothing is lost by it",
+                else "warren builds it again from the files; no message is lost",
             )
         elif entries != self._located:
             self._findings.error(
@@ -371,7 +373,7 @@ class _Check:
                 f"some of them are lost when files are combined. {delete}",
             )
         if not self._is_trusted:
-            return  # the next start counts references anew
+            return  # the next start counts references again
         if too_few:
             self._findings.error(
                 place,

@@ -157,22 +157,22 @@ class _Reader:
             self.findings.note(
                 place,
                 f"a torn tail of {damage.size:,} bytes: {what}",
-                "it is cut off; nothing confirmed is in it",
+                "it is cut off; it has nothing that was confirmed",
                 damage.offset,
             )
         elif is_last and damage.is_tail and self._is_clean:
             self.findings.warn(
                 place,
-                f"the last {damage.size:,} bytes are damaged, although all was stopped cleanly",
-                "they are passed over; nothing is lost, for after a clean stop all is in the segments",
+                f"the last {damage.size:,} bytes are damaged, although the virtual host was stopped cleanly",
+                "warren ignores them; no message is lost, because a clean stop has written all to the segments",
                 damage.offset,
             )
         elif is_last and damage.is_tail:
             self.findings.warn(
                 place,
                 f"the last {damage.size:,} bytes are a frame with a wrong checksum",
-                "they are passed over. Harmless if the power failed while they were written, for then "
-                "nothing confirmed is in them; otherwise they have been damaged since, "
+                "warren ignores them. Harmless if the power failed while they were written, because then "
+                "they have nothing that was confirmed; otherwise they were damaged later, "
                 "and the messages and acknowledgements in them are lost",
                 damage.offset,
             )
@@ -187,8 +187,8 @@ class _Reader:
             self.findings.error(
                 place,
                 f"{damage.size:,} damaged bytes{more}{kept}",
-                "they are passed over, and all that is whole is replayed. Messages that were published there are lost "
-                "unless a segment has them, and what was acknowledged there may come back. "
+                "warren ignores them and replays all whole frames. Messages that were published there are lost "
+                "unless a segment has them, and messages that were acknowledged there may come back. "
                 "Restore the file from a backup if there is one",
                 damage.offset,
             )

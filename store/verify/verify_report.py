@@ -2,7 +2,7 @@
 
 A **finding** has a severity, a place, what was found there, and what warren will do about it at its next start:
 
-    note       nothing is lost by it: a crash, or a stop at an unusual moment, leaves it
+    note       no message is lost: a crash, or a stop at an unusual moment, leaves a directory like this
     warning    no confirmed message is known to be lost, but warren never leaves a directory like this
     error      something is lost or unreadable, or warren cannot start with it
 

@@ -1,9 +1,9 @@
 """The offline check of a queue's index segments, united with the journal as in recovery (queue-and-store section 5.5).
 
-Recovery (`segment_scan`) takes the whole frames of each segment. It cuts a torn tail off, and writes a file that is
-damaged elsewhere anew without the damage. The journal still has everything that was not synced, and the next flush
-writes it again. So a torn tail after a crash costs nothing; nor do zeros that a power cut left, if the journal has
-everything behind them. After a clean stop none of this is normal.
+Recovery (`segment_scan`) takes the whole frames of each segment. It cuts a torn tail off, and rewrites a file that is
+damaged elsewhere without the damage. The journal still has every entry that was not synced, and the next flush writes
+these entries again. So a torn tail after a crash loses no message; nor do zeros that a power cut left, if the journal
+has everything behind them. After a clean stop none of this is normal.
 
 One segment is in memory at a time, and only the sizes and stubs of its messages.
 """
@@ -95,13 +95,13 @@ def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> Iterator[int
         elif name.endswith(NEW_SUFFIX):
             findings.note(
                 f"{files.directory}/{name}",
-                "a damaged segment being written anew, which a crash interrupted",
-                "it is deleted at the next look through the queue",
+                "the copy of a damaged segment, which a crash interrupted",
+                "it is deleted when the queue is next scanned",
             )
         elif name.endswith(KEPT_SUFFIX):
             findings.note(
                 f"{files.directory}/{name}",
-                "a segment that was found damaged: what was whole in it was kept, and this is how it was",
+                "a damaged segment as it was before warren replaced it by a file with its whole frames only",
                 "it is left alone. Delete it when you have looked at it",
             )
         else:
@@ -266,7 +266,7 @@ class _Segment:
         unknown = sum(acked > here for here, acked in zip(self._here, self._acked, strict=True))
         if unknown:
             self._findings.warn(
-                self.place, f"{unknown:,} acknowledgements of messages that it does not have", "they are passed over"
+                self.place, f"{unknown:,} acknowledgements of messages that it does not have", "warren ignores them"
             )
 
     def _report_damage(self, damages: list[DamagedPart]) -> None:
@@ -277,7 +277,7 @@ class _Segment:
             self._findings.note(
                 self.place,
                 f"a torn tail of {first.size:,} bytes: {what}",
-                "it is cut off; the journal still has all that is confirmed and was to be in it",
+                "it is cut off; the journal still has every confirmed message that belongs there",
                 first.offset,
             )
         elif (
@@ -290,16 +290,16 @@ class _Segment:
                 self.place,
                 f"{first.size:,} bytes of zeros, and {self._frames_behind:,} whole frames behind them, "
                 "as a power cut leaves them",
-                "the file is written anew without them; the journal still has all that is behind, "
-                "so it has what was to be there",
+                "warren rewrites the file without them; the journal still has everything behind them, "
+                "so it has the entries that belong there as well",
                 first.offset,
             )
         elif not self._files.is_clean and first.is_tail:
             self._findings.warn(
                 self.place,
                 f"the last {first.size:,} bytes are a frame with a wrong checksum",
-                "the file is written anew without them. Harmless if the power failed while they were written, for then "
-                "the journal still has what is in them; otherwise they have been damaged since, "
+                "warren rewrites the file without them. Harmless if the power failed while they were written, because "
+                "the journal then has their entries; otherwise they were damaged later, "
                 f"and up to 512 messages, or acknowledgements, are lost. {self._kept()}",
                 first.offset,
             )
@@ -315,7 +315,7 @@ class _Segment:
             self._findings.error(
                 self.place,
                 f"{first.size:,} damaged bytes{more}{what}",
-                "all that is whole is kept, and the file written anew without the rest when it is next read. "
+                "when the file is next read, warren rewrites it with its whole frames only. "
                 f"Messages that stood there are lost{unless}, and messages acknowledged there come back. "
                 f"{self._kept()} Restore it from a backup if there is one",
                 first.offset,

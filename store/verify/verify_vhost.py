@@ -100,8 +100,8 @@ class _Vhost:
             self._findings.warn(
                 JOURNAL,
                 f"it has messages or acknowledgements of {len(set(journaled))} queues, "
-                "although all was stopped cleanly",
-                "all counts as stopped uncleanly. Was it restored from a backup?",
+                "although the virtual host was stopped cleanly",
+                "all queues count as stopped uncleanly. Was the journal restored from a backup?",
             )
         self._numbers = sorted(
             {*self._numbers, *(number for number, replayed in self._journal.replayed.items() if not replayed.is_empty)}
@@ -125,7 +125,7 @@ class _Vhost:
         for name in sorted(self._names - PARTS):
             self._findings.warn(name, "it is nothing that warren keeps in a virtual host", "it is left alone")
         if "name" not in self._names:
-            self._findings.note("name", "it is missing", "it is written anew; it is for people only")
+            self._findings.note("name", "it is missing", "warren rewrites it; it is for people only")
             return
         file = self._disk.open("name")
         try:
@@ -169,7 +169,7 @@ class _Vhost:
 
     def _read_terms(self) -> dict[int, dict[str, Any]]:
         path = f"{self._place.path}/{RECOVERY}"
-        outcome = "it is thrown away: the stop counts as unclean, which loses nothing"
+        outcome = "warren deletes it: the stop counts as unclean, and no message is lost"
         if not os.path.isdir(path) or not is_sound(path, RECOVERY, self._findings, outcome):
             return {}
         try:
@@ -182,7 +182,7 @@ class _Vhost:
             return {}
         for queue in sorted(terms.keys() - self._place.queues.keys()):
             self._findings.note(
-                RECOVERY, f"recovery terms of queue {queue:x}, which is not in the metadata", "they are passed over"
+                RECOVERY, f"recovery terms of queue {queue:x}, which is not in the metadata", "warren ignores them"
             )
         return terms
 
@@ -206,7 +206,7 @@ class _Vhost:
             self._findings.warn(
                 PERSISTENT,
                 "it was not closed cleanly, although the queues were",
-                "its references are counted anew. Was it restored from a backup?",
+                "warren counts its references again. Was it restored from a backup?",
             )
             return True
         if without and is_store_clean:
@@ -214,7 +214,7 @@ class _Vhost:
                 RECOVERY,
                 f"{len(without)} queues have no recovery terms, although the message store was closed cleanly: "
                 "a crash came at the very end of the stop",
-                "all of it counts as stopped uncleanly",
+                "all queues count as stopped uncleanly",
             )
         return not without and bool(is_store_clean)
 
@@ -348,7 +348,7 @@ class _Vhost:
                     self._findings.error(
                         queue_directory(number),
                         f"it is missing from the recovery terms of queue '{name}'",
-                        "the messages in it are passed over",
+                        "warren ignores the messages in it",
                     )
 
     def _check_level(self, name: str, number: int, terms: dict[str, Any], found: IndexFound) -> None:
@@ -382,9 +382,9 @@ class _Vhost:
             self._findings.error(
                 place,
                 f"the recovery terms of queue '{name}' have {'; '.join(differences)}",
-                "the counts are believed, and some messages may not be found until it is restarted uncleanly. "
-                f"Delete the directory {self._place.shown}/{RECOVERY}, and all is counted anew; "
-                "what is missing in the files is lost",
+                "warren trusts these counts and may not find some messages until an unclean restart. "
+                f"Delete the directory {self._place.shown}/{RECOVERY}, and warren counts again; "
+                "messages that the files do not have are lost",
             )
 
 

@@ -95,7 +95,7 @@ def test_damage_is_reported_with_exit_code_65(data_dir):
         f"error: vhosts/{vhost_of(data_dir).name}/{SEGMENT}, byte 0: "
         f"{len(data)} damaged bytes; behind it 1 whole frames with 2 messages" in result.stdout
     )
-    assert "\n  next start: all that is whole is kept, and the file written anew" in result.stdout
+    assert "\n  next start: when the file is next read, warren rewrites it with its whole" in result.stdout
     assert result.stdout.endswith("\nNot fine: 1 error.\n")
     result = run(str(data_dir), "--formatter", "json")
     assert result.returncode == EX_DATAERR

@@ -167,7 +167,7 @@ def test_clean_stop_and_start(system, tmp_path):
     assert ask(system, queue, "pass_on", ("read_many", [name(1)])) == [BODY]
     ask(system, queue, "tell", ("write", "q", [(name(2), BODY)]))
     heard(system, queue, 1)
-    # This time the queue does not detach: references are counted anew, from what queue indexes name.
+    # This time the queue does not detach: the store counts references again, from the indexes of the queues.
     assert ask(system, queue, "pass_on", ("close",)) is True
     queue, is_clean = started(system, tmp_path, clients=["q"], references=partial(named, [name(2)]))
     assert is_clean is False

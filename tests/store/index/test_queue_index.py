@@ -446,7 +446,7 @@ class TestDamage:
         assert "0.idx.new" not in disk.list("q")
 
     def test_found_by_a_job_in_another_thread(self, disk):
-        """Damage is found after a clean stop while a flush appends to the segment; the next flush writes it anew."""
+        """Damage is found after a clean stop while a flush appends to the segment; the next flush rewrites it."""
         terms = in_blocks(disk)
         flip(disk, "q/0.idx", blocks_in(disk, "q/0.idx")[1][0] + 5)
         _, index, _ = opened(disk, terms)

@@ -273,7 +273,7 @@ def test_on_a_real_disk(tmp_path):
 
 
 class TestDamage:
-    """Damage is passed over; only what an interrupted append left at the very end is cut."""
+    """Recovery skips damage; only what an interrupted append left at the very end is cut."""
 
     def written(self, disk, batches=5):
         journal = opened(disk)

@@ -173,7 +173,7 @@ def test_any_byte(template, boot_id, tmp_path, caplog, data):
             "more is lost than was damaged"
         )
         assert found <= held or acked, "something came back whose acknowledgement was not damaged"
-        # A start that counts references anew may find bodies again of what was acknowledged in the damaged bytes.
+        # A start that counts references again may find bodies of messages that were acknowledged in the damaged bytes.
         assert previous is None or found == previous or acked and found > previous
         previous = found
         vhost.end(stop)
@@ -257,7 +257,7 @@ print(len(vhost.take_all()))
 @pytest.mark.parametrize("name", ["recovery", "msg_store_persistent/index"])
 @pytest.mark.parametrize("size", [0, 4096, 12288])
 def test_a_truncated_lmdb_file(template, tmp_path, name, size):
-    """LMDB would kill the process (SIGBUS), so the environment is made anew, which loses nothing (QS-42)."""
+    """LMDB would kill the process (SIGBUS), so the store builds the environment again; no message is lost (QS-42)."""
     source, _, held, _ = template
     shutil.copytree(source, tmp_path / "data")
     data = directory(tmp_path / "data") / name / "data.mdb"

@@ -341,7 +341,7 @@ class TestJournal:
         """C-15, C-11: a frame that was not written to its end."""
         last = self.ends(killed)[-2]
         os.truncate(killed.vhost / self.NAME, last + 17)
-        assert "nothing confirmed is in it" in killed.only("NOTE", self.NAME, "a torn tail of 17 bytes", last)
+        assert "it has nothing that was confirmed" in killed.only("NOTE", self.NAME, "a torn tail of 17 bytes", last)
         assert killed.verify().is_fine
 
     def test_a_tail_of_zeros_is_normal(self, killed):
@@ -366,7 +366,7 @@ class TestJournal:
         outcome = killed.only(
             "ERROR", self.NAME, "behind it 2 whole frames, with 4 messages and 2 acknowledgements", second
         )
-        assert "all that is whole is replayed" in outcome
+        assert "replays all whole frames" in outcome
         assert killed.verify().vhosts[0].queues[1].messages == 32, "all but the four of the damaged frame"
 
     def test_a_torn_tail_that_something_follows(self, killed):
@@ -414,12 +414,13 @@ class TestJournal:
 
     def test_after_a_clean_stop_no_tail_is_torn(self, clean):
         os.truncate(clean.vhost / "journal/000003.wal", 20)
-        clean.only("WARNING", "journal/000003.wal", "although all was stopped cleanly", 0)
+        clean.only("WARNING", "journal/000003.wal", "although the virtual host was stopped cleanly", 0)
 
     def test_something_in_it_after_a_clean_stop(self, clean):
         clean.write("journal/000004.wal", frames(publish(ORDERS, embedded(32, 1))))
         assert any(
-            place == "journal" and "although all was stopped cleanly" in text for _, place, _, text in clean.found()
+            place == "journal" and "although the virtual host was stopped cleanly" in text
+            for _, place, _, text in clean.found()
         )
 
 
@@ -429,7 +430,7 @@ class TestSegments:
     def test_a_torn_tail_is_normal_after_a_kill(self, killed):
         """D-9, C-11: after a kill, a segment that ends inside a frame is a note, because the journal has the entry."""
         os.truncate(killed.vhost / self.NAME, (killed.vhost / self.NAME).stat().st_size - 1)
-        assert "the journal still has all that is confirmed" in killed.only(
+        assert "the journal still has every confirmed message" in killed.only(
             "NOTE", self.NAME, "a torn tail of 27 bytes", (killed.vhost / self.NAME).stat().st_size - 27
         )
 
@@ -455,14 +456,14 @@ class TestSegments:
             "behind it 2 whole frames with 4 messages and 4 acknowledgements that the journal does not have"
             in error.found
         )
-        assert "all that is whole is kept" in error.outcome and "kept as 0.idx.damaged" in error.outcome
+        assert "rewrites it with its whole frames only" in error.outcome and "kept as 0.idx.damaged" in error.outcome
         assert any_stop.verify().vhosts[0].queues[1].segment_messages == 16 + 4
 
     def test_a_hole_that_a_power_cut_left(self, killed):
         """C-26: of two appends that were not synced the later one reached the disk; the journal has both."""
         with open(killed.vhost / "queues/100/2.idx", "wb") as file:
             file.write(bytes(200) + killed.segment([embedded(36, 4)]))
-        assert "the journal still has all that is behind" in killed.only(
+        assert "the journal still has everything behind them" in killed.only(
             "NOTE", "queues/100/2.idx", "200 bytes of zeros, and 1 whole frames behind them", 0
         )
         with open(killed.vhost / "queues/100/2.idx", "wb") as file:
@@ -471,7 +472,7 @@ class TestSegments:
 
     @pytest.mark.parametrize(
         ("name", "text"),
-        [("0.idx.damaged", "a segment that was found damaged"), ("0.idx.new", "which a crash interrupted")],
+        [("0.idx.damaged", "a damaged segment as it was"), ("0.idx.new", "which a crash interrupted")],
     )
     def test_what_salvage_leaves(self, killed, name, text):
         killed.write(f"queues/100/{name}", b"?")
@@ -610,7 +611,7 @@ class TestBodies:
     def test_an_interrupted_combine(self, killed):
         """QS-31, C-20: killed before the rename."""
         killed.write(f"{STORE}/1.rdt", b"half")
-        killed.only("NOTE", f"{STORE}/1.rdt", "two files being combined, which a crash interrupted")
+        killed.only("NOTE", f"{STORE}/1.rdt", "the copy that combines two files, which a crash interrupted")
 
     def test_an_intent(self, killed):
         """QS-31: killed between the rename and the commit; both files are scanned."""
@@ -624,7 +625,7 @@ class TestBodies:
     def test_an_index_that_is_gone_costs_nothing(self, killed, tmp_path):
         """QS-42: a missing index is a note, because the store builds it again from the files."""
         shutil.rmtree(killed.vhost / STORE / "index")
-        assert "nothing is lost by it" in killed.only("NOTE", f"{STORE}/index", "it is missing")
+        assert "no message is lost" in killed.only("NOTE", f"{STORE}/index", "it is missing")
 
     def test_an_index_that_is_gone_after_a_clean_stop(self, clean):
         """QS-42: somebody removed the directory, and no message is lost."""
@@ -639,7 +640,7 @@ class TestBodies:
         """LMDB would end the process, so it is not asked."""
         data = any_stop.vhost / STORE / "index" / "data.mdb"
         os.truncate(data, data.stat().st_size // 2)
-        assert "made anew; nothing is lost by it" in any_stop.only(
+        assert "builds the index again; no message is lost" in any_stop.only(
             "ERROR", f"{STORE}/index", "the LMDB file data.mdb is damaged"
         )
 
