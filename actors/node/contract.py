@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ...store.disk.progress import Progress
     from ..channel.contract import ToDirectClient
     from ..metadata.info_items import InfoItems
-    from ..queue.contract import NeededBodies, Terms
-    from ..queue.durability import VhostStorage
+    from ..queue.contract import NeededBodies, Terms, VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
     from .context import NodeContext
     from .extensions import Extensions

@@ -28,8 +28,7 @@ from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
 from ..disk.contract import to_journal, to_message_store
 from ..disk.disk_retry import FIRST_WAIT, Backoff
 from ..metadata.contract import to_metadata
-from ..queue.contract import to_queue
-from ..queue.durability import Recovery, VhostStorage
+from ..queue.contract import QueueRecovery, VhostStorage, to_queue
 from ..queue.process import Queue
 from .context import NodeContext
 from .contract import ToQueueSupervisor
@@ -86,7 +85,7 @@ class QueueSupervisor(Process):
         for row in rows:
             supervised = self.queues[row.queue_id] = _Supervised(row)
             address = self._create(supervised)
-            recovery = Recovery(terms.get(queue_number(row.queue_id)))
+            recovery = QueueRecovery(terms.get(queue_number(row.queue_id)))
             start = to_queue.start(self.context, supervised.row, self.storage, recovery)
             asked.append((supervised, self.ask(address, start)))
         needed = {}
@@ -167,7 +166,7 @@ class QueueSupervisor(Process):
         row = supervised.row
         if self.storage is not None:
             await self._forget_transients(queue_number(row.queue_id))
-        recovery = None if self.storage is None or not row.durable else Recovery(None, True)
+        recovery = None if self.storage is None or not row.durable else QueueRecovery(None, True)
         needed = await self.ask(row.address, to_queue.start(self.context, row, self.storage, recovery))
         if needed is not True:
             await self.ask(row.address, to_queue.open(needed))

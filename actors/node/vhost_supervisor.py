@@ -41,7 +41,7 @@ from ..disk.errors import StorageError
 from ..disk.journal import Journal
 from ..disk.message_store import MessageStore
 from ..disk.settings import JournalSettings, StoreSettings
-from ..queue.durability import VhostStorage
+from ..queue.contract import VhostStorage
 from .context import NodeContext
 from .contract import ToQueueSupervisor, ToVhost, to_queue_supervisor
 from .queue_supervisor import QueueSupervisor

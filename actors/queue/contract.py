@@ -10,9 +10,11 @@ asks in which one of its coroutines waits for another.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...runtime.contract import message
+from ...store.queue.placement import EMBED_BELOW
 from ..resources.contract import ToMemoryUser
 
 if TYPE_CHECKING:
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
     from ...amqp.fields import Table
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
+    from ...store.disk.disk import Disk
     from ...store.messages.message import Delivery, Origin, Origins
     from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import Outcome, ToChannel
+    from ..disk.contract import ToJournal, ToMessageStore
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
-    from .durability import Recovery, VhostStorage
+    from ..resources.contract import ToMemoryMonitor
 
     #: A run that is published: origins, contents, body bytes, publish number of the first content (0: it is not
     #: confirmed), id of the first content (`store/messages/message_ids.py`) if other queues get the same large bodies,
@@ -44,6 +48,31 @@ if TYPE_CHECKING:
     Terms = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class VhostStorage:
+    """Where the queues of a virtual host keep their messages: its processes and its directory."""
+
+    journal: Address[ToJournal]
+    persistent: Address[ToMessageStore]
+    transient: Address[ToMessageStore]
+    memory_monitor: Address[ToMemoryMonitor]
+    disk: Disk
+    #: Entries of a segment file.
+    segment_entries: int
+    #: Bodies of fewer bytes are embedded in the journal and the segments.
+    embed_below: int = EMBED_BELOW
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecovery:
+    """How a queue that existed before is to be recovered."""
+
+    #: What its last process returned at a clean end; None after an unclean one.
+    terms: Terms | None
+    #: Only this queue crashed: journal and stores have been running since.
+    is_alone: bool = False
+
+
 class ToQueue(ToMemoryUser):
     """What `Queue` (`actors/queue/process.py`) receives."""
 
@@ -51,7 +80,11 @@ class ToQueue(ToMemoryUser):
 
     @message
     def start(
-        self, context: NodeContext, row: QueueRow, storage: VhostStorage | None = None, recovery: Recovery | None = None
+        self,
+        context: NodeContext,
+        row: QueueRow,
+        storage: VhostStorage | None = None,
+        recovery: QueueRecovery | None = None,
     ) -> Literal[True] | NeededBodies:
         """From the supervisor, before all other messages: open the queue, or begin to recover it.
 

@@ -18,7 +18,7 @@ from .contract import to_queue
 
 if TYPE_CHECKING:
     from ...runtime.contract import Sender
-    from .durability import VhostStorage
+    from .contract import VhostStorage
 
     #: A body for each id that a store was asked for, None if the store does not have it any more.
     Bodies = list[bytes | None]

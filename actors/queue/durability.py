@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...routing.arguments import QueueSettings
@@ -26,13 +25,11 @@ from ...runtime.process import Process
 from ...store.bodies.store_client import Sent, StoreClient
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
-from ...store.disk.disk import Disk
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import INFINITE, BackingQueue, Recover
-from ...store.queue.placement import EMBED_BELOW
 from ...store.queue.priority_queue import PriorityQueue
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.contract import to_journal, to_message_store
@@ -46,9 +43,9 @@ from .flusher import Flusher
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
-    from ..disk.contract import ToJournal, ToMessageStore
-    from ..resources.contract import ToMemoryMonitor
-    from .contract import NeededBodies, Terms
+    from ...store.disk.disk import Disk
+    from ..disk.contract import ToMessageStore
+    from .contract import NeededBodies, QueueRecovery, Terms, VhostStorage
 
 log = logging.getLogger("warren.queue")
 
@@ -60,31 +57,6 @@ SYNC_SECONDS = 5.0
 
 #: Ids that a message store looks up in one turn.
 LOOKUP_BATCH = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class VhostStorage:
-    """Where the queues of a virtual host keep their messages: its processes and its directory."""
-
-    journal: Address[ToJournal]
-    persistent: Address[ToMessageStore]
-    transient: Address[ToMessageStore]
-    memory_monitor: Address[ToMemoryMonitor]
-    disk: Disk
-    #: Entries of a segment file.
-    segment_entries: int
-    #: Bodies of fewer bytes are embedded in the journal and the segments.
-    embed_below: int = EMBED_BELOW
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """How a queue that existed before is to be recovered."""
-
-    #: What its last process returned at a clean end; None after an unclean one.
-    terms: Terms | None
-    #: Only this queue crashed: journal and stores have been running since.
-    is_alone: bool = False
 
 
 class Durability:
@@ -184,7 +156,7 @@ class Durability:
             self._register(PERSISTENT)
         return self._open()
 
-    async def scan(self, recovery: Recovery) -> NeededBodies:
+    async def scan(self, recovery: QueueRecovery) -> NeededBodies:
         """The first half of a recovery: find out which messages need a body from the persistent store."""
         process, storage = self._process, self.storage
         self._is_alone = recovery.is_alone
@@ -213,7 +185,7 @@ class Durability:
         """The second half of a recovery, when the persistent store runs.
 
         If only this queue crashed, its last process may have sent the store writes and removes that never arrived, so
-        that nobody knows which references of this queue the store has counted. For a body that other queues share, the
+        it is unknown which references of this queue the store has counted. For a body that other queues share, the
         queue takes a new reference: if it later removed a reference that was never counted, another queue would lose
         the body. A reference that was counted before stays until the next start of the store counts all anew.
         """

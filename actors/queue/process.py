@@ -50,10 +50,10 @@ from ..disk.errors import BatchLost
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from .consumers import ChannelRecord, Consumer, Consumers
-from .contract import ToQueue
+from .contract import QueueRecovery, ToQueue, VhostStorage
 from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
-from .durability import Durability, Recovery, VhostStorage
+from .durability import Durability
 from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
 from .listing import queue_items
@@ -125,7 +125,7 @@ class Queue(Process):
         context: NodeContext,
         row: QueueRow,
         storage: VhostStorage | None = None,
-        recovery: Recovery | None = None,
+        recovery: QueueRecovery | None = None,
     ) -> Literal[True] | NeededBodies:
         self.context = context
         self.row = row
