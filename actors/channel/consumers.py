@@ -1,4 +1,4 @@
-"""`Consumers`: the consumers of one channel and what is delivered to them (amqp-broker section 11).
+"""`ChannelConsumers`: the consumers of one channel and what is delivered to them (amqp-broker section 11).
 
 A delivery on the wire is `head + delivery tag + tail + content`. Head and tail are made once for each combination of
 consumer, exchange, routing key and redelivered flag, so that a run of deliveries is one `join` of pieces that exist.
@@ -84,7 +84,7 @@ class ChannelConsumer:
     redelivered_heads: dict[int, DeliveryHead] = field(default_factory=dict)
 
 
-class Consumers:
+class ChannelConsumers:
     """The consumers of one channel by tag, and their prefetch."""
 
     __slots__ = (

@@ -54,7 +54,7 @@ class Deliveries:
         self._limiter = limiter
         self._tracer = tracer
         self.unacked = unacked
-        #: The next delivery tag; `Consumers` and `get` use them up.
+        #: The next delivery tag; `ChannelConsumers` and `get` use them up.
         self.next_tag = 1
         #: Ids of the queues that gave this channel messages to acknowledge by basic.get.
         self.got_from: set[str] = set()

@@ -3,14 +3,14 @@
 The channel handles the reader's events, which its owner sends, one after the other, and turns them into messages to
 Metadata and to queues; it turns what queues send back into frames for the owner. Each part of the work owns its state:
 
-    Publisher       routing, confirms, the publishes of a transaction
-    Consumers       consumers and what is delivered to them
-    Deliveries      delivery tags, basic.get, settlement, the settlements of a transaction
-    Limiter         the channel-wide prefetch
-    ReplyConsumer   the consumer of direct replies
-    Declares        declares and deletes exchanges, queues and bindings; has no state
-    QueueLinks      the queues that the channel uses, and the publishes and settlements gathered for them
-    ClientOutput    the frames gathered for the client
+    Publisher         routing, confirms, the publishes of a transaction
+    ChannelConsumers  consumers and what is delivered to them
+    Deliveries        delivery tags, basic.get, settlement, the settlements of a transaction
+    Limiter           the channel-wide prefetch
+    ReplyConsumer     the consumer of direct replies
+    Declares          declares and deletes exchanges, queues and bindings; has no state
+    QueueLinks        the queues that the channel uses, and the publishes and settlements gathered for them
+    ClientOutput      the frames gathered for the client
 
 **Order.** A method that waits for an answer runs as a coroutine; while it waits the channel is *busy*: later events of
 the client wait in `backlog`, while deliveries and confirms keep flowing. Replies therefore come in the order of the
@@ -41,7 +41,7 @@ from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .client_output import ClientOutput
-from .consumers import Consumers
+from .consumers import ChannelConsumers
 from .contract import (
     ChannelConfig,
     ConfirmRange,
@@ -132,7 +132,7 @@ class Channel(Process):
         self.replies = replies = ReplyConsumer(self, context, config, output)
         self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
         self.deliveries = Deliveries(self, context, config, output, queues, unacked, self.limiter, tracer)
-        self.consumers = Consumers(
+        self.consumers = ChannelConsumers(
             self,
             context,
             config,

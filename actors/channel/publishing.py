@@ -39,7 +39,8 @@ from .tracing import Tracer
 #: Publications that are kept at a time; properties that never repeat would otherwise pile up.
 PUBLICATIONS_KEPT = 512
 
-#: Fates that are kept at a time; a client that gives each message an expiration of its own would otherwise pile them up.
+#: Fates that are kept at a time; a client that gives each message an expiration of its own would otherwise pile them
+#: up.
 FATES_KEPT = 512
 
 
