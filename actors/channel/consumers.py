@@ -36,7 +36,7 @@ from ...runtime.process import Process
 from ...store.messages.message import Origin
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
-from .client_output import CONTENT_CHANNEL, ClientOutput
+from .client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
 from .contract import ChannelConfig, DeliveryRun
 from .deliveries import Deliveries
 from .direct_reply import REPLY_TO, ReplyConsumer
@@ -290,7 +290,8 @@ class ChannelConsumers:
             heads = consumer.redelivered_heads if is_redelivered else consumer.heads
             if number != CONTENT_CHANNEL:
                 contents = rechannel_run(contents, number)
-            if frame_max and max(map(len, contents)) > frame_max:
+            largest = max(map(len, contents))
+            if frame_max and largest > frame_max:
                 contents = [fit(content, number, frame_max) for content in contents]
             first = deliveries.next_tag
             deliveries.next_tag = first + count
@@ -309,7 +310,13 @@ class ChannelConsumers:
             if starts is not None and ends is not None:
                 # 0.15 µs a message of one origin: everything inside runs in C.
                 tag_bytes = map(_TAG, range(first, first + count))
-                frames.append(b"".join(chain.from_iterable(zip(starts, tag_bytes, ends, contents))))
+                parts = chain.from_iterable(zip(starts, tag_bytes, ends, contents))
+                if largest < LARGE_CONTENT:
+                    frames.append(b"".join(parts))
+                else:
+                    frames += parts
+            if largest >= LARGE_CONTENT:
+                self._output.has_large = True
             if not consumer.no_ack:
                 assert tags is not None
                 deliveries.expect_ack(UnackedRun(first, queue_id, tag, tags, self._process.now()))

@@ -64,7 +64,7 @@ class ToChannelOwner(Contract):
     """What the owner of a channel receives: a client's `Connection`, or the embedded program's `DirectClient`."""
 
     @message
-    def output(self, data: bytes, notices: list[DeliveryNotice]) -> None:
+    def output(self, pieces: list[bytes], notices: list[DeliveryNotice]) -> None:
         """From channels: frames for the client; each notice counts the deliveries of one queue in them."""
 
     @message
@@ -84,8 +84,10 @@ class ToChannelOwner(Contract):
         """From channels: the channel raised a connection error, so the connection has to end (AB-55)."""
 
     @message
-    def channel_closed(self, channel_id: str, is_crossed: bool, data: bytes, notices: list[DeliveryNotice]) -> None:
-        """From channels: the channel has ended, and `data` is its last output.
+    def channel_closed(
+        self, channel_id: str, is_crossed: bool, pieces: list[bytes], notices: list[DeliveryNotice]
+    ) -> None:
+        """From channels: the channel has ended, and `pieces` are its last output.
 
         `is_crossed`: both sides sent channel.close, so the client's close-ok comes after the channel's end.
         """

@@ -73,10 +73,10 @@ class DirectClient(Process):
 
     # -- messages from channels ---
 
-    def on_output(self, sender: Sender, data: bytes, notices: list[DeliveryNotice]) -> None:
+    def on_output(self, sender: Sender, pieces: list[bytes], notices: list[DeliveryNotice]) -> None:
         session = self._session_of(sender)
         if session is not None:
-            session.output(data)
+            session.output(b"".join(pieces))
 
     def on_bump(self, sender: Sender, channel_id: str, amount: int) -> None:
         self.credit.bump(channel_id, amount)
@@ -90,10 +90,10 @@ class DirectClient(Process):
         """The channel.close that follows as output answers the request."""
 
     def on_channel_closed(
-        self, sender: Sender, channel_id: str, is_crossed: bool, data: bytes, notices: list[DeliveryNotice]
+        self, sender: Sender, channel_id: str, is_crossed: bool, pieces: list[bytes], notices: list[DeliveryNotice]
     ) -> None:
-        if data:
-            self.on_output(sender, data, notices)
+        if pieces:
+            self.on_output(sender, pieces, notices)
 
     def on_pause_input(self, sender: Sender, number: int, is_paused: bool) -> None:
         """One request at a time never fills a channel's backlog."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 from ...runtime.contract import Address
@@ -73,7 +74,7 @@ class SocketOutput:
                 if len(pieces) == 1:
                     count = self.sock.send(pieces[0])
                 else:
-                    count = self.sock.sendmsg([pieces[at] for at in range(min(len(pieces), IOV_MAX))])
+                    count = self.sock.sendmsg(list(islice(pieces, IOV_MAX)))
             except BlockingIOError:
                 break
             self.size -= count

@@ -1,8 +1,8 @@
 """`Connection`: the process of one client connection (amqp-broker section 2, flow-control section 4).
 
-It owns the socket, the frame reader and the output. It reads the socket in pieces of up to 256 KiB and sends each
-channel what one batch brings for it as one message. It is the only process that reacts to missing credit by not doing
-something: it stops reading (FC-22).
+It owns the socket, the frame reader and the output. It reads the socket in pieces of up to 256 KiB, large bodies
+straight into their place, and sends each channel what one batch brings for it as one message. It is the only process
+that reacts to missing credit by not doing something: it stops reading (FC-22).
 
 The states are those of amqp-broker section 2.2, see `amqp.connection_state`. `Handshake` decides the steps up to
 `running`, `ChannelTable` keeps track of the channels, and `Closing` ends the connection. This file has the rest: input
@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import ssl
 from base64 import b32encode
+from collections.abc import Callable
 
 from thespian.actors import ActorAddress
 
@@ -46,7 +47,7 @@ from .handshake import Handshake, Negotiated
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
 from .log_text import one_line
 from .output import SocketOutput, Transport
-from .read_size import ReadSize
+from .read_size import READ_MAX, ReadSize
 from .sasl import Certified
 
 log = logging.getLogger("warren.connection")
@@ -58,6 +59,13 @@ HANDSHAKE_TIMEOUT = "handshake"
 
 #: The pause of a connection whose client does not take its output (FC-35).
 OUTPUT_PAUSE = "output"
+
+#: Bytes to read behind a content of more than READ_MAX. They hold what comes before the next body, and little of that
+#: body itself, which would have to be copied to its place.
+BETWEEN_LARGE = 4096
+
+#: Reads of one turn while a large body arrives. Other processes have their turn after that many.
+READS_MAX = 4
 
 _HANDSHAKE_STATES = ("pre_init", "starting", "securing", "tuning", "opening")
 
@@ -87,6 +95,7 @@ class Connection(Process):
         "peer",
         "read_size",
         "reader",
+        "recv_into",
         "received",
         "settings",
         "sock",
@@ -134,6 +143,8 @@ class Connection(Process):
         self.name = f"{_endpoint(peer)} -> {_endpoint(local)}"
         self.connection_id = b32encode(self.random_bytes(10)).decode("ascii").lower()
         self.connected_at = self.wall_clock()
+        #: Reads into a buffer. None for TLS, which decrypts into pieces of its own.
+        self.recv_into: Callable[[memoryview], int] | None = getattr(self.sock, "recv_into", None)
         self.output = SocketOutput(self.sock)
         self.reader = FrameReader()
         self.reader.phase = HANDSHAKE
@@ -172,26 +183,55 @@ class Connection(Process):
         if self.state == "blocked" or self.pauses:
             self.refresh_watch()  # the watch for input ends only now, so that a short block costs no system call
             return
+        for _ in range(READS_MAX):
+            if not self._read_socket():
+                return
+            self.read_events()
+            if self.reader.large is None or self.recv_into is None or self.state == "blocked" or self.pauses:
+                return
+
+    def _read_socket(self) -> bool:
+        """Gives the reader what the socket has, at most one piece and the rest of a large content before it.
+
+        False if that is nothing, or if the connection has ended.
+        """
         sock = self.sock
         if sock is None:
-            return
+            return False
+        large = self.reader.large
+        size = self.read_size.size
         try:
-            data = sock.recv(self.read_size.size)
+            if large is not None and large.filled < large.size and self.recv_into is not None:
+                count = self.recv_into(large.room)
+                if not count:
+                    self.closing.lost("the client closed the TCP connection")
+                    return False
+                self.received += count
+                large.filled += count
+                if large.filled < large.size:
+                    return True
+                if large.size > READ_MAX:
+                    size = BETWEEN_LARGE
+            else:
+                large = None
+            data = sock.recv(size)
         except (BlockingIOError, InterruptedError):
-            return
+            return large is not None and large.filled == large.size
         except OSError as error:
             self.closing.lost(error.strerror or str(error))
-            return
+            return False
         if not data:
+            if large is not None:
+                return True  # the next read finds the end again, when the content has been handled
             self.closing.lost("the client closed the TCP connection")
-            return
-        size = len(data)
-        self.received += size
-        self.read_size.adapt(size)
+            return False
+        self.received += len(data)
+        if size != BETWEEN_LARGE:
+            self.read_size.adapt(len(data))
         if self.state == "pre_init":
             data = self._take_protocol_header(data)
         self.reader.feed(data)
-        self.read_events()
+        return True
 
     def _take_protocol_header(self, data: bytes) -> bytes:
         """Answer the protocol header when it is complete, and return the input behind it."""
@@ -296,10 +336,10 @@ class Connection(Process):
         self.unpause(_backlog_pause(number))
 
     def on_channel_closed(
-        self, sender: Sender, channel_id: str, is_crossed: bool, data: bytes, notices: list[DeliveryNotice]
+        self, sender: Sender, channel_id: str, is_crossed: bool, pieces: list[bytes], notices: list[DeliveryNotice]
     ) -> None:
-        if data:
-            self.on_output(sender, data, notices)
+        if pieces:
+            self.on_output(sender, pieces, notices)
         entry = self.channels.by_id.get(channel_id)
         if entry is not None:
             self.channels.closed(entry, is_crossed)
@@ -375,9 +415,11 @@ class Connection(Process):
     def put_method(self, number: int, method: Method) -> None:
         self.output.put(method_frame(number, method))
 
-    def on_output(self, sender: Sender, data: bytes, notices: list[DeliveryNotice]) -> None:
+    def on_output(self, sender: Sender, pieces: list[bytes], notices: list[DeliveryNotice]) -> None:
         if self.sock is not None and not self.closing.has_sent_last_frame:
-            self.output.put(data, notices)
+            for piece in pieces[:-1]:
+                self.output.put(piece)
+            self.output.put(pieces[-1], notices)
 
     def on_writable(self, fd: int) -> None:
         """`after_batch` writes."""

@@ -103,6 +103,11 @@ class SimSocket:
         self.peer.changed()
         return data
 
+    def recv_into(self, buffer: memoryview) -> int:
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def send(self, data: Any) -> int:
         if self.is_closed:
             raise _error(errno.EBADF)

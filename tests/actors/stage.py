@@ -193,10 +193,10 @@ class Channel_:
     def frames(self) -> list[Any]:
         """The output since the last call: methods, and bodies in the place of contents."""
         connection = self.stage.actor(self.connection)
-        last_output = [
-            data for _, _, data, _ in connection.take("channel_closed")
-        ]  # the last output is in that message
-        return decode_output(b"".join([data for data, _ in connection.take("output")] + last_output))
+        # The message that ends a channel has its last output.
+        last_output = [pieces for _, _, pieces, _ in connection.take("channel_closed")]
+        outputs = [pieces for pieces, _ in connection.take("output")] + last_output
+        return decode_output(b"".join([piece for pieces in outputs for piece in pieces]))
 
 
 def run(

@@ -185,7 +185,8 @@ def kept(reader: FrameReader) -> int:
 
 def unfinished(reader: FrameReader) -> int:
     """Bytes that the reader holds of contents whose last body frame has not arrived."""
-    return sum(len(assembly.gathered or b"") for assembly in reader._assemblies.values())
+    in_place = reader.large.filled if reader.large is not None else 0
+    return in_place + sum(len(assembly.gathered or b"") for assembly in reader._assemblies.values())
 
 
 def read_all(reader: FrameReader, pieces: Iterable[bytes]) -> tuple[list[Event], AmqpError | None]:

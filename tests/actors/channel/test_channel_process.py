@@ -44,8 +44,8 @@ def stage():
 class Writer(Stub):
     """A connection whose socket takes everything at once."""
 
-    def on_output(self, sender, data, notices):
-        self.received.append(("output", data, notices))
+    def on_output(self, sender, pieces, notices):
+        self.received.append(("output", pieces, notices))
         for address, _, channel_id, count in notices:
             self.send(address, ("sent", channel_id, count))
 

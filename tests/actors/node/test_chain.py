@@ -286,7 +286,7 @@ def test_the_death_of_the_exhausted_channel_frees_the_connection(stage, monkeypa
     client.go()
     first, second = client.actor.channels.by_number.values()
     assert client.actor.state == "blocked" and not stage.actor(second.address).contents
-    stage.tell(first.address, client.address, "channel_closed", first.channel_id, False, b"", [])
+    stage.tell(first.address, client.address, "channel_closed", first.channel_id, False, [], [])
     client.go()
     assert client.actor.state == "running" and len(stage.actor(second.address).contents) == 5
     assert list(client.actor.credit.credit_blocked) == []

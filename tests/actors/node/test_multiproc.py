@@ -84,17 +84,17 @@ class Office(Process):
     def on_say(self, sender: Any, events: list[tuple[Any, ...]]) -> None:
         self.send(self.channel, ("input", events))
 
-    def on_output(self, sender: Any, data: bytes, notices: list[tuple[Any, ...]]) -> None:
-        self.received += data
+    def on_output(self, sender: Any, pieces: list[bytes], notices: list[tuple[Any, ...]]) -> None:
+        self.received += b"".join(pieces)
         for address, _, channel_id, count in notices:
             self.send(address, ("sent", channel_id, count))
         self.look()
 
     def on_channel_closed(
-        self, sender: Any, channel_id: str, crossed: bool, data: bytes, notices: list[tuple[Any, ...]]
+        self, sender: Any, channel_id: str, crossed: bool, pieces: list[bytes], notices: list[tuple[Any, ...]]
     ) -> None:
         self.messages.append(("channel_closed", channel_id, crossed))
-        self.on_output(sender, data, notices)
+        self.on_output(sender, pieces, notices)
 
     def on_declare_queue(self, sender: Any, *fields: Any) -> tuple[QueueRow, bool]:
         return replace(self.row), False

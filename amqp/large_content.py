@@ -1,0 +1,86 @@
+"""`LargeContent`: a content that is received into the very bytes that the broker keeps, stores and sends.
+
+A publisher cuts a large body into frames of one size, the last one excepted. So the first frame head tells where each
+later head and end octet must stand, and how long the content will be with its framing (AB-44). The buffer is made in
+that size, the socket writes into it, and the reader only checks the framing where it must stand. Bytes that differ from
+the announced framing, for example a frame of another channel, are no fault: the reader then takes the frames that are
+complete and the bytes behind them out of the buffer, and reads on frame by frame.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from .constants import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
+from .frames import HEAD
+
+#: Bytes of a body that must still arrive to be received in place: below, copying costs less than a read of its own.
+REST_MIN = 16 * 1024
+#: The largest such rest. The client has only announced these bytes, and the buffer is taken before they arrive.
+REST_MAX = 16 << 20
+#: The smallest payload of the frames, unless one frame brings the rest: each frame costs a check.
+FRAME_MIN = 4000
+
+
+class LargeContent:
+    """The buffer of one content, `channel` and the size of its frames. The content is `size` bytes long."""
+
+    __slots__ = ("_bytes", "_step", "_view", "channel", "checked", "filled", "remaining", "size")
+
+    def __init__(self, channel: int, start: bytes | bytearray, step: int, remaining: int) -> None:
+        """`start`: the frames so far. `remaining` bytes of the body follow in frames of `step` bytes."""
+        self.channel = channel
+        self._step = step
+        #: Bytes of the body in the frames that are not complete yet.
+        self.remaining = remaining
+        self.size = len(start) + remaining + FRAME_OVERHEAD * -(-remaining // step)
+        # BytesIO lets its buffer be written to, and returns it as `bytes` without a copy when the view is released.
+        self._bytes = BytesIO(bytes(self.size))
+        self._view = self._bytes.getbuffer()
+        self._view[: len(start)] = start
+        #: Bytes that have arrived, and how many of them are complete frames as announced.
+        self.filled = self.checked = len(start)
+
+    @property
+    def room(self) -> memoryview:
+        """Where the next bytes of input belong."""
+        return self._view[self.filled :]
+
+    def add(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Copies as much of `data` as there is room for, and returns the rest."""
+        count = min(len(data), self.size - self.filled)
+        self._view[self.filled : self.filled + count] = data[:count]
+        self.filled += count
+        return data[count:]
+
+    def check(self) -> bool:
+        """Whether the frames are as announced; counts those that are complete."""
+        view = self._view
+        while self.filled - self.checked >= 7:
+            length = min(self._step, self.remaining)
+            if view[self.checked : self.checked + 7] != HEAD.pack(FRAME_BODY, self.channel, length):
+                return False
+            end = self.checked + length + FRAME_OVERHEAD
+            if self.filled < end:
+                break
+            if view[end - 1] != FRAME_END:
+                return False
+            self.remaining -= length
+            self.checked = end
+        return True
+
+    def take(self) -> bytes:
+        """The content, when it is complete; ends the use of the buffer."""
+        self._view.release()
+        return self._bytes.getvalue()
+
+    def give_up(self) -> tuple[bytearray, bytes]:
+        """The complete frames, and the bytes behind them; ends the use of the buffer."""
+        frames, rest = bytearray(self._view[: self.checked]), bytes(self._view[self.checked : self.filled])
+        self._view.release()
+        return frames, rest
+
+
+def fits(length: int, remaining: int) -> bool:
+    """Whether `remaining` bytes of a body, the next `length` of them in one frame, are received in place."""
+    return REST_MIN <= remaining <= REST_MAX and FRAME_MIN <= length <= remaining

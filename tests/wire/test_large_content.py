@@ -1,0 +1,156 @@
+"""Contents received in place: the events are those of the slow path, however frames and input are cut (AB-45)."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.amqp import large_content
+from warren.amqp.errors import AmqpError
+from warren.amqp.frames import CONTENT_HEAD, FRAME_BODY, frame, heartbeat, method_frame
+from warren.amqp.large_content import LargeContent
+from warren.amqp.methods import BasicPublish
+from warren.amqp.reader import CLOSING, HEARTBEAT, RUN, Event, FrameReader
+
+from .conversations import conversation, cut, normal, read_all
+from .strategies import steady
+
+FRAME = 4096
+
+
+@pytest.fixture(autouse=True)
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies of a few frames are received in place, so that the tests can have many of them."""
+    monkeypatch.setattr(large_content, "REST_MIN", 1)
+    monkeypatch.setattr(large_content, "FRAME_MIN", 1)
+
+
+def header(size: int, channel: int = 1) -> bytes:
+    return CONTENT_HEAD.pack(2, channel, 14, 60, 0, size) + b"\0\0\xce"
+
+
+def bodies(rng: Random, size: int) -> list[bytes]:
+    """The body frames of a content on channel 1: of equal size except the last, or, in some, of any size."""
+    step = rng.choice((max(1, size // 50), 1000, FRAME - 8))
+    frames = []
+    while size:
+        length = min(size, step if rng.random() < 0.9 else rng.randint(1, 2 * step), FRAME - 8)
+        frames.append(frame(FRAME_BODY, 1, rng.randbytes(length)))
+        size -= length
+    return frames
+
+
+def publish(rng: Random) -> bytes:
+    """A large publish on channel 1. Frames of channel 0 or 2, empty frames and faults may come between its frames."""
+    size = rng.choice((1, 900, 5000, 20_000))
+    frames = bodies(rng, size)
+    if rng.random() < 0.4:
+        other = [heartbeat(), frame(FRAME_BODY, 1, b""), conversation(rng, 1)[0].replace(b"\0\1", b"\0\2")]
+        frames.insert(rng.randint(0, len(frames)), rng.choice(other))
+    data = b"".join(frames)
+    if rng.random() < 0.1:
+        at = rng.randrange(len(data))
+        data = data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
+    return method_frame(1, BasicPublish(routing_key="q")) + header(size) + data
+
+
+def received(reader: FrameReader, pieces: list[bytes]) -> tuple[list[Event], tuple[int, str] | None]:
+    """What `reader` returns if its caller reads the socket into a large content as long as that has room."""
+    events: list[Event] = []
+    fault = None
+    for piece in pieces:
+        large = reader.large
+        if large is not None and large.filled < large.size:
+            room = large.room
+            count = min(len(room), len(piece))
+            room[:count] = piece[:count]
+            large.filled += count
+            piece = piece[count:]
+        found, error = read_all(reader, [piece])
+        if fault is None:
+            events += found
+        if error is not None and fault is None:
+            fault = error.code, str(error)
+    return normal(events), fault
+
+
+@given(st.integers(0, 1 << 32))
+@settings(steady, max_examples=200)
+def test_large_contents_are_read_like_small_ones(seed: int) -> None:
+    """The slow path is the twin: events, and the fault if there is one, are the same for any cut."""
+    rng = Random(seed)
+    data = b"".join(publish(rng) for _ in range(rng.randint(1, 4)))
+    outcomes = []
+    for fast in (True, False):
+        reader = FrameReader(FRAME, fast=fast)
+        reader.credit = {1: 1000, 2: 1000}
+        outcomes.append(received(reader, cut(Random(seed), data)))
+    assert outcomes[0] == outcomes[1]
+
+
+@given(st.integers(0, 1 << 32))
+@settings(steady, max_examples=60)
+def test_content_started_is_set_by_the_same_pieces(seed: int) -> None:
+    """AB-33: a connection blocks at a frame of a content that is complete, not at a part of one."""
+    rng = Random(seed)
+    data = publish(rng)
+    pieces = cut(rng, data)
+    started = []
+    for fast in (True, False):
+        reader = FrameReader(FRAME, fast=fast)
+        flags = []
+        for piece in pieces:
+            reader.feed(piece)
+            try:
+                while reader.next() is not None:
+                    pass
+            except AmqpError:
+                break
+            flags.append(reader.content_started)
+            reader.content_started = False
+        started.append(flags)
+    assert started[0] == started[1]
+
+
+def test_the_content_is_the_buffer_itself() -> None:
+    """What is received in place is not copied again."""
+    content = LargeContent(1, header(3000), 1000, 3000)
+    content.add(b"".join(frame(FRAME_BODY, 1, bytes([number]) * 1000) for number in range(3)))
+    assert content.check() and not content.remaining
+    address = ctypes.addressof(ctypes.c_char.from_buffer(content._view))
+    gc.collect()  # ctypes keeps the view until then
+    taken = content.take()
+    assert type(taken) is bytes and len(taken) == content.size
+    assert address == ctypes.cast(taken, ctypes.c_void_p).value
+
+
+def test_frames_that_alternate_with_those_of_another_channel_are_copied_once() -> None:
+    """A content whose frames are not as announced is gathered frame by frame from then on."""
+    reader = FrameReader(FRAME)
+    events: list[Event] = []
+    reader.feed(method_frame(1, BasicPublish(routing_key="q")) + header(4000))
+    for number in range(4):
+        one = frame(FRAME_BODY, 1, bytes(1000))
+        reader.feed(one[:500])
+        assert reader.next() is None
+        assert (reader.large is not None) == (number == 0)
+        reader.feed(one[500:] + heartbeat())
+        events += iter(reader.next, None)
+    assert [event[0] for event in events] == [HEARTBEAT, HEARTBEAT, HEARTBEAT, RUN, HEARTBEAT]
+
+
+def test_a_closing_connection_drops_the_content() -> None:
+    """AB-6: a connection that closes skips the rest of the content, and finds the close behind it."""
+    reader = FrameReader(FRAME)
+    data = method_frame(1, BasicPublish(routing_key="q")) + header(2000) + frame(FRAME_BODY, 1, bytes(1000))
+    reader.feed(data[:-10])
+    assert reader.next() is None and reader.large is not None
+    reader.phase = CLOSING
+    reader.feed(data[-10:] + frame(FRAME_BODY, 1, bytes(1000)))
+    assert reader.next() is None and reader.large is None
+    assert reader._position == len(reader._buffer)
