@@ -80,14 +80,14 @@ def range_off_by_one() -> Iterator[None]:
     """An acknowledgement of many in the middle of a run leaves the last of them out."""
 
     def make(original: Any) -> Any:
-        def take_up_to(self: Unacked, delivery_tag: int) -> list[UnackedRun]:
+        def take(self: Unacked, delivery_tag: int, multiple: bool) -> list[UnackedRun] | None:
             run = self.oldest
-            inside = run is not None and len(run.tags) > 2 and run.first < delivery_tag < run.last
-            return original(self, delivery_tag - inside)
+            inside = multiple and run is not None and len(run.tags) > 2 and run.first < delivery_tag < run.last
+            return original(self, delivery_tag - inside, multiple)
 
-        return take_up_to
+        return take
 
-    with replaced(Unacked, "_take_up_to", make):
+    with replaced(Unacked, "take", make):
         yield
 
 

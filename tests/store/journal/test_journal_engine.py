@@ -315,7 +315,7 @@ class TestDamage:
         (record,) = caplog.records
         assert record.name == "warren.store" and record.levelname == "ERROR"
         assert record.message.startswith(
-            "j/000001.wal is damaged: bytes 33 to 398; behind that 4 whole frames, which are replayed. "
+            "j/000001.wal is damaged: bytes 33 to 394; behind that 4 whole frames, which are replayed. "
         )
         assert (
             "messages published there may be gone, confirmed ones too, and messages acknowledged there may come back. "
