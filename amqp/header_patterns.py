@@ -54,7 +54,7 @@ def _properties(props: bytes) -> bytes:
             else:
                 parts.append(re.escape(props[at : at + 1]))
                 if name == "reply_to" and props[at] == len(DIRECT_REPLY_TO):
-                    # The channel replaces this one value, so messages that have it are told apart.
+                    # The channel replaces this one value, so messages that have it must not match.
                     parts.append(b"(?!" + re.escape(DIRECT_REPLY_TO) + b")")
                 parts.append(_any(props[at]))
         elif kind == "T":

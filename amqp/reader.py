@@ -84,7 +84,7 @@ HANDSHAKE = "handshake"
 RUNNING = "running"
 CLOSING = "closing"
 
-#: One of the tuples above; the first element says which.
+#: One of the tuples above; the first element is its kind.
 Event = tuple[Any, ...]
 
 #: Class and method id of basic.publish.

@@ -6,7 +6,7 @@ from ...runtime.errors import ProcessError
 
 
 class StorageError(ProcessError):
-    """A data directory, or that of a virtual host, cannot be used; the text says which, why, and the way out."""
+    """The directory of a node or a virtual host cannot be used. The text names it, the reason and the way out."""
 
 
 class BatchLost(Exception):

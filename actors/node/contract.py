@@ -99,8 +99,8 @@ class ToNode(Contract):
 
     @message
     def set_queue_mode(self, vhost: str, name: str, mode: str) -> None:
-        """From the program: put a queue into the mode `default` or `lazy` until its process ends, whatever its
-        declaration says.
+        """From the program: put a queue into the mode `default` or `lazy` until its process ends, whatever mode
+        it was declared with.
         """
 
     @message

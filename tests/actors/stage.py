@@ -162,7 +162,7 @@ class Queue_:
 
 
 class Channel_:
-    """A channel under test. A stub in the place of its connection sends it what the test says."""
+    """A channel under test. A stub in the place of its connection sends it the methods that the test gives."""
 
     def __init__(self, stage: Stage, connection: Any, number: int, cancel_notify: bool) -> None:
         self.stage, self.connection, self.number = stage, connection, number

@@ -1,7 +1,7 @@
 """A client that sends every method as written and lets tests inspect every frame that arrives, in order.
 
 It uses warren's own codec, which `tests/wire` compares with an independent one. It sends at once, and keeps what
-arrives by channel until a test asks for it. A wait fails after `PATIENCE` seconds.
+arrives by channel until a test asks for it. A wait fails after `TIMEOUT` seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from warren.amqp.fields import Table, table_from
 from warren.amqp.frames import build_content, method_frame, split_frames
 from warren.amqp.properties import Properties, decode_properties, encode_properties
 
-PATIENCE = 15.0
+TIMEOUT = 15.0
 CAPABILITIES = {"basic.nack": True, "consumer_cancel_notify": True, "publisher_confirms": True}
 
 REPLIES: dict[type, tuple[type, ...]] = {
@@ -139,7 +139,7 @@ class Client:
 
         Raises Refused if the broker closes the channel or the connection first.
         """
-        deadline = monotonic() + PATIENCE
+        deadline = monotonic() + TIMEOUT
         while True:
             events = self.events[channel]
             for at, event in enumerate(events):
@@ -156,7 +156,7 @@ class Client:
                     raise Refused(event.method)
             if not self.receive(deadline - monotonic()):
                 names = " or ".join(kind.__name__ for kind in wanted) or "anything"
-                raise AssertionError(f"no {names} on channel {channel} within {PATIENCE} s; received: {list(events)}")
+                raise AssertionError(f"no {names} on channel {channel} within {TIMEOUT} s; received: {list(events)}")
 
     def receive(self, seconds: float) -> bool:
         """Read from the socket; False if nothing arrives within `seconds`."""
@@ -268,7 +268,7 @@ class Channel:
 
         In RabbitMQ the answer to a declare may overtake earlier publishes.
         """
-        deadline = monotonic() + PATIENCE
+        deadline = monotonic() + TIMEOUT
         while (found := self.ready(name)) != count:
             assert monotonic() < deadline, f"{found} ready messages instead of {count}"
             sleep(0.005)

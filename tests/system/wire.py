@@ -36,7 +36,7 @@ from warren.amqp.methods import (
 )
 
 #: Seconds until a frame counts as missing. It is long enough for a busy machine; only failing tests wait for it.
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 #: Seconds of silence after a refused login, or a fault that leaves the input out of step (AB-18, AB-38).
 SLOW_DROP = 3.0
@@ -74,7 +74,7 @@ class Wire:
 
     def __init__(self, address: Address) -> None:
         self.sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-        self.sock.settimeout(PATIENCE)
+        self.sock.settimeout(TIMEOUT)
         self.sock.connect(address)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frame_max = 4096
@@ -153,28 +153,28 @@ class Wire:
     ) -> None:
         self.send(publish_frames(channel, body, routing_key, exchange, props, self.frame_max, **fields))
 
-    def send_until_refused(self, octets: bytes, limit: int, patience: float = 0.5) -> int:
-        """Sends `octets` again and again, until none are taken for `patience` seconds or `limit` bytes are sent.
+    def send_until_refused(self, octets: bytes, limit: int, timeout: float = 0.5) -> int:
+        """Send `octets` repeatedly until the socket takes no more for `timeout` seconds, or `limit` bytes are sent.
 
         Returns the number of bytes sent.
         """
         total = 0
-        self.sock.settimeout(patience)
+        self.sock.settimeout(timeout)
         try:
             while total < limit:
                 total += self.sock.send(memoryview(octets)[total % len(octets) :])
         except TimeoutError:
             pass
         finally:
-            self.sock.settimeout(PATIENCE)
+            self.sock.settimeout(TIMEOUT)
         return total
 
     # -- receiving ---------------------------------------------------------------------------------------------------
 
-    def frame(self, patience: float = PATIENCE) -> Frame:
+    def frame(self, timeout: float = TIMEOUT) -> Frame:
         """The next frame of any channel, heartbeats included. HungUp at the end of the stream, TimeoutError if none
         comes."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not self.waiting:
             self._receive(deadline)
         return self.waiting.popleft()
@@ -188,7 +188,7 @@ class Wire:
         except OSError as error:
             raise HungUp(f"{error.strerror}; unread: {self._rest!r}") from None
         finally:
-            self.sock.settimeout(PATIENCE)
+            self.sock.settimeout(TIMEOUT)
         if not data:
             raise HungUp(f"unread: {self._rest!r}" if self._rest else "")
         self.seen += len(data)
@@ -205,9 +205,9 @@ class Wire:
             octets += data
         return octets
 
-    def on(self, channel: int, patience: float = PATIENCE) -> Frame:
+    def on(self, channel: int, timeout: float = TIMEOUT) -> Frame:
         """The next frame on that channel; frames of other channels are kept, heartbeats dropped."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         passed: deque[Frame] = deque()
         try:
             while True:
@@ -222,12 +222,12 @@ class Wire:
         finally:
             self.waiting.extendleft(reversed(passed))
 
-    def method(self, channel: int, kind: type[M], patience: float = PATIENCE) -> M:
+    def method(self, channel: int, kind: type[M], timeout: float = TIMEOUT) -> M:
         """The next frame on that channel, which must be this method."""
-        found = self.on(channel, patience)
+        found = self.on(channel, timeout)
         assert found.kind == FRAME_METHOD, found
         method = decode_method(found.payload)
-        assert isinstance(method, kind), f"wanted {kind.NAME} on channel {channel}, there came {method}"
+        assert isinstance(method, kind), f"expected {kind.NAME} on channel {channel}, received {method}"
         return method
 
     def call(self, channel: int, method: Method, answer: type[M] = Method) -> M:
@@ -250,13 +250,13 @@ class Wire:
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
-    def expect_hang_up(self, patience: float = PATIENCE) -> None:
+    def expect_hang_up(self, timeout: float = TIMEOUT) -> None:
         """The broker closes the socket and sends nothing more."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         try:
             while True:
                 found = self.frame(deadline - time.monotonic())
-                assert found.kind == FRAME_HEARTBEAT, f"wanted the end of the stream, there came {found}"
+                assert found.kind == FRAME_HEARTBEAT, f"expected the end of the stream, received {found}"
         except HungUp as end:
             assert "unread" not in str(end) or str(end).endswith("b''"), end
 
@@ -297,11 +297,11 @@ class Wire:
 
 def assert_reply(close: Any, code: int, text: str, ids: tuple[int, int]) -> None:
     """Checks the fields of a close; a `text` that ends in `...` is only the beginning."""
-    said = (close.reply_code, close.reply_text, (close.class_id, close.method_id))
+    received = (close.reply_code, close.reply_text, (close.class_id, close.method_id))
     if text.endswith("..."):
-        assert close.reply_text.startswith(text[:-3]), said
+        assert close.reply_text.startswith(text[:-3]), received
         text = close.reply_text
-    assert said == (code, text, ids)
+    assert received == (code, text, ids)
 
 
 def publish_frames(

@@ -16,7 +16,7 @@ from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue.process import Queue
 from warren.runtime.process import Process
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 class Anatomy:
@@ -29,9 +29,9 @@ class Anatomy:
 
     def eventually(self, condition: Callable[[], Any]) -> None:
         """Wait until `condition`, called on the broker's thread, is true."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not self.call(condition):
-            assert time.monotonic() < deadline, f"not true within {PATIENCE} s: {condition}"
+            assert time.monotonic() < deadline, f"not true within {TIMEOUT} s: {condition}"
             time.sleep(0.002)
 
     # -- processes ---

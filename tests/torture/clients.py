@@ -14,7 +14,7 @@ from typing import Any
 from warren.amqp import methods as m
 from warren.amqp.fields import table_from
 from warren.amqp.properties import Properties, encode_properties
-from warren.tests.behaviour.wire import PATIENCE, Channel, Client, Event, Refused
+from warren.tests.behaviour.wire import TIMEOUT, Channel, Client, Event, Refused
 
 from . import messages
 from .messages import Key
@@ -174,8 +174,8 @@ class Publisher(Worker):
                     first = self.settled(event, waiting, first)
                 if len(waiting) <= WINDOW and not (waiting and self.chooser.random() < 0.2):
                     break
-                if not client.receive(PATIENCE):
-                    raise Violation(f"{len(waiting)} messages were not confirmed within {PATIENCE:.0f} s")
+                if not client.receive(TIMEOUT):
+                    raise Violation(f"{len(waiting)} messages were not confirmed within {TIMEOUT:.0f} s")
             client.receive(0)
 
     def publish(self, channel: Channel) -> list[Entry]:

@@ -28,7 +28,7 @@ from .broker import AS_IT_IS, BrokerFailed, TorturedBroker
 from .clients import CONSUMED, Consumer, Getter, Publisher, Sweeper, Transactor, Worker, declare, found, new_model
 from .model import Entry, Violation
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Torture:
@@ -94,7 +94,7 @@ class Torture:
             end = "stopped" if is_clean else f"killed {1000 * (grace or 0):.0f} ms after SIGTERM"
         self.model.is_over = True
         for worker in workers:
-            worker.join(PATIENCE)
+            worker.join(TIMEOUT)
             if worker.is_alive() and self._failure is None:
                 self._failure = BrokerFailed(f"{worker.name} does not end")
         self.model.is_over = False
@@ -159,11 +159,11 @@ class Torture:
         began = time.monotonic()
         self.model.is_stopping = True
         self.broker.terminate()
-        if self.broker.ended(PATIENCE if grace is None else grace):
+        if self.broker.ended(TIMEOUT if grace is None else grace):
             self._stop = time.monotonic() - began
             return True
         if grace is None:
-            raise BrokerFailed(f"the broker did not stop within {PATIENCE:.0f} s")
+            raise BrokerFailed(f"the broker did not stop within {TIMEOUT:.0f} s")
         self.broker.kill()
         self.kills_in_stop += 1
         return False

@@ -222,7 +222,7 @@ def test_a_commit_that_failed_is_made_again(stage, disk, monkeypatch):
 
 
 def test_a_failed_sync_ends_it(stage, disk):
-    """Nobody knows then what the disk has: askers get ProcessDown, and nothing is reported as durable."""
+    """What the disk has is then unknown: asks get ProcessDown, and nothing is reported as durable."""
     one = Writer(stage, ONE)
     one.publish()
     one.synced()

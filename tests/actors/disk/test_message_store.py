@@ -234,7 +234,7 @@ def test_full_disk_is_tried_again(tmp_path, monkeypatch):
 
 
 def test_failed_sync_ends_the_process(tmp_path, monkeypatch):
-    """Nobody knows then what the disk has: askers get ProcessDown, and the next process recovers what was synced."""
+    """What the disk has is then unknown: asks get ProcessDown, and the next process recovers what was synced."""
     system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
     queue, _ = started(system, tmp_path)
     ask(system, queue, "tell", ("write", "q", [(name(1), BODY)]))

@@ -1,3 +1,5 @@
+"""A disk under the test's control, and a stage with queues that use it."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,7 +9,7 @@ from ..disk_stage import DurableStage, HeldDisk
 
 @pytest.fixture
 def disk():
-    """A disk that stands still, fills up or fails when the test says so."""
+    """A disk that the test can stop, fill up or let fail."""
     return HeldDisk()
 
 

@@ -1,4 +1,4 @@
-"""`Alarms`, and a listener that knows which alarms are active."""
+"""`Alarms`, and a listener that keeps the notices that it receives."""
 
 from __future__ import annotations
 

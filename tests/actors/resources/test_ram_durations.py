@@ -22,14 +22,14 @@ def test_below_the_paging_ratio_there_is_no_limit(durations):
 
 
 def test_above_it_all_get_the_same_target_at_once(durations):
-    """((sum + 1) / n) / ratio."""
+    """The target of every queue is ((sum of the reports + 1) / number of reports) / ratio."""
     durations.report("a", "A", 10.0)
     durations.report("b", "B", 30.0)
     desired = (41.0 / 2) / 0.8
     assert durations.update(0.8, False) == [("B", desired)], "A has less than it may"
     assert durations.report("a", "A", 10.0) == desired
-    assert durations.report("a", "A", 10.0) is None, "it knows"
-    assert durations.report("a", "another process", 10.0) == desired, "one that was restarted knows nothing"
+    assert durations.report("a", "A", 10.0) is None, "it has this target already"
+    assert durations.report("a", "another process", 10.0) == desired, "a restarted process begins with no target"
 
 
 def test_no_queue_gets_a_target_twice(durations):

@@ -142,7 +142,7 @@ class TestUsed:
 
 class TestHeapTrimmer:
     def test_it_returns_what_the_library_keeps(self):
-        """QS-16. Every second block lives on, so that pages in between stay with the library until it is told."""
+        """The C library keeps free pages between blocks in use until `malloc_trim` returns them (QS-16)."""
         trim = heap_trimmer()
         if trim is None:
             pytest.skip("this C library has no malloc_trim")

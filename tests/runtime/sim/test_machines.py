@@ -323,7 +323,7 @@ def test_the_kernel_closes_what_a_dead_process_had_open():
 
 
 def test_without_power_no_client_is_notified():
-    """The clients get a reset only after the next boot, when the machine does not know their connections."""
+    """The clients get a reset only after the next boot, when the machine has no record of their connections."""
     stage = Stage()
     client, stream = stage.connect(b"hello")
     machine = stage.world.machine("a")

@@ -156,7 +156,7 @@ def node_crash(seed, **options):
 
 
 def heartbeats(seed, **options):
-    """A client that has gone silent is noticed, one that has nothing to say is not."""
+    """A client cut off by the network is closed after missed heartbeats; an idle one that sends heartbeats is not."""
     node = Node(seed, heartbeat=2, **options)
     silent = node.connect(consumer("q"), heartbeat=2, host="far away")
     node.until(lambda: silent.is_done)
@@ -168,7 +168,7 @@ def heartbeats(seed, **options):
 
 
 def stop_in_order(seed, **options):
-    """The node stops: clients are told, and nothing is left."""
+    """A stop sends connection.close to the clients, and no process is left."""
     node = Node(seed, **options)
     client = node.connect(consumer("q"))
     node.until(lambda: client.is_done)

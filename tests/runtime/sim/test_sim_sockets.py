@@ -273,7 +273,7 @@ def test_the_client_resets():
     assert b"".join(read) == b"goodbye" and isinstance(trouble, ConnectionResetError)
     assert isinstance(stage.ask("say", b"?"), BrokenPipeError)
     stream.write(b"too late")
-    assert client.events == ["connected"], "who ends it knows"
+    assert client.events == ["connected"], "the client that resets gets no notice"
 
 
 def test_the_actor_closes():

@@ -126,7 +126,7 @@ def test_after_the_client_s_close_only_close_is_heard(channel):
     )
     channel.method(0, ConnectionCloseOk)
     try:
-        extra = channel.frame(patience=0.2)
+        extra = channel.frame(timeout=0.2)
         raise AssertionError(extra)
     except (HungUp, TimeoutError):
         pass
@@ -146,7 +146,7 @@ def test_the_client_hangs_up_after_close_ok(channel, own):
     port = channel.sock.getsockname()[1]
     channel.call(0, CLOSE, ConnectionCloseOk)
     with pytest.raises(TimeoutError):
-        channel.frame(patience=0.1)
+        channel.frame(timeout=0.1)
     channel.hang_up()
     own.wait_idle()
     assert port not in [row.peer_port for row in own.connections()]
@@ -189,7 +189,7 @@ def test_crossing_closes_are_both_answered(channel):
     fail(channel)
     channel.call(0, CLOSE, ConnectionCloseOk)
     with pytest.raises(TimeoutError):
-        channel.frame(patience=0.1)  # the broker still waits for its own close-ok
+        channel.frame(timeout=0.1)  # the broker still waits for its own close-ok
     channel.send_method(0, ConnectionCloseOk())
     channel.expect_hang_up()
 

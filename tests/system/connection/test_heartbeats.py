@@ -69,7 +69,7 @@ def test_silent_peers_are_dropped_and_talking_ones_are_not(address, name):
         while silent.sock.fileno() >= 0:
             try:
                 while True:
-                    found = silent.frame(patience=0.35)
+                    found = silent.frame(timeout=0.35)
                     assert found.kind == FRAME_HEARTBEAT
             except TimeoutError:
                 pass
@@ -100,7 +100,7 @@ def test_replies_spare_heartbeats(address):
                 heartbeats += 1
             assert found.payload == BasicGetEmpty().encode()
             with pytest.raises(TimeoutError):
-                while wire.frame(patience=0.1).kind == FRAME_HEARTBEAT:
+                while wire.frame(timeout=0.1).kind == FRAME_HEARTBEAT:
                     heartbeats += 1
         assert heartbeats <= 1
 

@@ -106,7 +106,7 @@ def test_logins_that_get_no_answer_are_dropped_after_three_seconds(address, witn
         waiting.append((f"refused, with capabilities {capabilities}", wire, time.monotonic()))
         wire.send_start_ok(response=WRONG_PASSWORD, capabilities=capabilities)
     mute = Wire.started(address)
-    waiting.append(("refused and told so, but it does not answer", mute, time.monotonic()))
+    waiting.append(("refused with connection.close, which the client does not answer", mute, time.monotonic()))
     mute.send_start_ok(response=WRONG_PASSWORD)
     assert_reply(mute.method(0, ConnectionClose), 403, REFUSED_PLAIN, (0, 0))
     all_sent = time.monotonic()

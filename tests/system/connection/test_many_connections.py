@@ -105,12 +105,12 @@ def test_running_out_of_descriptors_stops_neither_the_listener_nor_anyone_else()
         for wire in crowd[:30]:
             expect_open(wire)
         with pytest.raises(TimeoutError):
-            crowd[-1].frame(patience=0.3)
+            crowd[-1].frame(timeout=0.3)
         used = child.processor_time()
         for _ in range(20):
             witness.round_trip()
         with pytest.raises(TimeoutError):
-            crowd[-1].frame(patience=0.5)
+            crowd[-1].frame(timeout=0.5)
         assert child.processor_time() - used < 0.25
         for wire in crowd[:70]:
             wire.hang_up()

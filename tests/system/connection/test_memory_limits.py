@@ -28,7 +28,7 @@ from ..oracle import ORACLE
 from ..wire import Wire, publish_frames
 
 MIB = 1 << 20
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 pytestmark = pytest.mark.skipif(bool(ORACLE), reason="needs a broker with settings of its own")
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in /proc")
@@ -50,7 +50,7 @@ def test_publishers_wait_while_consumers_drain():
         queue = declared(publisher)
         frames = memoryview(publish_frames(1, b"x" * 16_000, queue, frame_max=publisher.frame_max) * 64)
         sent = 0
-        while not select.select([publisher.sock], [publisher.sock], [], PATIENCE)[0]:
+        while not select.select([publisher.sock], [publisher.sock], [], TIMEOUT)[0]:
             sent += publisher.sock.send(frames[sent % len(frames) :])
             assert sent < 2_000 * MIB, "nobody stops it"
         assert publisher.method(0, ConnectionBlocked).reason == "low on memory"
@@ -59,7 +59,7 @@ def test_publishers_wait_while_consumers_drain():
         consumer.open_channel(1)
         consumer.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
         drained = 0
-        while publisher.sock not in (ready := select.select([publisher.sock, consumer.sock], [], [], PATIENCE)[0]):
+        while publisher.sock not in (ready := select.select([publisher.sock, consumer.sock], [], [], TIMEOUT)[0]):
             assert ready, f"still blocked after {drained} of {sent} octets"
             drained += len(consumer.sock.recv(MIB))
         publisher.method(0, ConnectionUnblocked)
@@ -78,7 +78,7 @@ def test_a_purged_backlog_is_given_back_to_the_system():
         wire.call(1, QueueDeclare(queue=queue, passive=True), QueueDeclareOk)
         assert child.memory() > 110 * MIB
         assert wire.call(1, QueuePurge(queue=queue), QueuePurgeOk).message_count == 100_000
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while child.memory() > 60_000_000:
             assert time.monotonic() < deadline, f"{child.memory() / MIB:.0f} MiB"
             time.sleep(0.02)

@@ -32,7 +32,7 @@ def test_nothing_is_sent_before_eight_octets(address):
         for octet in PROTOCOL_HEADER[:7]:
             wire.send(bytes([octet]))
             with pytest.raises(TimeoutError):
-                wire.frame(patience=0.02)
+                wire.frame(timeout=0.02)
         wire.send(PROTOCOL_HEADER[7:])
         wire.method(0, ConnectionStart)
 

@@ -31,7 +31,7 @@ from warren.amqp.methods import (
     QueueDeclareOk,
 )
 
-from ..wire import PATIENCE, SLOW_DROP, HungUp, Wire, publish_frames
+from ..wire import SLOW_DROP, TIMEOUT, HungUp, Wire, publish_frames
 from ..witness import Witness
 
 MIB = 1 << 20
@@ -268,7 +268,7 @@ def test_external_is_not_offered_without_tls(start_tls):
 
 
 def eventually(holds: Any) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not holds():
         if time.monotonic() > deadline:
             return False
@@ -293,7 +293,7 @@ def expect_end(client: socket.socket) -> bytes:
 def test_octets_that_are_not_tls(broker_tls, authority, caplog, octets):
     """The log has one line, the socket is closed, and other clients are served."""
     caplog.set_level(logging.DEBUG, "warren")
-    with socket.create_connection(address(broker_tls), PATIENCE) as client:
+    with socket.create_connection(address(broker_tls), TIMEOUT) as client:
         try:
             client.sendall(octets)
             client.shutdown(socket.SHUT_WR)
@@ -310,7 +310,7 @@ def test_octets_that_are_not_tls(broker_tls, authority, caplog, octets):
 def test_a_client_that_sends_nothing_and_leaves_is_a_health_check(broker_tls, caplog):
     """A TCP connection to the TLS port that ends without a byte is not logged (AB-2)."""
     caplog.set_level(logging.INFO, "warren")
-    socket.create_connection(address(broker_tls), PATIENCE).close()
+    socket.create_connection(address(broker_tls), TIMEOUT).close()
     broker_tls.wait_idle()
     assert eventually(lambda: not broker_tls.connections())
     assert not [record for record in caplog.records if record.name == "warren.connection"]
@@ -320,7 +320,7 @@ def test_a_client_that_sends_nothing_and_leaves_is_a_health_check(broker_tls, ca
 def test_a_handshake_that_never_ends(start_tls, caplog, first):
     impatient = start_tls(ssl_handshake_timeout=200)
     begun = time.monotonic()
-    with socket.create_connection(address(impatient), PATIENCE) as client:
+    with socket.create_connection(address(impatient), TIMEOUT) as client:
         client.sendall(first)
         assert expect_end(client) == b""
     assert 0.15 < time.monotonic() - begun < 5
@@ -383,15 +383,15 @@ def test_stop_closes_properly(authority):
     """Running clients get 320 and close_notify; a client in its TLS handshake is dropped."""
     with Broker(tls_port=0, **authority.files) as stopping:
         wire = tls_wire(authority.client()).open(address(stopping))
-        half = socket.create_connection(address(stopping), PATIENCE)
+        half = socket.create_connection(address(stopping), TIMEOUT)
         half.sendall(b"\x16\x03\x01")
         assert eventually(lambda: len(stopping.connections()) == 2)
         thread = threading.Thread(target=stopping.stop)
         begun = time.monotonic()
         thread.start()
         wire.expect_close(320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert time.monotonic() - begun < 0.9
         assert half.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(half.getpeername(), PATIENCE)
+        socket.create_connection(half.getpeername(), TIMEOUT)

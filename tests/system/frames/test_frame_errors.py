@@ -300,7 +300,7 @@ def test_a_fault_on_one_channel_ends_all_of_them(faulty, address):
     found = []
     try:
         while True:
-            found.append(faulty.frame(patience=2))
+            found.append(faulty.frame(timeout=2))
             if found[-1].channel == 0:
                 faulty.send_method(0, ConnectionCloseOk())
     except HungUp:

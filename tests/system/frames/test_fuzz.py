@@ -28,7 +28,7 @@ from warren.amqp.methods import (
 )
 
 from ..garble import conversation, mangle
-from ..wire import PATIENCE, PLAIN, HungUp, Wire
+from ..wire import PLAIN, TIMEOUT, HungUp, Wire
 
 CONVERSATIONS = int(os.environ.get("WARREN_FUZZ", "3000"))
 SEED = int(os.environ.get("WARREN_FUZZ_SEED", "0"))
@@ -61,12 +61,12 @@ def talk(wire: Wire, rng: Random, octets: bytes) -> None:
         pass  # the broker may have hung up already
 
 
-def listen(wire: Wire, patience: float = PATIENCE) -> str:
+def listen(wire: Wire, timeout: float = TIMEOUT) -> str:
     """Reads until the broker closes the connection, answers the client's close or hangs up; every frame is well
     formed."""
     try:
         while True:
-            found = wire.frame(patience)
+            found = wire.frame(timeout)
             if found.kind != FRAME_METHOD:
                 continue
             try:
