@@ -48,3 +48,23 @@ def test_generated_tables_are_up_to_date():
 def test_no_requirement_ids(page):
     """Their readers are users, who do not have the specification at hand."""
     assert re.findall(r"\b(?:AB|FC|QS|GM|[CDW])-\d+", page.read_text()) == []
+
+
+#: The pages that describe the code as it is; design.md also describes what is not built yet.
+CODE_PAGES = [ROOT / "docs" / "internals" / f"{name}.md" for name in ("architecture", "glossary", "store")]
+
+
+@pytest.mark.parametrize("page", CODE_PAGES, ids=lambda page: page.name)
+def test_names_of_code_exist(page):
+    """A class, or a function with an underscore in its name, that a page names in `code` is still called so."""
+    code = "\n".join(
+        path.read_text("utf-8")
+        for path in ROOT.rglob("*.py")
+        if not path.relative_to(ROOT).parts[0].startswith(".") and path.relative_to(ROOT).parts[0] != "docs"
+    )
+    known = set(re.findall(r"\w+", code))
+    for path in ROOT.rglob("*.py"):
+        known |= {path.stem, path.parent.name}
+    spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text("utf-8"))
+    names = {name for span in spans for name in re.findall(r"\b(?:[A-Z][a-z]+\w*|[a-z]+(?:_[a-z]+)+)\b", span)}
+    assert sorted(names - known) == []
