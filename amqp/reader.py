@@ -6,10 +6,11 @@ The parser has two paths, which return the same events:
   header and body frames that follow on that channel fill it (frames of other channels may come between, AB-45), and the
   last byte of the body completes it. Each frame is consumed as soon as it is complete, so the time for a body is
   proportional to its size, however small the pieces are in which it arrives.
-- **By repetition** (`_read_run`) reads what a publisher sends again and again: the same method frame, the same
-  properties, and a body in one frame. It compares the bytes with those of the message before instead of decoding them,
-  and takes the content as one slice. At the first message that differs in more than its body it stops without consuming
-  any of it. It never raises; the frame-by-frame path reads the same bytes next and finds the fault.
+- **By repetition** (`_read_run`) reads what a publisher sends again and again: publishes with a body in one frame. It
+  compares their bytes with those of earlier messages instead of decoding them (see `shapes` and `header_patterns`), and
+  takes each content as one slice. Bodies, properties and method frames may differ; at the first message of another fate
+  it stops without consuming any of it. It never raises; the frame-by-frame path reads the same bytes next and finds the
+  fault.
 
 A body too large for that is received *in place*, see `large_content`: once the head of its first frame has arrived,
 `large` has room for the rest, and the caller may read the socket into it.
