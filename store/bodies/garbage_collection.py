@@ -56,7 +56,7 @@ class GarbageCollection:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether it waits for an index commit."""
+        """Whether the job waits for an index commit."""
         return self._at in (_Station.PLANNED, _Station.APPLIED)
 
     def sync_taken(self) -> list[tuple[int, ...]]:
@@ -194,7 +194,7 @@ class GarbageCollection:
             self._at, self._job = _Station.NONE, None
 
     def unlink(self) -> None:
-        """Delete the file to which the index does not lead any more, if there is one. Waits for the disk."""
+        """Delete the files that the index no longer names, if the job has come that far. Waits for the disk."""
         if self._at is _Station.UNLINKABLE:
             job = self.take()
             assert isinstance(job, UnlinkJob)

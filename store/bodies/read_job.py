@@ -36,6 +36,7 @@ class BodyReadJob:
         return not self.cold
 
     def run(self) -> None:
+        """Read the bodies. Waits for the disk."""
         self.damaged = []
         for at, message_id, entry, held in self.cold:
             try:

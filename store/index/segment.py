@@ -9,8 +9,8 @@ class Segment:
     """One segment of an index.
 
     unacked         entries that are not acked, in the file or in the flush under way
-    size            of the file in bytes; 0: it does not exist
-    acks            of entries in the file, when neither the file nor the flush under way has the acks
+    size            bytes of the file; 0 if there is no file
+    acks            entries of the file whose acks neither the file nor the flush under way has
     acks_in_flight  acks that the flush under way writes
     is_damaged      the next flush must rewrite the file without the damage
     present         None until damage was found, then one byte a number: 1 if its entry is whole or was added later;

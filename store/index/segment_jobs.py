@@ -23,7 +23,7 @@ RESERVED_CHUNK = 1 << 20
 
 
 class SegmentAppend(NamedTuple):
-    """What a flush appends to a segment of `offset` bytes; a damaged one has fewer after it was rewritten."""
+    """What a flush appends to a segment of `offset` bytes; a damaged one is shorter once it is rewritten."""
 
     number: int
     pieces: list[Entries]
@@ -63,7 +63,7 @@ class FlushJob:
         self._are_names_unsynced = (
             are_names_unsynced or bool(emptied) or any(not part.offset or part.is_damaged for part in parts)
         )
-        #: Sizes of damaged files after they were rewritten; a second attempt does not do it again.
+        #: Sizes of damaged files after they were rewritten; a second attempt does not rewrite them again.
         self._salvaged: dict[int, int] = {}
 
     def run(self) -> None:

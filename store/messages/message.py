@@ -9,7 +9,7 @@ A **content** is one `bytes`: the AMQP content header frame followed by its body
 A **run** is a list of contents that share their fate: persistence, priority and expiration. Where a run came from is
 a column: one `Origin` if all its messages have the same exchange and routing keys, else a list of one `Origin` for each
 message. Whatever follows from the fate is decided once per run; a queue only ever slices runs, so that its cost per
-message is that of a list slice. Properties are in the contents, for whoever needs them.
+message is that of a list slice. Properties stay in the contents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Origins = Union[Origin, "list[Origin]"]
 
 
 def any_of(origins: Origins) -> Origin:
-    """One of the origins, for whoever needs only the fate."""
+    """One of the origins, for a caller that needs only their fate."""
     return origins[0] if isinstance(origins, list) else origins
 
 

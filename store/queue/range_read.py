@@ -1,7 +1,7 @@
 """Reads a range of a queue's messages by number without consuming them (design section 5), one **batch** at a time.
 
 A reader gets every message of the range that the queue still has, ready or pending, in the order of the numbers. A
-batch holds copies of references to the messages, so acks, paging and flushes go on between two batches and while the
+batch has references of its own to the messages, so acks, paging and flushes go on between two batches and while the
 bodies of one are read.
 
     job = queue.prepare_range(first, last)                      # None if no index segment must be read
@@ -9,8 +9,7 @@ bodies of one are read.
         job.run()                                               # in another thread
         job = queue.range_prepared(job, first, last)
     batch = queue.take_range(first, last, most, most_bytes)
-    batch.complete(persistent, transient)                       # the bodies of batch.missing, read from the message
-    stores
+    batch.complete(persistent, transient)                       # the bodies of batch.missing, read from the stores
     first = batch.next_number
 """
 

@@ -63,9 +63,9 @@ class ReadAhead:
         return ReadAheadJob(self, None, self._place.missing_bodies(found, UNBOUNDED))
 
     def head(self, becomes_default: bool) -> ReadAheadJob | None:
-        """The job that reads the head, None if it needs no disk. What can be loaded without the disk is loaded here.
-        One at a time.
+        """Load what needs no disk, and return the job that reads the rest of the head; None if no disk is needed.
 
+        One job at a time.
         `becomes_default`: a lazy queue becomes a default one as soon as its head is in memory.
         """
         sub = self._sub_queues

@@ -40,9 +40,9 @@ def check_metadata(path: str, interpret: Interpret, findings: Findings) -> Metad
     found = MetadataFound()
     directory = f"{path}/{PLACE}"
     if os.path.isdir(f"{directory}.new"):
-        findings.note(f"{PLACE}.new", "metadata in the making, which a crash interrupted", "it is deleted")
+        findings.note(f"{PLACE}.new", "metadata that a crash left half made", "it is deleted")
     if not os.path.isdir(directory):
-        findings.note(PLACE, "there is none yet", "it is made")
+        findings.note(PLACE, "there is no metadata yet", "warren creates it")
         return found
     try:
         store = MetadataStore(directory, is_read_only=True)
@@ -83,7 +83,7 @@ def _check_rows(found: MetadataFound, tables: dict[str, list[Row]], interpret: I
     for change in interpret(tables):
         findings.note(
             PLACE,
-            f"{_shown(change.table, change.key)} belongs to nothing that is there; a crash came between two changes",
+            f"{_shown(change.table, change.key)} belongs to a missing row: a crash came between two changes",
             "it is deleted",
         )
     found.vhosts = sorted(row.key[0] for row in tables["vhosts"])
@@ -95,7 +95,7 @@ def _check_rows(found: MetadataFound, tables: dict[str, list[Row]], interpret: I
             findings.error(
                 PLACE,
                 f"queues '{queues[number]}' and '{name}' of virtual host '{vhost}' have the same number {number:x}",
-                "each takes the messages of both for its own. This is a fault of warren; please report it",
+                "each of them delivers the messages of both. This is a fault of warren; please report it",
             )
         queues[number] = name
 

@@ -62,7 +62,7 @@ def test_a_crashing_queue_nacks_what_it_had_not_confirmed(anatomy, connect, name
     anatomy.crash_at_publish(name)
     wire.send(
         publish_frames(1, b"x", exchange="amq.fanout") * 3
-    )  # one write, so that no message finds the queue restarted
+    )  # one write, so that every message arrives before the queue is restarted
     nacked = 0
     while nacked < 3:
         nack = wire.method(1, BasicNack)
@@ -91,7 +91,9 @@ def test_a_crashed_queue_cancels_consumers_that_ask_for_it_and_is_restarted(anat
     anatomy.eventually(lambda: is_back(anatomy, name))
     assert mute.call(1, BasicGet(queue=name), BasicGetEmpty)
     wire.publish(1, b"new", name, "amq.direct")
-    wire.send_method(1, BasicAck(0, True))  # the dead queue's delivery: accepted without effect on the new message
+    wire.send_method(
+        1, BasicAck(0, True)
+    )  # the ack of a delivery by the crashed process has no effect on the new message
     assert wire.call(1, BasicGet(queue=name, no_ack=True), BasicGetOk).redelivered is False
     assert wire.content(1)[1] == b"new"
     assert wire.call(1, BasicConsume(queue=name, consumer_tag="t"), BasicConsumeOk)
@@ -120,7 +122,7 @@ def test_a_queue_that_crashes_too_often_stays_down(anatomy, connect, name):
 
 
 def test_publishes_to_a_queue_that_is_down_for_good_are_nacked(anatomy, connect, name):
-    """AB-111, dead_queue_rejects, mixed_dead_alive_queues_reject: even if another queue of the message is alive."""
+    """AB-111, dead_queue_rejects, mixed_dead_alive_queues_reject: a publish is nacked even if another target runs."""
     wire = connect()
     for queue in (name, name + "-sound"):
         declared(wire, queue)
@@ -142,7 +144,7 @@ def test_publishes_to_a_queue_that_is_down_for_good_are_nacked(anatomy, connect,
 
 
 def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
-    """AB-38: with 541. Its unacknowledged messages are ready again, and its exclusive queue is deleted."""
+    """AB-38: the connection is closed with 541; its messages are ready again, and its exclusive queue is deleted."""
     victim, other = connect(), connect()
     declared(other, name)
     exclusive = declared(victim, "", exclusive=True).queue
@@ -159,7 +161,7 @@ def test_a_crashed_channel_ends_its_connection(anatomy, connect, name):
 
 
 def test_a_channel_whose_mailbox_overflows_ends_its_connection(anatomy, connect, name):
-    """FC-60: with 506, so that the mailbox takes no more memory."""
+    """FC-60: the connection is closed with 506, so that the mailbox takes no more memory."""
     victim = connect()
     declared(victim, name, exclusive=True)
     victim.call(1, BasicConsume(queue=name, consumer_tag=name), BasicConsumeOk)
@@ -194,7 +196,8 @@ def test_the_brokers_own_client_gets_a_new_channel(broker, anatomy, name):
 
 
 def test_a_crashed_connection_leaves_nothing_behind(anatomy, connect, name):
-    """AB-28: its channels end, its unacknowledged messages are ready again, and its exclusive queues are deleted."""
+    """AB-28: the connection's channels end, its unacknowledged messages are ready again, and its exclusive queues are
+    deleted."""
     other = connect()
     declared(other, name)
     before = anatomy.census()
@@ -216,7 +219,7 @@ def test_a_crashed_connection_leaves_nothing_behind(anatomy, connect, name):
 
 
 def test_a_client_that_closes_and_hangs_up_at_once_loses_its_exclusive_queues(anatomy, connect):
-    """AB-28: even if the socket is closed directly after connection.close."""
+    """AB-28: exclusive queues are deleted even if the client closes the socket directly after connection.close."""
     for _ in range(20):
         wire = connect()
         queue = declared(wire, "", exclusive=True).queue

@@ -27,7 +27,7 @@ class FileLocks(Protocol):
     """Locks on descriptors of files."""
 
     def lock(self, fd: int, is_shared: bool) -> None:
-        """Wait until the lock is ours."""
+        """Wait until this descriptor has the lock."""
 
     def try_lock(self, fd: int, is_shared: bool) -> bool:
         """Lock without waiting; False if another descriptor holds a lock that excludes this one."""
@@ -80,7 +80,7 @@ class WindowsLocks:
 
 
 class NoLocks:
-    """A system with neither: a broker can hold its messages in memory, and cannot claim a data directory."""
+    """For a system with neither kind of lock: a broker works in memory there, but cannot claim a data directory."""
 
     def lock(self, fd: int, is_shared: bool) -> None:
         """Raises OSError."""
@@ -102,5 +102,5 @@ def _find_locks() -> FileLocks:
         return NoLocks()
 
 
-#: The one that this process uses.
+#: The locks of the system that warren runs on.
 locks: FileLocks = _find_locks()

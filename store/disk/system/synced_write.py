@@ -1,11 +1,11 @@
 """Appending and syncing in one system call: pwritev with RWF_DSYNC.
 
-Between two calls, a write and a sync, the thread would need the interpreter again, which the event loop holds:
-workload W4 gains a seventh by one call. Only Linux has it. The twin is its absence: `has_synced_writes` returns
-False and `RealFile` writes and syncs.
+Between a write and a sync the thread would have to wait for the interpreter, which the event loop holds; one call
+instead of two makes workload W4 a seventh faster. Only Linux has the call. Elsewhere `has_synced_writes` returns False,
+and `RealFile` writes and then syncs.
 
-Even on Linux the call is not used on FUSE: the program that serves such a file system may take a synced write
-for an ordinary one, and is sure to receive only an fdatasync.
+Even on Linux the call is not used on FUSE: the program that serves such a file system may handle a synced write as an
+ordinary one. Only an fdatasync is certain to reach it.
 """
 
 from __future__ import annotations

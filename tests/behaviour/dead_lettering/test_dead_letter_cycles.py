@@ -19,10 +19,10 @@ def deaths(event):
 
 
 def test_expiring_round_trip_is_cut(channel, name):
-    """AB-153: a dead-letters into b, and b into a. Nobody rejected the message, so it is dropped when it would return
-    to a.
+    """AB-153: queue a dead-letters into b, and b into a. No consumer rejected the message, so the broker drops it
+    before it returns to a.
 
-    The arrival of a later message at `bell` shows that this has happened.
+    When a later message arrives in `bell`, the first one was dropped.
     """
     a, b, bell = f"{name}-a", f"{name}-b", channel.queue(f"{name}-bell")
     link(channel, a, b, **{"x-message-ttl": 1})
@@ -35,7 +35,7 @@ def test_expiring_round_trip_is_cut(channel, name):
 
 
 def test_rejection_on_the_way_lets_a_message_come_back(channel, name):
-    """AB-153: retrying with a delay: rejected from the work queue, expired from the waiting queue, several times."""
+    """AB-153: a message rejected from one queue comes back each time it expires in the other (delayed retry)."""
     work, wait = f"{name}-work", f"{name}-wait"
     link(channel, work, wait)
     link(channel, wait, work, **{"x-message-ttl": 1})
@@ -103,7 +103,7 @@ def test_entries_of_others_that_disable_the_check(channel, name, broker, other):
 
 
 def test_entry_of_a_client_that_makes_a_cycle(channel, name):
-    """AB-153: a target queue that has an entry is skipped, whoever wrote the entry; the other target is not."""
+    """AB-153: a target queue that has an entry is skipped, even if a client wrote it; another target gets its copy."""
     dlx = channel.exchange(f"{name}-dlx", "fanout")
     skipped, other = channel.queue(f"{name}-skipped"), channel.queue(f"{name}-other")
     for queue in (skipped, other):

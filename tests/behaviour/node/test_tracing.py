@@ -25,7 +25,7 @@ def channel(traced, connect):
 
 @pytest.fixture
 def traces(traced, connect):
-    """Switches tracing on. `traces(count)` returns the copies made so far, which must be so many."""
+    """Switch tracing on. `traces(count)` returns all copies made so far, and asserts that there are `count`."""
     watcher = connect(to=traced.url).channel()
     queue = watcher.queue(exclusive=True)
     watcher.bind(queue, TRACE, "#")
@@ -38,7 +38,7 @@ def longstrs(*texts):
 
 
 def test_a_publish_is_copied(traced, channel, traces, name):
-    """AB-81: with content, place, user and the queues that got it."""
+    """AB-81: the copy has the content, exchange, routing keys, user and target queues of the publish."""
     channel.queue(name)
     channel.publish(
         "body",
@@ -81,7 +81,7 @@ def test_a_publish_is_copied(traced, channel, traces, name):
 
 
 def test_a_publish_that_reaches_no_queue_is_copied(channel, traces):
-    """AB-81: under its exchange, without queues."""
+    """AB-81: an unroutable message is copied under the name of its exchange, with no target queue."""
     channel.publish("lost", "key", "amq.topic")
     (copy,) = traces(1)
     assert copy.method.routing_key == "publish.amq.topic"
@@ -90,7 +90,7 @@ def test_a_publish_that_reaches_no_queue_is_copied(channel, traces):
 
 
 def test_deliveries_are_copied(channel, traces, name):
-    """AB-81: of basic.deliver and basic.get, under the queue's name, with the redelivered flag."""
+    """AB-81: messages of basic.deliver and basic.get are copied under the queue's name, with the redelivered flag."""
     channel.queue(name)
     channel.fill(name, "body")
     channel.nack(channel.get(name).tag)
@@ -114,7 +114,7 @@ def test_deliveries_are_copied(channel, traces, name):
 
 
 def test_copies_of_a_run_come_in_order_on_any_channel(traced, connect, traces, name):
-    """AB-81: many at once, with bodies of several frames, on a channel that is not the first one."""
+    """AB-81: copies keep the order of many publishes at once, with bodies of several frames, on a second channel."""
     client = connect(to=traced.url, frame_max=4096)
     channel = client.channel(7)
     channel.queue(name)
@@ -131,7 +131,7 @@ def test_copies_of_a_run_come_in_order_on_any_channel(traced, connect, traces, n
 
 
 def test_the_trace_exchange_is_not_traced(traced, channel, traces):
-    """AB-81: neither are deliveries of copies. The embedding program's own calls are traced."""
+    """AB-81: copies, and publishes to the trace exchange, are not copied; the embedding program's calls are."""
     traced.declare_queue("q")
     traced.publish(b"body", "q")
     assert [copy.headers.get("user") for copy in traces(1)] == [("S", b"direct")]
@@ -156,7 +156,7 @@ def test_a_name_too_long_for_a_key(channel, traces):
 
 
 def test_off_at_run_time(traced, channel, traces, name):
-    """AB-81: open channels follow at once, in both directions."""
+    """AB-81: switching tracing on and off takes effect on open channels at once."""
     channel.queue(name)
     for on in (True, False, True):
         traced.trace(on)

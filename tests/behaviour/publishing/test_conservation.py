@@ -1,8 +1,8 @@
 """Several channels work on two queues at once; no message is lost or doubled, and order, prefetch and confirms hold.
 
 Hypothesis draws bursts of operations. Each burst is sent at once over three connections, so that publishes, deliveries,
-settlements and cancels cross one another; then the test waits until the broker has no more to do, and compares what
-came with `model` (AB-109, AB-110, AB-122, AB-127 to AB-137).
+settlements and cancels cross one another; then the test waits until the broker is idle, and compares what it
+sent with `model` (AB-109, AB-110, AB-122, AB-127 to AB-137).
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ class Machine(RuleBasedStateMachine):
         self.channels[worker].send(m.BasicRecover(True))
         self.model.recover(worker)
 
-    # -- looking
+    # -- comparing
 
     def rest(self) -> None:
-        """Waits until the broker has no more to do, and compares."""
+        """Wait until the broker is idle, and compare it with the model."""
         self.broker.wait_idle()
         self.take_in()
         for worker in self.model.workers:
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
                 pass
 
     def handle(self, worker: Worker):
-        """Gives the model what came for a channel, in order; returns the last method."""
+        """Pass the messages and methods that a channel received to the model, in order; returns the last method."""
         channel = self.channels[worker]
         last = None
         tags = []

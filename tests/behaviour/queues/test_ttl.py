@@ -40,7 +40,7 @@ def test_queue_ttl(channel, mortal):
 
 @pytest.mark.parametrize(("ttl", "expiration"), [(60_000, "30"), (30, "60000"), (None, "30")])
 def test_the_smaller_of_queue_ttl_and_expiration_counts(channel, mortal, ttl, expiration):
-    """AB-94: whichever of the two is given."""
+    """AB-94: the queue's TTL and the message's expiration both apply, and the smaller one decides."""
     queue = mortal(**({} if ttl is None else {"x-message-ttl": ttl}))
     begun = monotonic()
     channel.publish("m", queue, expiration=expiration)
@@ -60,7 +60,7 @@ def test_only_the_head_expires(channel, mortal):
 
 
 def test_expired_message_behind_the_head_still_counts(channel, mortal, name):
-    """AB-95: it is ready until it becomes the head."""
+    """AB-95: an expired message counts as ready until it becomes the head."""
     queue = mortal()
     channel.queue(
         f"{name}-clock",
@@ -85,7 +85,7 @@ def test_each_message_expires_at_its_own_time(channel, mortal):
 
 
 def test_many_messages_expire_in_order(channel, mortal):
-    """AB-95: more than the queue expires in one step."""
+    """AB-95: messages expire in order, also if they are more than the queue expires in one step."""
     queue = mortal(**{"x-message-ttl": 20})
     with channel.client.in_one_piece():
         for number in range(1500):
@@ -110,7 +110,7 @@ def test_unacknowledged_messages_do_not_expire(channel, mortal, name):
 
 
 def test_requeued_message_keeps_its_expiry(channel, mortal):
-    """AB-94, AB-134: a requeue does not begin its time anew."""
+    """AB-94, AB-134: a requeue does not restart the time of a message."""
     queue = mortal(**{"x-message-ttl": 60})
     begun = monotonic()
     channel.publish("m", queue)
@@ -120,7 +120,7 @@ def test_requeued_message_keeps_its_expiry(channel, mortal):
 
 
 def test_ttl_0_without_dead_letter_exchange(channel, name):
-    """AB-96: the message is dropped and confirmed."""
+    """AB-96: without a dead-letter exchange a message with TTL 0 is dropped and confirmed."""
     channel.queue(name, {"x-message-ttl": 0})
     channel.confirm()
     channel.publish("1", name, mandatory=True)
@@ -130,7 +130,7 @@ def test_ttl_0_without_dead_letter_exchange(channel, name):
 
 
 def test_ttl_0_with_dead_letter_exchange(channel, mortal):
-    """AB-96: the message is dead-lettered."""
+    """AB-96: with a dead-letter exchange a message with TTL 0 is dead-lettered."""
     queue = mortal(**{"x-message-ttl": 0})
     channel.publish("1", queue)
     assert expired(channel, 1) == [b"1"]
@@ -139,7 +139,7 @@ def test_ttl_0_with_dead_letter_exchange(channel, mortal):
 @pytest.mark.parametrize("no_ack", [True, False])
 @pytest.mark.parametrize("by", ["queue", "message"])
 def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
-    """AB-96: the message does not enter the queue, so it does not expire."""
+    """AB-96: a message with TTL 0 goes to a consumer that can take it, and does not expire."""
     channel.queue(name, {"x-message-ttl": 0} if by == "queue" else {})
     channel.consume(name, no_ack=no_ack)
     for body in ("1", "2", "3"):
@@ -148,7 +148,7 @@ def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
 
 
 def test_ttl_0_is_not_kept_for_a_consumer_that_is_full(channel, mortal):
-    """AB-96: it expires at once, as without a consumer."""
+    """AB-96: if the only consumer is at its prefetch limit, the message expires at once."""
     queue = mortal(**{"x-message-ttl": 0})
     channel.qos(1)
     channel.consume(queue, "full")
@@ -159,7 +159,7 @@ def test_ttl_0_is_not_kept_for_a_consumer_that_is_full(channel, mortal):
 
 
 def test_expiration_is_delivered_unchanged(channel, name):
-    """AB-98: also with a plus sign or leading zeros."""
+    """AB-98: a consumer receives the expiration as published, even with a plus sign or leading zeros."""
     channel.queue(name)
     for text in ("60000", "0060000", "+60000"):
         channel.publish("m", name, expiration=text)
@@ -167,7 +167,7 @@ def test_expiration_is_delivered_unchanged(channel, name):
 
 
 def test_expired_messages_free_length(channel, mortal):
-    """AB-95, AB-101: they make room for new messages."""
+    """AB-95, AB-101: expired messages make room for new ones in a queue with a length limit."""
     queue = mortal(**{"x-max-length": 1, "x-overflow": "reject-publish", "x-message-ttl": 30})
     channel.confirm()
     channel.publish("1", queue)

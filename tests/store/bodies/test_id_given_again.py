@@ -19,7 +19,7 @@ def start(disk, root, references):
 
 
 def test_the_body_written_last_counts(tmp_path):
-    """The crash kept the first body and lost what the journal had of it, so the number was given to another message."""
+    """The crash kept the first body and lost its record in the journal, so another message got the number."""
     disk = FaultyDisk()
     store = start(disk, tmp_path, [])
     store.write([(FIRST, b"never confirmed"), (OTHER, b"keeps the file")])

@@ -116,7 +116,7 @@ class TestRefusals:
         assert sorted(os.listdir(path)) == before
 
     def test_an_earlier_format(self, path):
-        """Claiming it makes it format 2, because an earlier warren would not find messages that queues share."""
+        """`claim` raises the format, because an earlier warren would misread what this one writes."""
         claim(path, "warren@test").release()
         with open(f"{path}/format", "w") as file:
             file.write("warren data directory\nformat 1\n")
@@ -134,7 +134,7 @@ class TestRefusals:
             b"another program\nformat 1\n",
         ],
     )
-    def test_a_format_file_that_says_something_else(self, path, text):
+    def test_a_format_file_with_other_contents(self, path, text):
         os.mkdir(path)
         with open(f"{path}/format", "wb") as file:
             file.write(text)

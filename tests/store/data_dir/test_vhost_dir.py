@@ -32,6 +32,7 @@ def with_segments(disk, *numbers):
 
 
 def test_a_new_one_is_clean(disk, path):
+    """A new directory has all parts and no queues, and counts as left cleanly."""
     found = opened(disk, path, ONE)
     assert (found.segment_entries, found.terms, found.numbers, found.is_complete) == (16384, {}, frozenset(), True)
     assert found.is_clean([])
@@ -39,7 +40,7 @@ def test_a_new_one_is_clean(disk, path):
 
 
 def test_the_entries_of_a_segment_are_fixed_at_first_use(disk, path):
-    """D-2: a vhost keeps the number of segment entries that it was made with."""
+    """D-2: a virtual host keeps the number of segment entries with which it was created."""
     opened(disk, path, entries=512)
     assert opened(disk, path, entries=16384).segment_entries == 512
 
@@ -59,8 +60,8 @@ def test_terms_count_once(disk, path):
     assert opened(disk, path, ONE).terms == {}
 
 
-def test_what_belongs_to_queues_that_are_no_more_is_deleted(disk, path):
-    """C-17: deleted queues lose their terms and the directories of all levels, and the store must recount."""
+def test_files_of_deleted_queues_are_removed(disk, path):
+    """C-17: the terms and directories of queues without a row are removed, and the store must count again."""
     with_segments(disk, ONE << 8, ONE << 8 | 5, TWO << 8, TWO << 8 | 1)
     leave_vhost(path, {ONE: TERMS, TWO: TERMS})
     found = opened(disk, path, ONE)
@@ -80,7 +81,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(disk, path):
     assert found.is_complete and found.is_clean([])
 
 
-def test_clean_is_what_every_queue_has_left_cleanly(disk, path):
+def test_an_end_is_clean_if_that_of_every_queue_was(disk, path):
     """C-21: a queue without terms, or a journal with messages or acks, means an unclean end."""
     with_segments(disk, ONE << 8, TWO << 8 | 3)
     leave_vhost(path, {ONE: TERMS, TWO: TERMS})

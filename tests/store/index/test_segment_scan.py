@@ -56,6 +56,7 @@ def numbers_in(spans) -> list[int]:
 
 
 def test_what_is_there_and_not_acked():
+    """The scan counts entries without an ack and their bytes, and finds the bodies in a message store."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 8), False), Entries(run_of(8, 4, stored=True), True)], [range(BASE + 1, BASE + 3)]))
     found = scan(disk)
@@ -72,7 +73,7 @@ def test_what_is_there_and_not_acked():
     )
 
 
-def test_the_journals_acks_are_to_be_written():
+def test_the_acks_of_the_journal_need_a_flush():
     """C-12: acks that the file has are not written again."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 6), False)], [range(BASE, BASE + 1)]))
@@ -82,7 +83,7 @@ def test_the_journals_acks_are_to_be_written():
     assert numbers_in(found.acks) == [1, 2]
 
 
-def test_what_the_file_has_need_not_be_folded_again():
+def test_entries_of_the_file_need_no_second_flush():
     """C-12, QS-25: entries of the segment are removed from what the journal replayed."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 6), False)], []), ([Entries(run_of(10, 2, stored=True), True)], []))
@@ -151,6 +152,7 @@ def test_what_was_read_is_synced():
 
 
 def test_whether_anything_may_expire():
+    """One entry with an expiry is enough."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 1), False), Entries(run_of(1, 1, expiry=5), False)], []))
     assert scan(disk).may_expire

@@ -887,7 +887,7 @@ class TestMetadata:
                 key, value = next(iter(transaction.cursor(exchanges)))
                 transaction.put(key, value[:-1] + b"?", db=exchanges)
         assert [
-            (severity, "has a wrong checksum" in text or "belongs to nothing" in text)
+            (severity, "has a wrong checksum" in text or "belongs to a missing row" in text)
             for severity, _, _, text in clean.found()
         ] == [("ERROR", True), ("NOTE", True)]
         assert len(clean.verify().vhosts[0].queues) == 2
