@@ -102,7 +102,7 @@ class Deliveries:
     # -- settlement ---
 
     def settle(self, outcome: Outcome, delivery_tag: int, is_multiple: bool) -> None:
-        """Settle one delivery, or with `is_multiple` all up to it. C406 for an unknown tag (AB-132)."""
+        """Settle one delivery, or with `is_multiple` all up to it. Raise AmqpError 406 for an unknown tag (AB-132)."""
         runs = self.unacked.take(delivery_tag, is_multiple)
         if runs is None:
             raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
@@ -174,7 +174,7 @@ class Deliveries:
         self._process.start_timer(self._context.settings.channel_tick_interval / 1000, "consumer_timeout")
 
     def check_timeout(self) -> None:
-        """Check the oldest delivery every `channel_tick_interval` while there is one. C406 if its ack is overdue."""
+        """Check the oldest delivery every `channel_tick_interval`. Raise AmqpError 406 if its ack is overdue."""
         self.is_timer_running = False
         oldest = self.unacked.oldest
         timeout = self._context.settings.consumer_timeout

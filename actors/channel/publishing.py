@@ -412,7 +412,7 @@ def _group(publication: Publication) -> int:
 
 
 def _check_expiration(text: str) -> None:
-    """C406 unless `text` is a decimal number of milliseconds, at most ten years (AB-98)."""
+    """Raise AmqpError 406 unless `text` is a decimal number of milliseconds, at most ten years (AB-98)."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     length = next((at for at, character in enumerate(digits) if character not in "0123456789"), len(digits))
     if not length:

@@ -1,4 +1,4 @@
-"""`QueueLinks`: the queues that a channel deals with, and the messages gathered for them.
+"""`QueueLinks`: the queues that a channel uses, and the messages gathered for them.
 
 The channel watches each queue that it has published to, consumed from or fetched from. Publishes and settlements are
 gathered by queue and sent once a batch, or before the channel asks a queue something, so that a queue receives
@@ -29,7 +29,7 @@ from .contract import ChannelConfig, Outcome
 if TYPE_CHECKING:
     from ..queue.contract import PublishEntry
 
-#: How many processes of one queue a method is tried on: the method itself may be what makes the queue crash.
+#: On how many processes of one queue a method is tried. The method itself may make the queue crash.
 ATTEMPTS = 3
 
 Answer = TypeVar("Answer")
@@ -63,8 +63,11 @@ class QueueLinks:
         raise AmqpError(404, "no previously declared queue")
 
     def row(self, name: str) -> QueueRow:
-        """The row of a queue that this connection may use; C404 if there is none or it cannot be used (AB-63), C405 if
-        it is exclusive to another connection (AB-84)."""
+        """The row of a queue that this connection may use.
+
+        Raise AmqpError 404 if there is none or it cannot be used (AB-63), 405 if it is exclusive to another connection
+        (AB-84).
+        """
         vhost = self._config.vhost
         row = self._context.routing.queue(vhost, name)
         if row is None:
@@ -141,7 +144,8 @@ class QueueLinks:
     async def ask(self, row: QueueRow, message: Message[ToQueue, Answer], is_watched: bool = False) -> Answer:
         """Ask a queue, behind everything gathered for it; a queue that has crashed is asked again when it runs again.
 
-        With `is_watched` the channel watches the queue from then on. C404 if the queue is gone or stays down (AB-63).
+        With `is_watched` the channel watches the queue from then on. Raise AmqpError 404 if the queue is gone or stays
+        down (AB-63).
         """
         self.flush()
         for _ in range(ATTEMPTS):
@@ -156,7 +160,7 @@ class QueueLinks:
     async def restarted(self, row: QueueRow) -> QueueRow:
         """Wait until the queue whose process at `row.address` has died runs again, and return its new row.
 
-        C404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again.
+        Raise AmqpError 404 if that takes longer than `channel_operation_timeout`, or if the queue does not run again.
         """
         try:
             again = await self._process.ask(

@@ -43,7 +43,7 @@ class ChannelEntry:
 
 
 class ChannelTable:
-    """Creates channels, gathers the client's events for them, and follows their numbers."""
+    """Creates channels, gathers the client's events for them, and keeps track of their numbers."""
 
     __slots__ = (
         "_connection_id",
@@ -111,7 +111,7 @@ class ChannelTable:
             self._note_closing(entry, type(event[2]))
 
     def _note_closing(self, entry: ChannelEntry, kind: type[Method]) -> None:
-        """Follow the close of a channel, since the next frames may be for another one on the number (AB-53, AB-54)."""
+        """Note that a channel closes: the next frames may be for another one with its number (AB-53, AB-54)."""
         if kind is methods.ChannelCloseOk:
             # The answer to the broker's channel.close frees the number for the client; py-amqp uses it in the same
             # packet.

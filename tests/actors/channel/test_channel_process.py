@@ -210,7 +210,7 @@ class Finding(Stub):
 
 
 def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
-    """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, C404 (AB-63)."""
+    """If the queue is deleted before it is asked for its counts, it is declared again; if it is down, 404 (AB-63)."""
     stage.metadata = stage.create(Finding)
     stage.context = stage.context.__class__(
         "warren@test", stage.settings, stage.routing, stage.metadata, stage.alarms, stage.alarms

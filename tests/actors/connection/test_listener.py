@@ -88,10 +88,11 @@ def connect(address):
 
 
 def test_each_client_gets_a_connection(client, listener, address, eventually):
+    """Each client gets a connection with its own addresses, which leaves the list when it ends."""
     clients = [connect(address) for _ in range(3)]
     connections = client.ask(listener, ("connections",), WAIT)
-    told = {client.ask(connection, ("info",), WAIT) for connection in connections}
-    assert told == {(one.getsockname(), address) for one in clients}
+    addresses = {client.ask(connection, ("info",), WAIT) for connection in connections}
+    assert addresses == {(one.getsockname(), address) for one in clients}
     clients[0].close()
     eventually(lambda: len(client.ask(listener, ("connections",), WAIT)) == 2)
     for one in clients[1:]:
@@ -99,6 +100,7 @@ def test_each_client_gets_a_connection(client, listener, address, eventually):
 
 
 def test_ipv6(client, listener, context):
+    """The listener accepts IPv6 addresses."""
     try:
         host, port = client.ask(listener, ("start", context, "::1", 0), WAIT)
     except ListenError:
@@ -108,6 +110,7 @@ def test_ipv6(client, listener, context):
 
 
 def test_a_port_in_use_is_explained(client, system, listener, address, context):
+    """The error for a port in use names address, port and reason; the listener ends."""
     other = system.createActor(Listener)
     with pytest.raises(ListenError, match=f"127.0.0.1:{address[1]}: the port is in use by another program"):
         client.ask(other, ("start", context, *address), WAIT)
@@ -121,6 +124,7 @@ def test_a_port_in_use_is_explained(client, system, listener, address, context):
     [("203.0.113.1", "this machine has no such address"), ("host.invalid", "cannot listen on host.invalid:0: ")],
 )
 def test_other_addresses_that_cannot_be_used(client, listener, context, host, text, monkeypatch):
+    """The error for an unknown host or an address of another machine gives the reason."""
     if host.endswith(".invalid"):
 
         def unknown(self, host, port):
@@ -149,6 +153,7 @@ def test_out_of_descriptors_pauses_and_goes_on(client, listener, context, monkey
 
 
 def test_a_client_that_left_early_does_not_matter(client, listener, context, monkeypatch):
+    """A client that resets before `accept` does not stop the listener."""
     real = SystemSockets.listen
     monkeypatch.setattr(SystemSockets, "listen", lambda *arguments: Flaky(real(*arguments), errno.ECONNABORTED))
     address = client.ask(listener, ("start", context, "127.0.0.1", 0), WAIT)
@@ -156,6 +161,7 @@ def test_a_client_that_left_early_does_not_matter(client, listener, context, mon
 
 
 def test_stop_accepting(client, listener, address):
+    """After `stop_accepting` clients are refused, and connections stay."""
     one = connect(address)
     assert client.ask(listener, ("stop_accepting",), WAIT) is True
     with pytest.raises(ConnectionRefusedError):
@@ -165,6 +171,7 @@ def test_stop_accepting(client, listener, address):
 
 
 def test_close_connections_waits_for_all(client, listener, address):
+    """`close_connections` is answered when the last connection has ended."""
     clients = [connect(address) for _ in range(3)]
     assert client.ask(listener, ("close_connections", 320, "bye"), WAIT) is True
     assert [one.recv(100) for one in clients] == [b"320 bye"] * 3
@@ -175,6 +182,7 @@ def test_close_connections_waits_for_all(client, listener, address):
 
 
 def test_close_connections_waits_for_the_stubborn_too(client, listener, address, eventually):
+    """`close_connections` also waits for a connection whose client answers late."""
     one = connect(address)
     client.tell(listener, ("close_connections", 320, "stubborn"))
     assert one.recv(100) == b"320 stubborn"
@@ -184,6 +192,7 @@ def test_close_connections_waits_for_the_stubborn_too(client, listener, address,
 
 
 def test_the_port_is_free_when_it_ends(client, system, listener, address, context):
+    """Another listener can use the port after `stop_accepting`."""
     connect(address).close()
     client.ask(listener, ("stop_accepting",), WAIT)
     again = system.createActor(Listener)

@@ -116,6 +116,7 @@ class TestRestart:
             assert node.durable() == before
 
     def test_queues_are_started_recovering_and_keep_their_ids(self, data_dir):
+        """A restart recovers each durable queue under its old id."""
         with DurableNode(data_dir) as node:
             before, _ = node.meta.queue("q", durable=True)
             assert node.client.ask(before.address, ("row",), WAIT)[1] is False
@@ -126,6 +127,7 @@ class TestRestart:
             assert node.meta.queue("q", durable=True) == (row, False)
 
     def test_they_are_used_like_others(self, data_dir):
+        """Recovered exchanges, queues and bindings route, are declared again, and are deleted."""
         with DurableNode(data_dir) as node:
             declare_everything(node.meta)
         with DurableNode(data_dir) as node:
@@ -187,10 +189,12 @@ class TestRemoval:
         self.check(chain, data_dir, tmp_path, [])
 
     def test_of_a_binding(self, chain, data_dir, tmp_path):
+        """An auto-delete exchange that loses its last binding by an unbind is removed from the disk too."""
         chain.meta.unbind("q", "middle")
         self.check(chain, data_dir, tmp_path, ["q"])
 
     def test_of_an_exchange(self, chain, data_dir, tmp_path):
+        """The deletion of an exchange removes from the disk the auto-delete exchanges that it leaves unbound."""
         chain.meta.delete_exchange("middle")
         self.check(chain, data_dir, tmp_path, ["q"])
 
@@ -201,6 +205,7 @@ class TestRemoval:
         self.check(chain, data_dir, tmp_path, [])
 
     def test_of_an_exclusive_queue_that_a_durable_exchange_was_bound_to(self, chain, data_dir, tmp_path):
+        """The end of an exclusive queue removes a durable auto-delete exchange from the disk."""
         chain.meta.exchange("x", durable=True, auto_delete=True)
         chain.meta.queue("mine", owner=MINE)
         chain.meta.bind("mine", "x")
@@ -208,6 +213,7 @@ class TestRemoval:
         self.check(chain, data_dir, tmp_path, ["middle", "q", "up"])
 
     def test_at_a_stop_nothing_is_left_unwritten(self, data_dir, disk):
+        """A stop waits until the deletion of a queue that ended by itself is on the disk."""
         with DurableNode(data_dir) as node:
             row, _ = node.meta.queue("q", durable=True)
             disk.hold()
@@ -240,6 +246,7 @@ class TestOrder:
         node.meta.ask("list", "vhosts", None)
 
     def test_an_addition_is_neither_answered_nor_seen_before_its_commit(self, held, disk):
+        """A durable declare or bind takes effect, and is answered, after its commit."""
         pending = [
             Background(held.meta.exchange, "y", durable=True),
             Background(held.meta.queue, "r", durable=True),
@@ -260,6 +267,7 @@ class TestOrder:
         assert held.routing.exchange(V, "y") and held.routing.queue(V, "r") and held.routing.route(V, "x", ("other",))
 
     def test_a_removal_is_seen_at_once_and_answered_after_its_commit(self, held, disk):
+        """A durable deletion takes effect at once, and is answered after its commit."""
         pending = [
             Background(held.meta.unbind, "q", "x"),
             Background(held.meta.delete_exchange, "x"),
@@ -279,6 +287,7 @@ class TestOrder:
         assert sorted(call.result() or 0 for call in pending) == [0, 0, 0, 0, 0, 7]
 
     def test_what_arrives_during_a_commit_shares_the_next(self, held, disk):
+        """All changes that arrive during a commit are written by one more commit."""
         before = len(disk.commits)
         calls = [Background(held.meta.queue, f"q{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.exchange, f"x{number}", durable=True) for number in range(20)]
@@ -291,6 +300,7 @@ class TestOrder:
         assert [len(changes) for changes in disk.commits[before:]] == [1, 60]
 
     def test_transient_declarations_do_not_wait(self, held):
+        """Transient declares, and declares that change nothing, are answered during a commit."""
         held.meta.exchange("t")
         held.meta.queue("t", owner=MINE)
         held.meta.bind("t", "t")
@@ -304,6 +314,7 @@ class TestOrder:
         assert not self.first.is_done()
 
     def test_declarations_of_one_name_still_take_turns(self, held, disk):
+        """Of several declares of one name during a commit one creates it, and different ones are refused."""
         calls = [Background(held.meta.queue, "r", durable=True) for _ in range(5)]
         calls += [Background(held.meta.exchange, "y", durable=True) for _ in range(5)]
         calls += [Background(held.meta.bind, "q", "x", key="other") for _ in range(5)]
@@ -322,6 +333,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("gone", ["q", "x"])
     def test_a_binding_whose_end_goes_before_its_commit_is_refused(self, held, disk, data_dir, tmp_path, gone):
+        """A bind gets 404 if its queue or exchange is deleted before the binding is committed."""
         binding = Background(held.meta.bind, "q", "x", key="other")
         while not held.metadata.table_writer.commits._waiting:
             self.seen(held)
@@ -336,6 +348,7 @@ class TestOrder:
         assert held.metadata.table_writer.store.load()["bindings"] == []
 
     def test_a_binding_whose_queue_became_transient_meanwhile(self, held, disk):
+        """A bind whose queue was declared anew as transient before its commit leaves no row on the disk."""
         binding = Background(held.meta.bind, "q", "x", key="other")
         while not held.metadata.table_writer.commits._waiting:
             self.seen(held)
@@ -363,6 +376,7 @@ class TestDiskErrors:
         return node
 
     def test_additions_are_refused_and_have_no_effect(self, full, disk, caplog):
+        """A full disk refuses durable declares and binds with 541, and changes nothing."""
         with caplog.at_level(logging.INFO, "warren.disk"):
             before = full.durable()
             for _ in range(2):
@@ -384,6 +398,7 @@ class TestDiskErrors:
         assert last == "metadata is written again"
 
     def test_removals_are_refused_but_written_later(self, full, disk, data_dir, tmp_path):
+        """A full disk refuses deletions with 541; they take effect, and are written once there is room."""
         refused(full.meta.unbind, "q", "x")
         refused(full.meta.unbind, "q", "x")
         refused(full.meta.delete, "q")
@@ -417,6 +432,7 @@ class TestDiskErrors:
         assert full.routing.exchange(V, "x") is not None
 
     def test_removals_of_what_is_being_removed_wait_for_it(self, full, disk, eventually):
+        """A repeated deletion is answered after the commit of the first one."""
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
@@ -429,6 +445,7 @@ class TestDiskErrors:
             call.result()
 
     def test_a_full_disk_is_not_tried_at_every_turn(self, full, disk, eventually):
+        """After a failed commit the next attempt waits for its time."""
         before = len(disk.commits)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: full.metadata.table_writer.commits.is_failing)
@@ -436,6 +453,7 @@ class TestDiskErrors:
         assert len(disk.commits) == before + 1
 
     def test_owed_deletions_are_tried_again_without_a_request(self, full, disk, eventually, monkeypatch):
+        """A deletion that could not be written is repeated until the disk accepts it."""
         monkeypatch.setattr("warren.actors.metadata.group_commit.RETRY_SECONDS", 0.02)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
@@ -443,6 +461,7 @@ class TestDiskErrors:
         eventually(lambda: not full.metadata.table_writer.store.load()["queues"])
 
     def test_transient_things_are_not_affected(self, full):
+        """A full disk refuses nothing that needs no commit."""
         refused(full.meta.exchange, "y", durable=True)
         full.meta.exchange("t")
         full.meta.queue("t", owner=MINE)
@@ -454,6 +473,7 @@ class TestDiskErrors:
         full.meta.exchange("x", durable=True)
 
     def test_a_failed_commit_that_reached_the_disk_is_undone(self, node, disk):
+        """What a failed commit may have written is removed by the next commit."""
         disk.faults = ["landed"]
         refused(node.meta.queue, "q", durable=True)
         assert node.metadata.table_writer.store.load()["queues"]
@@ -522,6 +542,7 @@ class TestTableAndStore:
 
 class TestRecovery:
     def test_rows_without_vhost_or_end_are_deleted(self, data_dir):
+        """The start deletes rows whose virtual host, exchange or queue does not exist."""
         with DurableNode(data_dir) as node:
             node.meta.queue("q", durable=True)
             node.meta.bind("q", "amq.direct")
@@ -569,6 +590,7 @@ class TestRecovery:
             assert node.durable()["queues"] and node.routing.queue(V, "new") is None
 
     def test_a_queue_that_was_killed_is_not_deleted(self, data_dir, eventually):
+        """A durable queue whose process was killed is stopped, and runs again after a restart."""
         with DurableNode(data_dir) as node:
             row, _ = node.meta.queue("q", durable=True)
             node.client.tell(row.address, ActorExitRequest())
@@ -599,6 +621,7 @@ class TestRefusedDirectories:
         return RunningNode(Settings(port=0, data_dir=str(data_dir), node_name="warren@test"))
 
     def test_one_in_use(self, data_dir):
+        """A directory that another node uses is refused until that node stops."""
         node = self.start(data_dir)
         with pytest.raises(StartError, match="is in use by warren@test"):
             self.start(data_dir)
@@ -606,6 +629,7 @@ class TestRefusedDirectories:
         self.start(data_dir).stop()
 
     def test_damaged_metadata(self, data_dir, caplog):
+        """Damaged metadata is refused with a way out, and nothing is changed by the attempt."""
         self.start(data_dir).stop()
         path = data_dir / "metadata" / "data.mdb"
         whole = path.read_bytes()
@@ -619,6 +643,7 @@ class TestRefusedDirectories:
         self.start(data_dir).stop()
 
     def test_a_node_without_a_claim_gets_the_same_error(self, data_dir):
+        """A node that did not claim its directory refuses damaged metadata too."""
         with DurableNode(data_dir):
             pass
         (data_dir / "metadata" / "data.mdb").write_bytes(b"")
@@ -627,6 +652,7 @@ class TestRefusedDirectories:
 
 
 def test_without_a_data_directory_nothing_is_written(client, metadata, disk, base):
+    """A node without a data directory makes no commit, whatever is declared."""
     meta = Meta(client, metadata)
     declare_everything(meta)
     meta.delete("durable")

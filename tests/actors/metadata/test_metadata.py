@@ -31,6 +31,7 @@ DEFAULT = 403, "operation not permitted on the default exchange"
 
 class TestExchangeDeclare:
     def test_creates_a_row(self, meta, routing):
+        """A declare puts the exchange into the routing table; an equivalent one leaves its row as it is."""
         assert meta.exchange("x", "topic", durable=True, internal=True, alternate_exchange="ae") is None
         row = routing.exchange(V, "x")
         assert (row.type, row.durable, row.auto_delete, row.internal, row.alternate) == (
@@ -44,6 +45,7 @@ class TestExchangeDeclare:
         assert routing.exchange(V, "x") is row
 
     def test_checks_in_order(self, meta):
+        """Only the first fault is reported: type, default exchange, reserved prefix, arguments."""
         refused(503, "unknown exchange type 'x-odd'", meta.exchange, "", "x-odd")
         refused(*DEFAULT, meta.exchange, "")
         reserved = "exchange name 'amq.x' contains reserved prefix 'amq.*'"
@@ -68,6 +70,7 @@ class TestExchangeDeclare:
 
 class TestExchangeDelete:
     def test_checks_in_order(self, meta, routing):
+        """System exchanges are never deleted, absent ones are no error, and `if_unused` refuses a bound one."""
         refused(*DEFAULT, meta.delete_exchange, "")
         for name in ("amq.direct", "amq.absent"):
             refused(403, f"deletion of system exchange '{name}' in vhost '/' not allowed", meta.delete_exchange, name)
@@ -80,6 +83,7 @@ class TestExchangeDelete:
         assert routing.exchange(V, "x") is None
 
     def test_being_a_destination_is_not_use(self, meta, routing):
+        """`if_unused` counts bindings from the exchange, not bindings to it."""
         meta.exchange("x")
         meta.bind("x", "amq.direct", kind="exchange")
         meta.delete_exchange("x", if_unused=True)
@@ -88,6 +92,7 @@ class TestExchangeDelete:
 
 class TestBind:
     def test_queue_checks_in_order(self, meta, routing):
+        """Only the first fault is reported: default exchange, exchange, queue, arguments, owner."""
         refused(*DEFAULT, meta.bind, "absent", "")
         refused(404, "no exchange 'absent' in vhost '/'", meta.bind, "absent", "absent")
         refused(
@@ -103,6 +108,7 @@ class TestBind:
         assert routing.is_source(V, "amq.headers")
 
     def test_exchange_checks_in_order(self, meta, routing):
+        """Only the first fault is reported: default exchange, source, destination."""
         refused(*DEFAULT, meta.bind, "", "amq.direct", kind="exchange")
         refused(*DEFAULT, meta.bind, "amq.direct", "", kind="exchange")
         refused(404, "no exchange 'source' in vhost '/'", meta.bind, "destination", "source", kind="exchange")
@@ -111,6 +117,7 @@ class TestBind:
         assert routing.is_source(V, "amq.direct")
 
     def test_unbind_succeeds_whatever_is_missing(self, meta):
+        """An unbind of what does not exist succeeds; the owner of a queue is checked if the binding exists."""
         refused(*DEFAULT, meta.unbind, "q", "")
         refused(*DEFAULT, meta.unbind, "", "amq.direct", kind="exchange")
         assert meta.unbind("absent", "absent") is None
@@ -134,6 +141,7 @@ class TestBind:
 
 class TestQueueDeclare:
     def test_creates_a_queue_and_its_row(self, meta, routing, client):
+        """A declare starts the process of the queue and puts its row into the routing table."""
         row, created = meta.queue("q", durable=True, auto_delete=True, arguments={"x-max-length": 5})
         assert created and routing.queue(V, "q") == row
         assert (row.durable, row.auto_delete, row.exclusive_owner, row.type, row.state) == (
@@ -157,6 +165,7 @@ class TestQueueDeclare:
         refused(403, f"queue name '{row.name}' contains reserved prefix 'amq.*'", meta.queue, row.name)
 
     def test_checks_in_order(self, meta):
+        """A new queue is checked for its name, then its arguments; an existing one for equivalence only."""
         refused(
             403, "queue name 'amq.q' contains reserved prefix 'amq.*'", meta.queue, "amq.q", arguments={"x-expires": 0}
         )
@@ -195,11 +204,13 @@ class TestQueueDeclare:
         assert caught.value.code == 541 and "warren@test" in caught.value.text
 
     def test_a_new_queue_under_an_old_name_has_another_id(self, meta):
+        """A queue declared again after its deletion is another queue, with an id of its own."""
         row, _ = meta.queue("q")
         meta.delete("q")
         assert meta.queue("q")[0].queue_id != row.queue_id
 
     def test_an_unknown_vhost(self, meta):
+        """A declare in a virtual host that does not exist is refused with 320."""
         refused(
             320, "vhost 'none' is deleted", meta.ask, "declare_queue", "none", "q", False, None, False, Table(), MINE
         )
@@ -207,6 +218,7 @@ class TestQueueDeclare:
 
 class TestQueueDelete:
     def test_answers_with_the_count_and_takes_the_row(self, meta, routing):
+        """A deletion returns the number of ready messages and removes the row with its bindings."""
         meta.queue("q")
         meta.bind("q", "amq.direct")
         assert meta.delete("q") == 7
@@ -214,12 +226,14 @@ class TestQueueDelete:
         assert meta.delete("q") == 0
 
     def test_of_somebody_else(self, meta):
+        """The exclusive queue of another connection cannot be deleted (405)."""
         meta.queue("q", owner=THEIRS)
         with pytest.raises(AmqpError) as caught:
             meta.delete("q")
         assert caught.value.code == 405
 
     def test_the_queue_may_refuse(self, meta, routing, client):
+        """A queue that refuses its deletion, because it is not empty, stays in the routing table."""
         row, _ = meta.queue("q")
         client.ask(row.address, ("refuse", "queue 'q' in vhost '/' not empty"), WAIT)
         refused(406, "queue 'q' in vhost '/' not empty", meta.delete, "q", if_empty=True)
@@ -235,6 +249,7 @@ class TestQueueDelete:
         assert routing.queue(V, "q") is None
 
     def test_that_crashes_meanwhile(self, meta, routing, client, ask_all):
+        """A queue that crashes during its deletion is deleted all the same; the next declare creates another."""
         row, _ = meta.queue("q")
         client.ask(row.address, ("hold",), WAIT)
         client.tell(meta.address, ("delete_queue", V, "q", False, False, MINE))
@@ -245,12 +260,14 @@ class TestQueueDelete:
 
 class TestQueueGone:
     def test_takes_the_row(self, meta, routing, client, eventually):
+        """A queue that ends by itself leaves the routing table."""
         row, _ = meta.queue("q", owner=MINE)
         client.tell(row.address, ("leave",))
         eventually(lambda: routing.queue(V, "q") is None)
         assert meta.queue("q")[1] is True
 
     def test_of_an_older_queue_changes_nothing(self, meta, routing):
+        """`queue_gone` with the id of an earlier queue does not remove the queue that has the name now."""
         old, _ = meta.queue("q")
         meta.delete("q")
         new, _ = meta.queue("q")
@@ -261,11 +278,13 @@ class TestQueueGone:
 
 class TestAtTheSameTime:
     def test_many_declare_one_queue(self, meta, ask_all):
+        """Of 50 declares of one name at the same time exactly one creates the queue."""
         answers = ask_all(meta.address, *[meta.queue_message("q")] * 50)
         assert [created for _, created in answers] == [True] + [False] * 49
         assert len({row.queue_id for row, _ in answers}) == 1
 
     def test_a_slow_deletion_holds_up_its_own_name_alone(self, meta, routing, client, ask_all):
+        """While a queue is slow to end, only requests for its own name wait."""
         slow, _ = meta.queue("slow")
         client.ask(slow.address, ("hold",), WAIT)
         client.tell(meta.address, meta.delete_message("slow"))
@@ -281,12 +300,14 @@ class TestAtTheSameTime:
         assert not routing.is_source(V, "x")
 
     def test_declare_and_delete_in_a_row(self, meta, ask_all, routing):
+        """Declares and deletions of one name take effect in the order of their requests."""
         messages = [meta.queue_message("q"), meta.delete_message("q")] * 20
         answers = ask_all(meta.address, *messages)
         assert all(created for _, created in answers[::2]) and answers[1::2] == [7] * 20
         assert routing.queue(V, "q") is None
 
     def test_refusals_reach_their_own_asker(self, meta, ask_all):
+        """A declare that is refused between two accepted ones gets the error alone."""
         answers = ask_all(
             meta.address, meta.queue_message("q"), meta.queue_message("q", durable=True), meta.queue_message("q")
         )
@@ -306,6 +327,7 @@ class TestExclusiveQueues:
         assert meta.ask("delete_exclusive", MINE) is None
 
     def test_one_that_is_slow_does_not_keep_the_others(self, meta, routing, client, eventually):
+        """The exclusive queues of a connection are deleted at the same time."""
         row, _ = meta.queue("a", owner=MINE)
         meta.queue("b", owner=MINE)
         client.ask(row.address, ("hold",), WAIT)
@@ -324,6 +346,7 @@ class TestVhosts:
         assert routing.queue(V, "q") is not None
 
     def test_one_that_is_down(self, meta, routing):
+        """In a virtual host that is down queues are stopped, declares are refused, and deletions work."""
         meta.queue("q")
         meta.client.tell(meta.address, ("vhost_down", V))
         refused(404, "queue 'q' in vhost '/' process is stopped by supervisor", meta.queue, "q")
@@ -331,6 +354,7 @@ class TestVhosts:
         assert meta.delete("q") == 0
 
     def test_one_that_goes_down_meanwhile(self, meta, client, stub_node):
+        """A virtual host whose supervisor has just ended refuses declares before `vhost_down` arrives."""
         meta.queue("q", owner=MINE)
         supervisor = client.ask(stub_node, ("queue_supervisor", V), WAIT)
         client.tell(supervisor, ActorExitRequest())
@@ -340,6 +364,7 @@ class TestVhosts:
 
 class TestReplyChannels:
     def test_are_forgotten_when_they_end(self, meta, routing, client, system, eventually):
+        """A channel for direct replies leaves the routing table when it unregisters or ends."""
         row, _ = meta.queue("stands in for a channel")
         assert meta.ask("register_reply", "c", row.address) is None
         assert routing.reply_channel("c") == row.address
@@ -352,6 +377,7 @@ class TestReplyChannels:
 
 class TestList:
     def test_kinds(self, meta):
+        """Every kind of listing has rabbitmqctl's info items."""
         meta.exchange("x", "topic", durable=True, alternate_exchange="ae")
         meta.queue("q", owner=MINE)
         meta.bind("q", "x", key="a.b", arguments={"n": 1})
