@@ -9,7 +9,7 @@ queues, runs the engine's jobs in other threads, and reports to each queue which
 for the next one. So an idle store syncs at once, a busy one all the time, and a write waits for two syncs at most. Only
 where consumers keep up, so that most bodies are acknowledged before they would be on the disk, does a sync wait a
 little (`DWELL_SECONDS`): a body acknowledged meanwhile costs the disk nothing, and its publish is confirmed by the
-acknowledgement.
+acknowledgement. Large bodies (`DWELL_BODY_SIZE`) do not wait.
 
 On a full disk nothing is confirmed, and the sync is tried again. A sync that fails otherwise ends the process
 (`StoreBroken`) and with it the virtual host, whose next start recovers.
@@ -53,6 +53,10 @@ DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.002
 DWELL_STEPS = 10
 DWELL_BYTES = 8 << 20
+
+#: Bodies of this mean size in bytes do not wait. So few of them are acknowledged in a step that the disk had better
+#: write while the next one arrives; a confirm then waits for the sync alone.
+DWELL_BODY_SIZE = 512 * 1024
 
 log = logging.getLogger("warren.message_store")
 
@@ -203,10 +207,16 @@ class MessageStore(Process):
         if self._is_syncing or not self._is_open or self._dwell_steps:
             return
         engine = self.engine
-        if engine.spared_share > DWELL_SHARE and 0 < engine.waiting_bytes < DWELL_BYTES:
+        if engine.spared_share > DWELL_SHARE and self._may_dwell(engine):
             self._dwell(1)
         else:
             self._sync_now()
+
+    @staticmethod
+    def _may_dwell(engine: StoreEngine) -> bool:
+        """Whether what waits is little, and in small bodies."""
+        size = engine.waiting_bytes
+        return 0 < size < DWELL_BYTES and size < DWELL_BODY_SIZE * engine.waiting_count
 
     def _dwell(self, step: int) -> None:
         self._dwell_steps = step
@@ -218,7 +228,7 @@ class MessageStore(Process):
         if self._is_syncing or not self._is_open:
             return
         engine = self.engine
-        if step < DWELL_STEPS and engine.spared > self._spared_before and 0 < engine.waiting_bytes < DWELL_BYTES:
+        if step < DWELL_STEPS and engine.spared > self._spared_before and self._may_dwell(engine):
             self._dwell(step + 1)
         else:
             self._sync_now()

@@ -396,6 +396,11 @@ class StoreEngine:
         return (entry.file, entry.offset) < self._durable
 
     @property
+    def waiting_count(self) -> int:
+        """How many messages wait for the next SyncJob."""
+        return len(self._waiting)
+
+    @property
     def is_urgent(self) -> bool:
         """Whether a sync is due: messages wait, garbage collection needs a commit, or much has changed."""
         return bool(self._waiting) or self._garbage.needs_sync or self._index.changes >= COMMIT_LEAST

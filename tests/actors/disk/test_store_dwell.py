@@ -158,3 +158,11 @@ def test_so_many_bytes_do_not_wait(stage, synced, monkeypatch):
     monkeypatch.setattr(message_store, "DWELL_BYTES", 3 * len(BODY))
     stage.publish(1000, frozenset(range(0, 1000, 3)))
     assert max(synced) <= 3 + ((DWELL_SECONDS + SYNC) / 3 + HELD) / EVERY + 1
+
+
+def test_large_bodies_do_not_wait(stage, synced, monkeypatch):
+    """A confirm of a large body waits for the sync under way and its own, however many were acknowledged before."""
+    monkeypatch.setattr(message_store, "DWELL_BODY_SIZE", len(BODY))
+    answers = stage.publish(1000, frozenset(range(0, 1000, 50)))
+    assert max(seconds for _, seconds in answers.values()) < 2 * SYNC + SLACK
+    assert sum(synced) > len(range(0, 1000, 50))
