@@ -1,23 +1,27 @@
-"""Fixtures for the tests of programs that use a broker; pytest finds them by itself once warren is installed.
+"""Fixtures for tests of programs that use a broker. pytest finds them once warren is installed.
 
-def test_with_a_broker(warren_broker):          a real one, in this process, on a free port
+def test_with_a_broker(warren_broker):          a real broker, in this process, on a free port
     connection = pika.BlockingConnection(pika.URLParameters(warren_broker.url))
 
-def test_my_service(warren_sim):                a simulated one: see docs/simulation.md
+def test_my_service(warren_sim):                a simulated broker: see docs/simulation.md
     warren_sim.check(nothing_is_lost, schedules=500)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .simulation.search import Scenario
+
 
 @pytest.fixture
-def warren_broker() -> Iterator[Any]:
-    """A `warren.Broker` that runs for this test alone; everything is in memory."""
+def warren_broker() -> Iterator[Broker]:
+    """A `warren.Broker` that runs for this test alone and keeps everything in memory."""
     from .broker import Broker
 
     with Broker() as broker:
@@ -25,10 +29,13 @@ def warren_broker() -> Iterator[Any]:
 
 
 class Simulator:
-    """What `warren_sim` is."""
+    """The value of the fixture `warren_sim`."""
 
-    def check(self, scenario: Any, schedules: int = 200, seed: int = 0, **options: Any) -> None:
-        """Run `scenario(sim)` with so many seeds; fails with a story if one of them breaks an assertion. See `simulation.service.Sim` for what a `sim` can do."""
+    def check(self, scenario: Scenario, schedules: int = 200, seed: int = 0, **options: Any) -> None:
+        """Run `scenario(sim)` with `schedules` seeds. The test fails with a story if an assertion fails in one run.
+
+        `simulation.service.Sim` lists what a `sim` can do, and the options.
+        """
         from .simulation.search import ScheduleFailed, check
 
         try:
@@ -36,8 +43,8 @@ class Simulator:
         except ScheduleFailed as failed:
             pytest.fail(str(failed), pytrace=False)
 
-    def run(self, scenario: Any, seed: int = 0, **options: Any) -> str:
-        """One run; its story."""
+    def run(self, scenario: Scenario, seed: int = 0, **options: Any) -> str:
+        """Run `scenario(sim)` once; returns the story."""
         from .simulation.service import Sim
 
         sim = Sim(seed, **options)
@@ -50,5 +57,5 @@ class Simulator:
 
 @pytest.fixture
 def warren_sim() -> Simulator:
-    """Simulated brokers and programs, many times over."""
+    """Runs a scenario with a simulated broker many times."""
     return Simulator()

@@ -1,5 +1,6 @@
-"""Whole nodes on virtual time, under random work, with everything that can go wrong: one seed decides all of it.
+"""Whole nodes on virtual time, with random work and random faults, all decided by one seed.
 
-A *schedule* is a node on a simulated machine, clients that do what a random plan says, and what happens to the machine meanwhile. While it runs, what the clients see
-is held against a model of what a broker promises, and what the processes hold against invariants. `run(seed)` runs one; see docs/internals/simulation.md.
+A **schedule** is a node on a simulated machine, clients that do what a random plan says, and faults of the machine.
+While it runs, a model of the broker's promises checks what the clients receive, and invariants check what the processes
+hold. `schedule.run(seed)` runs one; docs/internals/simulation.md explains how.
 """

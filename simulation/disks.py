@@ -1,10 +1,12 @@
-"""The files of a simulated machine: what survives when its process is killed, and what when it loses power.
+"""The files of a simulated machine: which survive when its process is killed, and which when it loses power.
 
-    vhosts' directories   a `FaultyDisk` each: after a kill all that was written is there; after a power cut what was synced, and of the rest what luck left
-    LMDB environments     real files in a private directory, in memory where the system has that: a commit is whole, and survives both. What is not synced (the location
-                          index) may be anything after a power cut: here it is gone, or as it was. The boot id changes, so nobody may believe it
+    vhost directories    a `FaultyDisk` each. A kill loses nothing that was written. A power cut keeps what was synced,
+                         and of the rest what the world's chooser decides
+    LMDB environments    real files in a private directory, which is in memory where the system has such a place. A
+                         commit is whole and survives both. The location index is not synced, so after a power cut it
+                         may hold anything: here it is gone or unchanged. The boot id changes, so no process trusts it
 
-The directory belongs to the machine, whatever runs on it; `close` removes it.
+The directory belongs to the machine and outlives the nodes on it; `close` removes it.
 """
 
 from __future__ import annotations
@@ -12,18 +14,22 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ..store.data_dir.vhost_dir import PERSISTENT, TRANSIENT
 from ..store.disk.disk import Disk
 from ..store.disk.faulty_disk import Crash, FaultyDisk
 
 _MEMORY_FILES = "/dev/shm"
+T = TypeVar("T")
 
 
-class Luck:
-    """The part of `random.Random` that a `FaultyDisk` asks, answered by the world's chooser: 0 keeps what was written, so that a shrunk schedule loses little."""
+class ChosenRandom:
+    """The methods of `random.Random` that a `FaultyDisk` calls, decided by the world's chooser.
+
+    0 keeps what was written, so a shrunk schedule loses little.
+    """
 
     def __init__(self, below: Callable[[int], int]) -> None:
         self._below = below
@@ -31,7 +37,7 @@ class Luck:
     def random(self) -> float:
         return self._below(8) / 8
 
-    def choice(self, options: Any) -> Any:
+    def choice(self, options: Sequence[T]) -> T:
         return options[self._below(len(options))]
 
     def randint(self, low: int, high: int) -> int:
@@ -39,20 +45,22 @@ class Luck:
 
 
 class MachineDisks:
-    """`root` is the data directory; `boot_id` is that of the machine's run since it last lost power."""
+    """The disks of one machine; `root` is the data directory."""
 
     def __init__(self) -> None:
         self.root = tempfile.mkdtemp(prefix="warren-sim-", dir=_MEMORY_FILES if os.path.isdir(_MEMORY_FILES) else None)
         self._disks: dict[str, FaultyDisk] = {}
         self._boots = 1
-        self._room: int | None = None  # octets that a disk has left since it began to be full
+        #: Bytes that each disk could take when it was made full; None while disks are not full.
+        self._room: int | None = None
 
     @property
     def boot_id(self) -> str:
+        """Changes when the machine loses power."""
         return f"boot {self._boots}"
 
     def open(self, root: str) -> Disk:
-        """The files of a directory; the same for as long as the machine exists."""
+        """The disk of a directory, always the same one."""
         name = os.path.relpath(root, self.root)
         disk = self._disks.get(name)
         if disk is None:
@@ -61,7 +69,7 @@ class MachineDisks:
         return disk
 
     def fill(self, is_full: bool, room: int = 0) -> None:
-        """Have room for so many octets more in each virtual host's directory, or as much as one wants."""
+        """Let each disk take `room` more bytes, or any number if `is_full` is False."""
         self._room = room if is_full else None
         for disk in self._disks.values():
             self._limit(disk)
@@ -70,28 +78,30 @@ class MachineDisks:
         disk.limit = None if self._room is None else disk.held + self._room
 
     def cut_power_after(self, operations: int) -> None:
-        """The machine stops at that operation of one of its disks, counted from now."""
+        """Stop the machine when one of its disks has done that many more operations."""
         for disk in self._disks.values():
             disk.fail_after(operations, Crash())
 
     def heal(self) -> None:
-        """Take back a power cut that has not come."""
+        """Cancel a power cut that has not happened."""
         for disk in self._disks.values():
             disk.heal()
 
     def kill(self) -> None:
-        """The process that used them is gone."""
+        """The process that used the disks is gone."""
         for disk in self._disks.values():
             disk.kill()
 
-    def lose_power(self, luck: Luck) -> None:
+    def lose_power(self, random: ChosenRandom) -> None:
+        """Lose what was not synced, as far as `random` decides."""
         self._boots += 1
         for name, disk in self._disks.items():
-            disk.crash(luck)  # type: ignore[arg-type]
+            disk.crash(random)  # type: ignore[arg-type]
             for store in (PERSISTENT, TRANSIENT):
                 index = os.path.join(self.root, name, store, "index")
-                if os.path.isdir(index) and luck.choice((False, True)):
+                if os.path.isdir(index) and random.choice((False, True)):
                     shutil.rmtree(index)
 
     def close(self) -> None:
+        """Remove the directory."""
         shutil.rmtree(self.root, ignore_errors=True)

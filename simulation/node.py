@@ -1,9 +1,10 @@
-"""A node on a simulated machine, with its disks or without."""
+"""`SimNode`: a node on a simulated machine, with or without disks."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..actors.metadata.info_items import InfoItems
 from ..actors.node.contract import NodeFacts, to_node
 from ..actors.node.extensions import NO_EXTENSIONS
 from ..actors.node.process import NodeSupervisor
@@ -14,18 +15,20 @@ from ..settings import Settings
 from ..store.data_dir.file_limits import REAL_FILES, FileLimits
 from ..store.disk.faulty_disk import Crash
 from ..store.disk.progress import NO_PROGRESS
-from .disks import Luck, MachineDisks
+from .disks import ChosenRandom, MachineDisks
 
 PORT = 5672
+
+#: Bytes of memory that the machine uses while memory is not low.
 MEMORY_USED = 1 << 26
 
 
 class SimNode:
-    """Is started by `boot`, ended by `kill`, `lose_power` or `stop`, and may then be booted again. `disks` is None for a node that keeps everything in memory.
+    """A node that `boot` starts and `kill`, `lose_power` or `begin_stop` ends. After that it can be booted again.
 
-    with_store   it has a data directory
-    limits       when its files are full
-    settings     of `Settings`
+    with_store   whether it has a data directory; if not it keeps everything in memory, and `disks` is None
+    limits       the sizes at which its files are full
+    settings     fields of `Settings`
     """
 
     def __init__(
@@ -46,13 +49,14 @@ class SimNode:
         self.settings = Settings(
             port=PORT, node_name=f"warren@{name}", data_dir=None if self.disks is None else self.disks.root, **settings
         )
+        #: The answer to the last start; None before the first.
         self.starting: SimAnswer[NodeFacts] | None = None
         self._stopping: SimAnswer[bool] | None = None
 
-    # -- starting ----------------------------------------------------------------------------------
+    # -- starting ---
 
     def boot(self) -> None:
-        """Begin to start; see `is_up`."""
+        """Begin to start. `is_up` is True when the node has started."""
         self._stopping = None
         self.port = SimPort(self.machine.boot())
         self.address = self.port.base.newPrimaryActor(NodeSupervisor)
@@ -73,33 +77,33 @@ class SimNode:
 
     @property
     def base(self) -> SimBase | None:
-        """The system of actors that runs, if one does."""
+        """The system of actors, while the machine runs."""
         return self.machine.base
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs and has finished starting. Raises what the start failed with."""
+        """Whether the node runs and has finished starting. Raises the error that the start failed with."""
         if self.base is None or self.starting is None or not self.starting.is_here:
             return False
         self.starting.value()
         return True
 
-    # -- ending ------------------------------------------------------------------------------------
+    # -- ending ---
 
     def kill(self) -> None:
-        """The process dies; the machine goes on."""
+        """The process dies; the machine keeps what was written."""
         self.machine.crash()
         if self.disks is not None:
             self.disks.kill()
 
     def lose_power(self) -> None:
-        """The machine dies, if a power cut from within has not stopped it already."""
+        """The machine loses power, unless a power cut in the middle of a write has stopped it already."""
         self.machine.crash(power=False)
         if self.disks is not None:
-            self.disks.lose_power(Luck(self.world.below))
+            self.disks.lose_power(ChosenRandom(self.world.below))
 
     def begin_stop(self) -> None:
-        """As an operator stops it; see `has_stopped`."""
+        """Begin to stop, as an operator stops a node. `has_stopped` is True at the end."""
         self._stopping = self.port.begin(self.address, to_node.stop("shutdown"))
 
     @property
@@ -110,24 +114,20 @@ class SimNode:
     def has_stopped(self) -> bool:
         return self._stopping is not None and self._stopping.is_here
 
-    def end_stopped(self) -> None:
-        """The process of a node that has stopped ends."""
-        self.kill()
-
     def close(self) -> None:
-        """Let go of the machine's files."""
+        """Remove the machine's files."""
         self.machine.crash()
         if self.disks is not None:
             self.disks.close()
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- asking ---
 
-    def listing(self, kind: str) -> list[dict[str, Any]]:
-        """As `warren list`; runs the world until the answer is there."""
+    def listing(self, kind: str) -> list[InfoItems]:
+        """The rows of `warren list`. Runs the world until the answer has arrived."""
         return self.port.request(self.address, to_node.list(kind, None))
 
     def processes(self, name: str) -> list[Any]:
-        """The actors of a class that run."""
+        """The running actors of the class of that name."""
         base = self.base
         return (
             []

@@ -1,16 +1,44 @@
-"""Plans: what the clients of a schedule do, and what happens to their node, as lines of text.
+"""Plans: what the clients of a schedule do and what happens to their node, as lines of text.
 
     node store=1 files=small credit=8,4 heartbeat=1 queues=orders,news
     alice/1 publish queue=orders count=2 persistent=1 size=5000 then=12
     bob/2 consume queue=orders prefetch=2 then=40
     machine power-cut after=3 then=0
 
-Who does it (a client and one of its channels, or the machine), what, how, and how many steps the world takes `then`. Values that are 0 are left out. Channels 1 confirm, 2 are
-plain, 3 are in transactions. With small files the node's journal, segments and message store begin new ones after a few messages. `heartbeat` is carol's, in seconds. A disk
-that is `low` takes nothing more, or so many octets as there is `room` for; only plans that somebody has written say that.
+The first line describes the node: whether it has a data directory, whether its files are so small that a few messages
+fill them (`SMALL_FILES`), the settings of credit flow, carol's heartbeat in seconds, and the queues (`queue_kinds`).
 
-A plan needs nothing to be valid: who is not connected connects, what is not declared is declared, what there is nothing for is not done; so any
-line may be taken out, which is how a failing plan is shrunk.
+Each other line is an **action**: who does it (a client and one of its channels, or the machine), what, how, and how
+many steps the world then takes. Values that are 0 are left out. A client publishes with confirms on channel 1, in the
+plain way on channel 2, and in transactions on channel 3.
+
+    publish               `queue`, `count`, `persistent`, `size`, `priority`, `expiration` in ms, `mandatory`;
+                          by=exchange publishes to the exchange, by=nowhere with a routing key that no queue has
+    settle                `which` of the unacknowledged messages; multiple=1 settles also all before it, all_but=3 all
+                          but every third; `how` is ack, requeue or reject; any=1 settles on another channel if this
+                          one has nothing to settle
+    consume, get          `queue`, `no_ack`, `prefetch`
+    cancel                `which` of the consumers
+    qos                   `limit` of the whole channel
+    recover, commit, rollback, close-channel
+    purge, delete, bind, unbind                  `queue`
+    close, reset, hang-up                        close the connection in order, reset it, or close only the socket
+    stall                 stop reading, or read again
+    silence               cut the link to the node, both=1 also the link from it; only a client with a heartbeat
+
+The machine's actions:
+
+    rest                  run until nothing moves
+    kill, stop            kill the node's process, or stop the node in order; either way it starts again
+    power-cut             at once, or `after` so many operations of a disk
+    crash                 a process of the class `process`, `after` so many messages: before it handles the next one,
+                          with late=1 after it has handled it
+    pause                 the process does nothing `for` so many ms
+    memory, disk          low=1 fills it, low=0 frees it; a disk with low=1 takes `room` more bytes, which drawn plans
+                          do not use
+
+Every plan is valid: a client that is not connected connects, a queue that is not declared is declared, and an action
+that has nothing to act on does nothing. So any line may be left out, which is how a failing plan is shrunk.
 """
 
 from __future__ import annotations
@@ -19,25 +47,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..store.data_dir.file_limits import REAL_FILES, FileLimits
-from .clients.kinds import GRAVES, KINDS, NAMES
+from .queue_kinds import DEAD_LETTER_QUEUE, KINDS, NAMES
 
+#: Returns a number below its argument, by chance or by a chooser.
 Below = Callable[[int], int]
 
 CLIENTS = ("alice", "bob", "carol")
+#: What a client does on its channels 1, 2 and 3.
 CONFIRMING, PLAIN, TRANSACTIONAL = 1, 2, 3
+#: Bytes of a body.
 SIZES = (20, 400, 700, 4_000, 400, 4_200, 400, 9_000)
+#: Steps after an action.
 STEPS = (3, 8, 0, 20, 1, 60, 2, 150)
+#: Pairs of `credit_flow_default_credit`.
 CREDITS = ((400, 200), (8, 4), (2, 1))
+#: The only client that may have a heartbeat.
 WITH_HEARTBEAT = "carol"
-CORE = ("Metadata", "Alarms", "Listener")
-"""Processes without which a node ends."""
+#: Processes without which a node ends.
+ESSENTIAL = ("Metadata", "Alarms", "Listener")
+#: Processes that crash, some of them more often.
 CRASHING = (
     "Queue",
     "Queue",
     "Queue",
     "Channel",
     "Connection",
-    *CORE,
+    *ESSENTIAL,
     "QueueSupervisor",
     "VhostSupervisor",
     "Journal",
@@ -45,13 +80,13 @@ CRASHING = (
     "MessageStore",
 )
 CRASHING_IN_MEMORY = CRASHING[:-3]
+#: Limits that a few messages reach.
 SMALL_FILES = FileLimits(journal=600, store=1_000, segment_entries=4, embed_below=300)
-"""A few messages to a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A line of a plan. `who` is a client or `machine`."""
+    """A line of a plan. `who` is a client or `machine`; `then` is how many steps follow."""
 
     who: str
     channel: int
@@ -73,7 +108,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`credit` is the pair of settings; `queues` are names of `kinds.KINDS`; `heartbeat` is in seconds, 0: none."""
+    """What a schedule does.
+
+    queues      names of `KINDS`
+    credit      `credit_flow_default_credit`
+    heartbeat   in seconds, 0 for none
+    """
 
     has_store: bool
     queues: tuple[str, ...]
@@ -92,12 +132,16 @@ class Plan:
     def __str__(self) -> str:
         files = " files=small" if self.has_small_files else ""
         heartbeat = f" heartbeat={self.heartbeat}" if self.heartbeat else ""
-        head = f"node store={int(self.has_store)}{files} credit={self.credit[0]},{self.credit[1]}{heartbeat} queues={','.join(self.queues)}"
+        credit = f"credit={self.credit[0]},{self.credit[1]}"
+        head = f"node store={int(self.has_store)}{files} {credit}{heartbeat} queues={','.join(self.queues)}"
         return "\n".join([head, *map(str, self.actions)])
 
 
 def parse_plan(text: str) -> Plan:
-    """The inverse of `str`. Empty lines and what follows a # are left out. Raises ValueError that names the line."""
+    """The plan that this text describes, the inverse of `str`. Empty lines and comments after # are ignored.
+
+    Raises ValueError, which names the line.
+    """
     lines = [line for line in (line.partition("#")[0].strip() for line in text.splitlines()) if line]
     if not lines or not lines[0].startswith("node"):
         raise ValueError("a plan begins with a line 'node store=... credit=... queues=...'")
@@ -136,8 +180,9 @@ def _values(words: Sequence[str], line: str) -> dict[str, int | str]:
     return values
 
 
-# -- drawing ---------------------------------------------------------------------------------------------
+# -- drawing ---
 
+#: Actions and how often each is drawn, relative to the others.
 _CLIENT_ACTIONS = (
     ("publish", 26),
     ("settle", 22),
@@ -169,22 +214,24 @@ _MACHINE_ACTIONS = (
     ("disk", 1),
     ("pause", 1),
 )
-_CLIENT_LINE = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
-_MACHINE_LINE = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
+_CLIENT_CHOICES = [what for what, weight in _CLIENT_ACTIONS for _ in range(weight)]
+_MACHINE_CHOICES = [what for what, weight in _MACHINE_ACTIONS for _ in range(weight)]
+#: One in so many actions is the machine's.
 MACHINE_ONE_IN = 8
-AGAIN_ONE_IN = 10  # lines that another client repeats at once
+#: One in so many actions of a client is repeated at once by another.
+REPEAT_ONE_IN = 10
 
 
 def draw_plan(below: Below, longest: int = 34) -> Plan:
-    """A plan, decided by `below`; of 0s it is the plainest there is."""
+    """A plan of 4 to `longest` actions, sometimes three more. If `below` always returns 0, it is the plainest plan."""
     has_store = below(4) != 3
     first = below(len(KINDS))
-    names = with_graves([KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))])
+    names = with_dead_letter_queue([KINDS[(first + step) % len(KINDS)].name for step in range(1 + below(3))])
     credit = CREDITS[below(len(CREDITS))]
     has_small_files, heartbeat = has_store and below(2) == 1, int(below(3) == 2)
     actions: list[Action] = []
     for _ in range(4 + below(longest - 3)):
-        if actions and below(AGAIN_ONE_IN) == AGAIN_ONE_IN - 1 and actions[-1].who != "machine":
+        if actions and below(REPEAT_ONE_IN) == REPEAT_ONE_IN - 1 and actions[-1].who != "machine":
             last = actions[-1]
             actions.append(
                 Action(CLIENTS[below(len(CLIENTS))], last.channel, last.what, last.values, STEPS[below(len(STEPS))])
@@ -198,7 +245,10 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
 
 
 def _draw_garbage(below: Below, queues: Sequence[str]) -> list[Action]:
-    """Files of the message store in which little is wanted: random lines alone hardly ever leave any that are worth combining."""
+    """Actions that leave files of the message store full of garbage, so that they are combined.
+
+    Random actions alone hardly ever do that.
+    """
     queue, giver, taker = queues[below(len(queues))], CLIENTS[below(len(CLIENTS))], CLIENTS[below(len(CLIENTS))]
     return [
         Action(
@@ -213,19 +263,19 @@ def _draw_garbage(below: Below, queues: Sequence[str]) -> list[Action]:
     ]
 
 
-def with_graves(names: Sequence[str]) -> list[str]:
-    """The queues, and that of their dead letters if some have any."""
-    dies = any(NAMES[name].has_dead_letters for name in names)
-    return [*names, *[GRAVES] * (dies and GRAVES not in names)]
+def with_dead_letter_queue(names: Sequence[str]) -> list[str]:
+    """The queues, and the one for dead letters if one of them has any."""
+    is_needed = any(NAMES[name].has_dead_letters for name in names) and DEAD_LETTER_QUEUE not in names
+    return [*names, DEAD_LETTER_QUEUE] if is_needed else [*names]
 
 
 def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
-    """One line."""
+    """One action."""
     then = STEPS[below(len(STEPS))]
     if below(MACHINE_ONE_IN) == MACHINE_ONE_IN - 1:
         return _draw_machine_action(below, has_store, then)
     who, channel = CLIENTS[below(len(CLIENTS))], 1 + below(3)
-    what = _CLIENT_LINE[below(len(_CLIENT_LINE))]
+    what = _CLIENT_CHOICES[below(len(_CLIENT_CHOICES))]
     queue = queues[below(len(queues))]
     values: dict[str, int | str] = {}
     if what == "publish":
@@ -266,7 +316,7 @@ def draw_action(below: Below, queues: Sequence[str], has_store: bool) -> Action:
 
 
 def _draw_machine_action(below: Below, has_store: bool, then: int) -> Action:
-    what = _MACHINE_LINE[below(len(_MACHINE_LINE))]
+    what = _MACHINE_CHOICES[below(len(_MACHINE_CHOICES))]
     values: dict[str, int | str] = {}
     if what == "power-cut":
         values = {"after": (0, below(12))[below(2)]}

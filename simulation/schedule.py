@@ -1,10 +1,10 @@
-"""One schedule from its start to its end: a node, clients and a machine that do what a plan says, in an order that a chooser decides.
+"""`Schedule`: a node, clients and a machine that do what a plan says, in an order that a chooser decides.
 
     outcome = run(seed)
-    outcome.failure                 None, or what was broken
-    print(outcome.story)            what everybody did and saw, in order
+    outcome.failure                 None, or the promise that was broken
+    print(outcome.story)            what everybody did and received, in order
 
-`mishaps` is what happens to the machine. At the end that is undone, and `audit` looks at what is left.
+At the end `faults` are undone, and `audit` empties the queues.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from typing import Any
 from ..runtime.sim.choosing import Chooser, SeedChooser
 from ..runtime.sim.trace import Describe, message_name
 from ..runtime.sim.world import Conditions, SimWorld
+from . import audit
+from .audit import AUDITOR
+from .clients.channel import SimChannel
 from .clients.client import Client
-from .clients.kinds import GRAVES, NAMES
-from .mishaps import Mishaps
-from .model import audit, invariants
-from .model.audit import AUDITOR
-from .model.book import Broken, PublishedMessage
-from .model.queue_book import QueueBook
+from .faults import Faults
+from .model import invariants
+from .model.copies import PromiseBroken, PublishedMessage
+from .model.queue_model import QueueModel
 from .node import SimNode
 from .plan import CLIENTS, WITH_HEARTBEAT, Action, Plan, draw_plan
+from .queue_kinds import DEAD_LETTER_QUEUE, NAMES
 
-PATIENCE = 300.0  # virtual seconds after which what has not happened will not
-FAIRNESS = 200  # steps after which, at the end, nothing is left waiting
+#: Virtual seconds within which everything that must happen at the end happens.
+ANSWER_SECONDS = 300.0
+#: From the end of the plan on, every step that is possible is taken once in so many steps.
+SWEEP_INTERVAL = 200
+#: Virtual seconds without a step that end an action.
 IDLE_SECONDS = 0.05
 CONDITIONS = Conditions(link_delay=2e-4, blocking_delay=2e-3)
 _SETTINGS: dict[str, Any] = {
@@ -40,7 +45,13 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a schedule went. `story` tells it for a person, `steps` counts those of the world."""
+    """How a schedule went.
+
+    seed      None if a chooser decided the order
+    failure   the text of the error, None if the broker kept its promises
+    story     what everybody did and received, for people
+    steps     how many steps the world took
+    """
 
     plan: Plan
     seed: int | None
@@ -50,11 +61,12 @@ class Outcome:
 
     @property
     def lines(self) -> int:
+        """How many lines the story has."""
         return self.story.count("\n") + 1
 
 
 class Schedule:
-    """See the module. `world` is the world it happens in; `queues` are the books of its queues, by name; `describe` is what the world's trace says of messages."""
+    """See the module. `describe` shows messages in the trace of the world."""
 
     def __init__(
         self, plan: Plan, seed: int = 0, chooser: Chooser | None = None, describe: Describe = message_name
@@ -69,32 +81,39 @@ class Schedule:
             credit_flow_default_credit=plan.credit,
             **_SETTINGS,
         )
-        self.queues = {name: QueueBook(NAMES[name], plan.has_store, lambda: self.world.time) for name in plan.queues}
-        graves = self.queues.get(GRAVES)
+        #: The models of the queues, by name.
+        self.queues = {name: QueueModel(NAMES[name], plan.has_store, lambda: self.world.time) for name in plan.queues}
+        target = self.queues.get(DEAD_LETTER_QUEUE)
         for queue in self.queues.values():
-            queue.may_go = self._queue_may_go
-            if queue.kind.has_dead_letters and graves is not None:
-                queue.graves = graves
-                graves.sources[queue.kind.name] = queue
+            queue.on_may_be_gone = self._on_queue_may_be_gone
+            if queue.kind.has_dead_letters and target is not None:
+                queue.deaths.target = target
+                target.dead_letter_sources[queue.kind.name] = queue
         self.clients = {
             name: Client(self, name, plan.heartbeat if name == WITH_HEARTBEAT else 0) for name in (*CLIENTS, AUDITOR)
         }
+        #: By number, from 1.
         self.messages: dict[int, PublishedMessage] = {}
+        #: Whether a client has declared the exchange.
         self.has_exchange = False
+        #: The lines of the story: time, who, text.
         self.told: list[tuple[float, str, str]] = []
-        self.mishaps = Mishaps(self)
+        self.faults = Faults(self)
         self._is_running = False
 
-    # -- what clients ask --------------------------------------------------------------------------
+    # -- for clients ---
 
     @property
     def has_crashed(self) -> bool:
-        return self.mishaps.has_crashed
+        """Whether a process has crashed or the node was stopped, so that connections may end."""
+        return self.faults.has_crashed
 
     def tell(self, who: str, text: str) -> None:
+        """Add a line to the story."""
         self.told.append((self.world.time, who, text))
 
-    def new_message(self, channel: Any, order: int, action: Action) -> PublishedMessage:
+    def new_message(self, channel: SimChannel, order: int, action: Action) -> PublishedMessage:
+        """The message that a publish of the plan sends; `order` is its place among those of the channel."""
         number = len(self.messages) + 1
         expiration = action.number("expiration") / 1000 or None
         message = self.messages[number] = PublishedMessage(
@@ -110,35 +129,39 @@ class Schedule:
         return message
 
     def body(self, message: PublishedMessage) -> bytes:
+        """The body of a message: its number, filled up to its size."""
         head = b"%d:" % message.number
         return head + b"x" * (message.size - len(head))
 
     def number_in(self, body: bytes) -> int:
+        """The number of the message with this body. Raises PromiseBroken if nobody has published it."""
         number = body.partition(b":")[0]
         if not number.isdigit() or int(number) not in self.messages:
-            raise Broken(f"a body came that nobody has published: {body[:60]!r}")
+            raise PromiseBroken(f"a body arrived that nobody has published: {body[:60]!r}")
         return int(number)
 
     def check_body(self, message: PublishedMessage, body: bytes) -> None:
         if body != self.body(message):
-            raise Broken(
-                f"the body of message {message.number} is not the one that was published: {len(body)} octets, {body[:60]!r}"
+            raise PromiseBroken(
+                f"the body of message {message.number} is not the one that was published: "
+                f"{len(body)} bytes, {body[:60]!r}"
             )
 
     def forget_declared(self, queue: str) -> None:
+        """The queue was deleted, so every channel declares it again before it uses it."""
         for client in self.clients.values():
             for channel in client.channels.values():
                 channel.declared.discard(queue)
 
-    def _queue_may_go(self, queue: QueueBook) -> None:
+    def _on_queue_may_be_gone(self, queue: QueueModel) -> None:
         for client in self.clients.values():
             for channel in client.channels.values():
-                channel.queue_may_go(queue)
+                channel.on_queue_may_be_gone(queue)
 
-    # -- running -----------------------------------------------------------------------------------
+    # -- running ---
 
     def run(self) -> None:
-        """All of it. Raises Broken when a promise was broken."""
+        """Run the whole schedule. Raises PromiseBroken."""
         try:
             self.begin()
             for action in self.plan.actions:
@@ -153,9 +176,9 @@ class Schedule:
         self._is_running = True
 
     def perform(self, action: Action) -> None:
-        """Do one line of a plan, and what comes of it: so many steps, or fewer if nothing happens for a while."""
+        """Do an action, and take its `then` steps, fewer if nothing happens for a while."""
         if action.who == "machine":
-            getattr(self.mishaps, "do_" + action.what.replace("-", "_"))(action)
+            getattr(self.faults, "do_" + action.what.replace("-", "_"))(action)
         else:
             self.clients[action.who].do(action)
         until = self.world.time + IDLE_SECONDS
@@ -164,31 +187,31 @@ class Schedule:
                 break
 
     def finish(self) -> None:
-        """Undo what was done to the machine, and look at what is left. From here on nothing starves: what is asked is answered."""
-        self.world.sweep_interval = FAIRNESS
-        self.mishaps.undo()
+        """Undo the faults of the machine, and check what is left. From here on every request must be answered."""
+        self.world.sweep_interval = SWEEP_INTERVAL
+        self.faults.undo()
         audit.leave(self)
         audit.audit(self)
 
     def until(self, condition: Callable[[], bool], failure: Callable[[], str]) -> None:
-        """Run until that holds; raises Broken if it does not come to pass."""
-        if not self.world.run_until(condition, PATIENCE):
-            raise Broken(failure())
+        """Run until `condition` holds. Raises PromiseBroken with the text `failure` if it never does."""
+        if not self.world.run_until(condition, ANSWER_SECONDS):
+            raise PromiseBroken(failure())
 
     def close(self) -> None:
-        """Let go of everything, wherever it is."""
+        """End the node and remove its files."""
         self._is_running = False
         self.node.close()
 
     def _after_step(self) -> None:
         if self._is_running:
-            self.mishaps.look()
+            self.faults.after_step()
             if self.world.acting_cell is not None:
                 invariants.check_step(self.world.acting_cell)
 
 
 def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> Outcome:
-    """The schedule of that seed; or of a plan, in the order of the seed or of a chooser."""
+    """Run the schedule of that seed, or the given plan in the order of the seed or of the chooser."""
     if plan is None:
         plan = draw_plan(SeedChooser(seed).below)
     schedule = Schedule(plan, seed, chooser)
@@ -197,7 +220,7 @@ def run(seed: int, plan: Plan | None = None, chooser: Chooser | None = None) -> 
         schedule.run()
     except AssertionError as error:
         failure = str(error) or repr(error)
-    except Exception as error:  # whoever looked at it could not: it is in no state that was thought of
+    except Exception as error:  # a check failed itself, because a process is in a state that it does not expect
         failure = repr(error)
     return Outcome(plan, seed if chooser is None else None, failure, _story(schedule, failure), schedule.world.steps)
 

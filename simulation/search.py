@@ -1,4 +1,4 @@
-"""The search for a run that breaks what a program of one's own promises."""
+"""`check`: the search for a run in which a scenario of one's own fails."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from .service import Sim
 
+#: Runs after the first failure, in search of a shorter story.
 FURTHER = 100
-"""Runs after the first failure, in search of a shorter story."""
 
 Scenario = Callable[[Sim], Any]
 
@@ -20,17 +20,20 @@ class ScheduleFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """A run in which an assertion failed."""
+
     seed: int
     error: AssertionError
     story: str
 
     @property
     def lines(self) -> int:
+        """How many lines the story has."""
         return self.story.count("\n") + 1
 
 
 def attempt(scenario: Scenario, seed: int, **options: Any) -> Failure | None:
-    """One run of `scenario(sim)`. Errors other than AssertionError come out as they are."""
+    """Run `scenario(sim)` once. None if no assertion failed; other errors are raised."""
     sim = Sim(seed, **options)
     try:
         scenario(sim)
@@ -42,7 +45,10 @@ def attempt(scenario: Scenario, seed: int, **options: Any) -> Failure | None:
 
 
 def check(scenario: Scenario, schedules: int = 200, seed: int = 0, **options: Any) -> None:
-    """Run `scenario(sim)` with so many seeds. Raises ScheduleFailed with the shortest story that is found; `options` are those of `Sim`."""
+    """Run `scenario(sim)` with `schedules` seeds, beginning with `seed`; `options` are those of `Sim`.
+
+    Raises ScheduleFailed with the shortest story found.
+    """
     for number in range(seed, seed + schedules):
         found = attempt(scenario, number, **options)
         if found is None:

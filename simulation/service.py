@@ -1,4 +1,4 @@
-"""One's own programs in a simulated world: services that consume, and publishers, with a simulated broker between them.
+"""A simulated broker for tests of one's own programs: services that consume, and publishers.
 
     def handle(message):
         yield "computing"            # time passes here: others act, or this process crashes
@@ -9,8 +9,9 @@
     sim.service("billing", "orders", handle)
     assert sim.until_done()
 
-A **handler** is a function of a message, plain or a generator. Wherever it yields, time passes, and its process may crash: its connection breaks, what it had not
-finished is lost, and it is started again a moment later. What must outlive that belongs outside of it, as a database does. The broker gives it again what was not acknowledged.
+A **handler** is a function of a message, plain or a generator. Wherever it yields, time passes, and its process may
+crash: its connection breaks, it loses its unfinished work, and it is started again a moment later. What must survive
+that is kept outside of the handler, like a database. The broker delivers again what was not acknowledged.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from ..actors.queue.process import Queue
 from ..amqp import methods
+from ..amqp.method import Method
 from ..amqp.properties import Properties
 from ..runtime.sim.choosing import Chooser
 from ..runtime.sim.client import SimStream
@@ -27,15 +29,20 @@ from ..runtime.sim.world import Conditions, SimWorld
 from .clients.peer import Peer, SimContent
 from .node import PORT, SimNode
 
+#: Virtual seconds after which a program connects again.
 RESTART_SECONDS = 0.05
-LONGEST_YIELD = 0.01  # virtual seconds
+#: The longest time, in virtual seconds, that passes at a yield.
+LONGEST_YIELD = 0.01
 CONDITIONS = Conditions(link_delay=1e-3, blocking_delay=2e-3)
 
 Handler = Callable[["Message"], Generator[Any, None, None] | None]
 
 
 class Message:
-    """What a handler gets. Settling it after its process has crashed does nothing, for the process that did it is no more."""
+    """A message that a handler gets.
+
+    Settling it after the handler's process has crashed does nothing, since its connection is gone.
+    """
 
     def __init__(self, service: Service, connection: _Connection, method: methods.BasicDeliver, body: bytes) -> None:
         self.body = body
@@ -45,21 +52,24 @@ class Message:
         self._tag: int = method.delivery_tag
 
     def ack(self) -> None:
+        """Acknowledge the message, so that the broker removes it."""
         self._settle("acknowledges", methods.BasicAck(self._tag))
 
     def requeue(self) -> None:
+        """Put the message back into the queue."""
         self._settle("requeues", methods.BasicNack(self._tag, False, True))
 
     def reject(self) -> None:
+        """Reject the message, so that the broker drops or dead-letters it."""
         self._settle("rejects", methods.BasicNack(self._tag, False, False))
 
-    def _settle(self, what: str, method: Any) -> None:
-        self._service.tell(f"{what} {self.body[:40]!r}")
+    def _settle(self, verb: str, method: Method) -> None:
+        self._service.tell(f"{verb} {self.body[:40]!r}")
         self._connection.send(1, method)
 
 
 class _Connection(Peer):
-    """Of a program; made anew when it is lost."""
+    """A connection of a program."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -68,18 +78,18 @@ class _Connection(Peer):
     def on_open(self) -> None:
         self.send(1, methods.ChannelOpen())
 
-    def on_method(self, channel: int, method: Any, content: SimContent | None) -> None:
-        if type(method) is methods.ConnectionClose:
+    def on_method(self, channel: int, method: Method, content: SimContent | None) -> None:
+        if isinstance(method, methods.ConnectionClose):
             self.send(0, methods.ConnectionCloseOk())
         else:
             self._program.on_method(self, method, content)
 
     def on_lost(self, stream: SimStream, reason: str) -> None:
-        self._program.lost(self)
+        self._program.on_lost(self)
 
 
 class Program:
-    """Something with a connection, which it makes again whenever that is lost."""
+    """A program with one connection, which it makes again whenever it is lost, and one queue, which it declares."""
 
     def __init__(self, sim: Sim, name: str, queue: str) -> None:
         self.sim = sim
@@ -88,61 +98,67 @@ class Program:
         self.connect()
 
     def tell(self, text: str) -> None:
+        """Add a line to the story."""
         self.sim.tell(self.name, text)
 
     def connect(self) -> None:
         self.connection = _Connection(self)
         self.connection.stream = self.sim.world.connect(self.sim.node.name, PORT, self.connection)
 
-    def lost(self, connection: _Connection) -> None:
+    def on_lost(self, connection: _Connection) -> None:
         if connection is self.connection:
-            self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._again, connection)
+            self.sim.world.at(self.sim.world.time + RESTART_SECONDS, self._reconnect, connection)
 
-    def _again(self, connection: _Connection) -> None:
+    def _reconnect(self, connection: _Connection) -> None:
         if connection is self.connection:
             self.connect()
 
-    def on_method(self, connection: _Connection, method: Any, content: SimContent | None) -> None:
-        if type(method) is methods.ChannelOpenOk:
+    def on_method(self, connection: _Connection, method: Method, content: SimContent | None) -> None:
+        if isinstance(method, methods.ChannelOpenOk):
             connection.send(1, methods.QueueDeclare(queue=self.queue, durable=True))
-        elif type(method) is methods.QueueDeclareOk:
-            self.ready(connection)
+        elif isinstance(method, methods.QueueDeclareOk):
+            self.on_declared(connection)
 
-    def ready(self, connection: _Connection) -> None:
-        """The queue is there."""
+    def on_declared(self, connection: _Connection) -> None:
+        """The channel is open and the queue declared."""
 
     @property
     def is_done(self) -> bool:
+        """Whether it has no work left."""
         return True
 
 
 class Publisher(Program):
-    """Publishes each body until it is confirmed; so one may be there twice, as with any publisher that does not want to lose."""
+    """Publishes each body until it is confirmed.
+
+    A body may be published twice, as by any publisher that must not lose messages.
+    """
 
     def __init__(self, sim: Sim, name: str, queue: str, bodies: Iterable[bytes]) -> None:
+        #: By publish number on this connection.
         self._unconfirmed: dict[int, bytes] = {}
         self._left = list(bodies)
         super().__init__(sim, name, queue)
 
-    def ready(self, connection: _Connection) -> None:
+    def on_declared(self, connection: _Connection) -> None:
         connection.send(1, methods.ConfirmSelect())
 
-    def on_method(self, connection: _Connection, method: Any, content: SimContent | None) -> None:
+    def on_method(self, connection: _Connection, method: Method, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
-        if type(method) is methods.ConfirmSelectOk:
+        if isinstance(method, methods.ConfirmSelectOk):
             self._left = [*self._unconfirmed.values(), *self._left]
             self._unconfirmed = dict(enumerate(self._left, 1))
             for body in self._left:
                 self.tell(f"publishes {body[:40]!r} to {self.queue}")
                 connection.send(1, methods.BasicPublish(routing_key=self.queue), body, Properties(delivery_mode=2))
             self._left = []
-        elif type(method) is methods.BasicAck:
+        elif isinstance(method, methods.BasicAck):
             for number in [
                 number
                 for number in self._unconfirmed
                 if number == method.delivery_tag or method.multiple and number < method.delivery_tag
             ]:
-                self.tell(f"hears that {self._unconfirmed.pop(number)[:40]!r} is confirmed")
+                self.tell(f"receives the confirm of {self._unconfirmed.pop(number)[:40]!r}")
 
     @property
     def is_done(self) -> bool:
@@ -150,30 +166,35 @@ class Publisher(Program):
 
 
 class Service(Program):
-    """Consumes from a queue and has its handler work on what comes; `crash_one_in` yields end its process, 0: none."""
+    """Consumes from a queue and passes each message to its handler.
+
+    crash_one_in   one in so many yields of the handler ends the process; 0 for none
+    """
 
     def __init__(self, sim: Sim, name: str, queue: str, handler: Handler, prefetch: int, crash_one_in: int) -> None:
         self._handler = handler
         self._prefetch = prefetch
         self._crash_one_in = crash_one_in
+        #: The handlers that have yielded and not ended.
         self._working: list[Generator[Any, None, None]] = []
         super().__init__(sim, name, queue)
 
-    def ready(self, connection: _Connection) -> None:
+    def on_declared(self, connection: _Connection) -> None:
         connection.send(1, methods.BasicQos(prefetch_count=self._prefetch))
         connection.send(1, methods.BasicConsume(queue=self.queue, consumer_tag=self.name))
 
-    def on_method(self, connection: _Connection, method: Any, content: SimContent | None) -> None:
+    def on_method(self, connection: _Connection, method: Method, content: SimContent | None) -> None:
         super().on_method(connection, method, content)
-        if type(method) is methods.BasicDeliver:
+        if isinstance(method, methods.BasicDeliver):
             assert content is not None
-            self.tell(f"gets {content.body[:40]!r}{' (redelivered)' if method.redelivered else ''}")
+            self.tell(f"receives {content.body[:40]!r}{' (redelivered)' if method.redelivered else ''}")
             work = self._handler(Message(self, connection, method, content.body))
             if work is not None:
                 self._working.append(work)
-                self._go_on(work)
+                self._continue(work)
 
-    def _go_on(self, work: Generator[Any, None, None]) -> None:
+    def _continue(self, work: Generator[Any, None, None]) -> None:
+        """Run a handler up to its next yield."""
         if work not in self._working:
             return
         world = self.sim.world
@@ -185,19 +206,19 @@ class Service(Program):
         if world.chance(self._crash_one_in):
             self.crash()
         else:
-            world.at(world.time + world.delay(LONGEST_YIELD), self._go_on, work)
+            world.at(world.time + world.delay(LONGEST_YIELD), self._continue, work)
 
     def crash(self) -> None:
-        """The process ends here; another one is started."""
+        """End the process; another one is started."""
         self.tell("crashes")
         self._working.clear()
         connection = self.connection
         connection.stream.reset()
-        self.lost(connection)
+        self.on_lost(connection)
 
-    def lost(self, connection: _Connection) -> None:
+    def on_lost(self, connection: _Connection) -> None:
         self._working.clear()
-        super().lost(connection)
+        super().on_lost(connection)
 
     @property
     def is_done(self) -> bool:
@@ -205,10 +226,10 @@ class Service(Program):
 
 
 class Sim:
-    """One run: a world with a broker in it. `seed` decides everything that `chooser` does not.
+    """One run: a simulated world with a broker in it. `seed` decides everything that `chooser` does not.
 
-    with_store   the broker keeps durable queues on a simulated disk; without, they are gone when it crashes
-    settings     of the broker, as `warren.settings.Settings` has them
+    with_store   whether the broker keeps durable queues on a simulated disk; if not, they are lost when it ends
+    settings     of the broker, fields of `warren.settings.Settings`
     """
 
     def __init__(
@@ -216,35 +237,41 @@ class Sim:
     ) -> None:
         self.seed = seed
         self.world = SimWorld(seed, chooser, conditions=CONDITIONS)
+        #: The lines of the story: time, who, text.
         self.told: list[tuple[float, str, str]] = []
         self.node = SimNode(self.world, "broker", with_store=with_store, **settings)
         self._programs: list[Program] = []
         self.node.start()
 
     def tell(self, who: str, text: str) -> None:
-        """A line for the story."""
+        """Add a line to the story."""
         self.told.append((self.world.time, who, text))
 
     def publish(self, queue: str, bodies: Iterable[bytes], name: str = "publisher") -> Publisher:
-        """A program that publishes persistent messages to a durable queue, until each is confirmed."""
+        """Start a program that publishes persistent messages to a durable queue until each is confirmed."""
         publisher = Publisher(self, name, queue, bodies)
         self._programs.append(publisher)
         return publisher
 
     def service(self, name: str, queue: str, handler: Handler, *, prefetch: int = 1, crash_one_in: int = 8) -> Service:
-        """A program that consumes from that queue; see the module."""
+        """Start a program that consumes from a durable queue; one in `crash_one_in` yields ends its process."""
         service = Service(self, name, queue, handler, prefetch, crash_one_in)
         self._programs.append(service)
         return service
 
     def run(self, seconds: float) -> None:
+        """Let that many virtual seconds pass."""
         self.world.run(seconds)
 
     def run_until(self, condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+        """Run until `condition` holds; False if it does not after that many virtual seconds."""
         return self.world.run_until(condition, seconds)
 
     def until_done(self, seconds: float = 600.0) -> bool:
-        """Run until everything published is confirmed, handled and settled; False if it is not so after that many virtual seconds."""
+        """Run until everything published is confirmed, handled and settled.
+
+        False if it is not after that many virtual seconds.
+        """
         return self.world.run_until(self._is_done, seconds)
 
     def _is_done(self) -> bool:
@@ -258,25 +285,28 @@ class Sim:
         return self.node.processes("Queue")
 
     def kill(self) -> None:
-        """The broker's process is killed, and started again."""
+        """Kill the broker's process, and start it again."""
         self.tell("broker", "is killed and starts again")
         self.node.kill()
         self.node.boot()
 
     def lose_power(self) -> None:
-        """The broker's machine loses power, and starts again. Programs notice only because their connections are reset."""
+        """Cut the power of the broker's machine, and start it again.
+
+        The connections are reset at once, since a program would otherwise not notice for a long time.
+        """
         self.tell("broker", "loses power and starts again")
         self.node.lose_power()
         self.node.boot()
         for program in self._programs:
             program.connection.stream.reset()
-            program.lost(program.connection)
+            program.on_lost(program.connection)
 
     def close(self) -> None:
-        """Let go of the machine's files."""
+        """Remove the files of the broker's machine."""
         self.node.close()
 
     def story(self) -> str:
-        """What everybody did and saw."""
+        """What the programs and the broker did and received, in order."""
         begin = self.told[0][0] if self.told else 0.0
         return "\n".join(f"{(time - begin) * 1000:10.2f} ms  {who:10} {text}" for time, who, text in self.told)

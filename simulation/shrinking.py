@@ -1,7 +1,9 @@
 """From a schedule that fails to a short one that fails in the same way.
 
-Lines of the plan are left out, many at a time and then one by one, and what the lines say is made plainer. For each attempt the order is that of the plainest choices first,
-then that of a few seeds: whatever the order, a plan that still fails is a plan that still fails. What counts as the same failure is the text without its numbers and names.
+Actions of the plan are left out, many at a time and then one by one, and the values of the rest are made plainer. Each
+shorter plan is tried in the plainest order first, then in the orders of a few seeds: the order need not stay the same,
+since a plan that fails in any order shows the fault. Two failures count as the same if their texts agree without
+numbers and names.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from dataclasses import replace
 from typing import Any
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
-from .plan import SIZES, Action, Plan, with_graves
+from .plan import CLIENTS, SIZES, Action, Plan, with_dead_letter_queue
 from .schedule import Outcome, run
 
+#: Seeds that are tried for each shorter plan.
 ORDERS = 6
-"""Seeds that are tried for each shorter plan."""
+#: Runs that `shrink` makes at most.
 ATTEMPTS = 600
 
 Run = Callable[[int, Plan, Chooser | None], Outcome]
 
-_PLAINER: tuple[dict[str, Any], ...] = (
+_PLAIN_NODES: tuple[dict[str, Any], ...] = (
     {"heartbeat": 0},
     {"has_small_files": False},
     {"credit": (400, 200)},
@@ -42,11 +45,11 @@ _PLAIN_VALUES = {
     "both": 0,
     "for": 1,
 }
-_DETAILS = re.compile(r"\d+|'[^']*'|\b(?:alice|bob|carol)\b|\[.*\]")
+_DETAILS = re.compile(rf"\d+|'[^']*'|\b(?:{'|'.join(CLIENTS)})\b|\[.*\]")
 
 
 def kind_of(failure: str | None) -> str | None:
-    """What stays of a failure's text when the details are left out."""
+    """The text of a failure without its details."""
     if failure is None:
         return None
     text = _DETAILS.sub("#", failure)
@@ -54,11 +57,12 @@ def kind_of(failure: str | None) -> str | None:
 
 
 def plainest() -> Chooser:
+    """The chooser that always takes the plainest choice."""
     return DrawnChooser(lambda count: 0)
 
 
 def shrink(failed: Outcome, attempts: int = ATTEMPTS, run: Run = run) -> Outcome:
-    """The shortest story found with that many runs; `failed` itself if there is none."""
+    """The shortest failure found with that many runs; `failed` itself if there is no shorter one."""
     return _Shrinking(failed, attempts, run).best()
 
 
@@ -70,14 +74,14 @@ class _Shrinking:
         self._run = run
 
     def best(self) -> Outcome:
-        self._try(self._best.plan)  # in a plainer order
+        self._try(self._best.plan)  # the same plan in a plainer order
         progress = True
         while progress and self._left > 0:
             progress = self._leave_out() or self._simplify()
         return self._best
 
     def _try(self, plan: Plan) -> bool:
-        """Whether that plan fails too, in some order; then it is the best."""
+        """Whether that plan fails in the same way in some order. If so it becomes the best one."""
         seeds = [self._best.seed] if self._best.seed is not None else []
         for seed in [None, *seeds, *range(ORDERS)]:
             if self._left <= 0:
@@ -90,6 +94,7 @@ class _Shrinking:
         return False
 
     def _leave_out(self) -> bool:
+        """Leave out actions: half of them at a time, then ever fewer. Whether any attempt failed in the same way."""
         found = False
         size = max(1, len(self._best.plan.actions) // 2)
         while size:
@@ -102,11 +107,12 @@ class _Shrinking:
         return found
 
     def _simplify(self) -> bool:
+        """Make the node and the values of actions plainer. Whether any attempt failed in the same way."""
         found = False
         names = {str(action.values["queue"]) for action in self._best.plan.actions if "queue" in action.values}
         plan = self._best.plan
-        used = tuple(with_graves([name for name in plan.queues if name in names] or plan.queues[:1]))
-        for change in ({"queues": used}, *_PLAINER):
+        used = tuple(with_dead_letter_queue([name for name in plan.queues if name in names] or plan.queues[:1]))
+        for change in ({"queues": used}, *_PLAIN_NODES):
             simpler = replace(self._best.plan, **change)
             if simpler != self._best.plan and self._try(simpler):
                 found = True
@@ -120,6 +126,7 @@ class _Shrinking:
 
 
 def _simpler(action: Action) -> Iterator[Action]:
+    """The action with one value made plainer, in each way that there is."""
     values = action.values
     for key, plain in _PLAIN_VALUES.items():
         if values.get(key, plain) != plain:

@@ -1,10 +1,11 @@
-"""Strategies for Hypothesis: plans, single lines of plans, and choosers that draw every decision of a world, so that a schedule that fails shrinks to its few steps.
+"""Strategies for Hypothesis: plans, single actions, and choosers that draw every decision of a world.
 
     @given(plan=plans(), data=st.data())
     def test_nothing_is_lost(plan, data):
         assert run(0, plan, drawn(data)).failure is None
 
-Needs the package `hypothesis`, which warren itself does not.
+Hypothesis then shrinks a schedule that fails, its plan and its order together. This module needs the package
+`hypothesis`, which warren itself does not.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
-from .clients.kinds import NAMES
-from .plan import CREDITS, Action, Below, Plan, draw_action, with_graves
+from .plan import CREDITS, Action, Below, Plan, draw_action, with_dead_letter_queue
+from .queue_kinds import NAMES
 
+#: Decisions of a schedule that are drawn; all later ones are the plainest. Hypothesis would shrink these to the
+#: plainest anyway, and its buffers do not hold many more.
 DECISIONS = 500
-"""Drawn for a schedule; those after are the plainest, which Hypothesis would arrive at anyway. More would be too much for its buffers."""
 
 
 def _below(draw: Any) -> Below:
@@ -27,15 +29,16 @@ def _below(draw: Any) -> Below:
 
 @st.composite
 def actions(draw: Any, queues: tuple[str, ...] = ("orders",), has_store: bool = True) -> Action:
-    """A line of a plan."""
+    """An action of a plan."""
     return draw_action(_below(draw), queues, has_store)
 
 
 @st.composite
 def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
-    """A plan of up to `longest` lines; `has_store` None is either."""
+    """A plan of up to `longest` actions; with `has_store` None, with or without a data directory."""
     with_store = draw(st.booleans()) if has_store is None else has_store
-    queues = tuple(with_graves(draw(st.lists(st.sampled_from(list(NAMES)), min_size=1, max_size=3, unique=True))))
+    names = draw(st.lists(st.sampled_from(list(NAMES)), min_size=1, max_size=3, unique=True))
+    queues = tuple(with_dead_letter_queue(names))
     lines = tuple(draw(st.lists(actions(queues, with_store), max_size=longest)))
     return Plan(
         with_store,
@@ -48,7 +51,7 @@ def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
 
 
 def drawn(data: Any, most: int = DECISIONS) -> Chooser:
-    """Decides by `data` of `st.data()`."""
+    """A chooser that draws its first `most` decisions from the `data` of `st.data()`."""
     left = most
 
     def draw(count: int) -> int:

@@ -1,54 +1,66 @@
-"""A channel of a simulated client: does its lines of the plan one after the other, waits for answers where AMQP has them, and tells the books what it does and sees.
+"""`SimChannel`: a channel of a simulated client.
 
-`Publishing`, `Consuming` and the functions of `declaring` share the work, as they do at the broker's end.
+It does its actions of the plan one after another, waits for the answer where AMQP has one, and reports to the model
+what it sends and receives. `PublishingSide`, `ConsumingSide` and the functions of `declaring` divide the work.
+
+What it has sent is proven to have arrived by the answer to a later method, since the broker handles everything on a
+channel in order. So a request takes with it what is unproven by then, and its answer reports that to the model.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...amqp import methods
+from ...amqp.method import Method
 from ...amqp.properties import Properties
-from ..model import book
-from ..model.book import Broken, Copy
-from ..model.queue_book import QueueBook
+from ..model.copies import Copy, PromiseBroken, State, mark_arrived, mark_maybe_lost, mark_returned, mark_settled
+from ..model.queue_model import QueueModel
 from ..plan import CONFIRMING, TRANSACTIONAL, Action
 from . import declaring
-from .consuming import Consuming
+from .consuming import ConsumingSide
 from .peer import SimContent
-from .publishing import Publishing
+from .publishing import PublishingSide
 
 if TYPE_CHECKING:
     from .client import Client
 
-Then = Callable[[Any, "SimContent | None"], None]
+#: Called with the answer to a request.
+OnAnswer = Callable[[Method, SimContent | None], None]
 
 
 class SimChannel:
-    """`is_leaving`: it was told to end, or will be by a crash; what comes now is not held against anybody."""
+    """See the module. The channel is opened when the object is made."""
 
     def __init__(self, client: Client, number: int) -> None:
         self.client = client
         self.number = number
         self.schedule = client.schedule
-        self.is_open = False
+        #: Whether it is about to end, by its own close or by a crash. What arrives now proves nothing.
         self.is_leaving = False
+        #: Actions that wait until a request is answered.
         self.todo: deque[Action] = deque()
+        #: Names of the queues that it has declared.
         self.declared: set[str] = set()
-        self.may_be_closed = (
-            False  # by the broker, any moment now: others may see what that means before it is heard here
-        )
-        self.may_be_locked_out = False  # by the broker, for an exclusive queue may be another's
-        self.publishing = Publishing(self)
-        self.consuming = Consuming(self)
-        self._unheard: list[Copy] = []  # published since the last method that is answered
-        self._unheard_settled: list[Copy] = []
-        self._asked: list[tuple[list[Copy], list[Copy]]] = []  # what the answer that is waited for proves
-        self._expected: tuple[tuple[type, ...], Then] | None = None
-        self._asked_of: QueueBook | None = None
-        self.ask(methods.ChannelOpen(), methods.ChannelOpenOk, self._opened)
+        #: Whether the broker may close it at any moment: others may see the consequences before the close arrives.
+        self.may_be_closed = False
+        #: Whether the broker may refuse its declare, because an exclusive queue may belong to another connection.
+        self.may_be_locked_out = False
+        self.publishing = PublishingSide(self)
+        self.consuming = ConsumingSide(self)
+        #: Publishes since the last request.
+        self._unproven: list[Copy] = []
+        #: Acknowledgements since the last request.
+        self._unproven_settled: list[Copy] = []
+        #: Publishes and acknowledgements before the request in flight, which its answer proves.
+        self._awaiting_proof: list[tuple[list[Copy], list[Copy]]] = []
+        #: The possible answers to the request in flight, and what to do with the answer.
+        self._expected: tuple[tuple[type[Method], ...], OnAnswer] | None = None
+        #: The queue that the request in flight concerns.
+        self._requested_queue: QueueModel | None = None
+        self.request(methods.ChannelOpen(), methods.ChannelOpenOk, self._opened)
 
     def __str__(self) -> str:
         return f"{self.client.name}/{self.number}"
@@ -58,74 +70,77 @@ class SimChannel:
         return self.number == TRANSACTIONAL
 
     def tell(self, text: str) -> None:
+        """Add a line to the story."""
         self.schedule.tell(str(self), text)
 
-    def send(self, method: Any, body: bytes | None = None, properties: Properties | None = None) -> None:
+    # -- sending ---
+
+    def send(self, method: Method, body: bytes | None = None, properties: Properties | None = None) -> None:
         self.client.send(self.number, method, body, properties)
 
-    def queue_may_go(self, queue: QueueBook) -> None:
-        if self._asked_of is queue:
-            self._take_risk()
-
-    def _take_risk(self) -> None:
-        if not self.may_be_closed:
-            self.may_be_closed = True
-            self.consuming.takes_risk()
-
-    def ask(
+    def request(
         self,
-        method: Any,
-        answers: type | tuple[type, ...],
-        then: Then,
-        queue: QueueBook | None = None,
+        method: Method,
+        answers: type[Method] | tuple[type[Method], ...],
+        on_answer: OnAnswer,
+        queue: QueueModel | None = None,
         may_be_refused: bool | None = None,
     ) -> None:
-        """Send a method that is answered; nothing else is done until it is. The channel is closed instead if it is refused: as what concerns a `queue` is that is down, or, unless
-        `may_be_refused` says otherwise, is not there."""
-        self._asked_of = queue
+        """Send a method that is answered. The next action waits for the answer.
+
+        The broker may close the channel instead. It may do so if `may_be_refused`, by default if `queue` may not
+        exist; and also if the process of `queue` may be down.
+        """
+        self._requested_queue = queue
         if may_be_refused is None:
             may_be_refused = queue is not None and not queue.may_be_used_by(self.client.connection)
         if may_be_refused or queue is not None and queue.may_be_down:
-            self._take_risk()
-        self._asked.append((self._unheard, self._unheard_settled))
-        self._unheard, self._unheard_settled = [], []
-        self._expected = (answers if isinstance(answers, tuple) else (answers,), then)
+            self._may_be_closed_now()
+        self._awaiting_proof.append((self._unproven, self._unproven_settled))
+        self._unproven, self._unproven_settled = [], []
+        self._expected = (answers if isinstance(answers, tuple) else (answers,), on_answer)
         self.send(method)
 
-    def _opened(self, method: Any, content: SimContent | None) -> None:
-        self.is_open = True
+    def on_queue_may_be_gone(self, queue: QueueModel) -> None:
+        """The queue may be gone from now on, so a request in flight that concerns it may be refused."""
+        if self._requested_queue is queue:
+            self._may_be_closed_now()
+
+    def _may_be_closed_now(self) -> None:
+        if not self.may_be_closed:
+            self.may_be_closed = True
+            self.consuming.on_may_be_closed()
+
+    def _opened(self, method: Method, content: SimContent | None) -> None:
         if self.number == CONFIRMING:
-            self.ask(methods.ConfirmSelect(), methods.ConfirmSelectOk, nothing)
+            self.request(methods.ConfirmSelect(), methods.ConfirmSelectOk, ignore_answer)
         elif self.is_transactional:
-            self.ask(methods.TxSelect(), methods.TxSelectOk, nothing)
+            self.request(methods.TxSelect(), methods.TxSelectOk, ignore_answer)
 
-    def published(self, copies: list[Copy]) -> None:
-        """These are on their way; the next answer proves that they were heard."""
-        self._unheard += copies
+    def sent(self, copies: list[Copy]) -> None:
+        """Take note of publishes; the answer to the next request proves that they have arrived."""
+        self._unproven += copies
 
-    def settling(self, copy: Copy) -> None:
-        copy.fate = book.SETTLING
-        self._unheard_settled.append(copy)
+    def start_settling(self, copy: Copy) -> None:
+        """Take note of an acknowledgement; the answer to the next request proves that it has arrived."""
+        copy.state = State.SETTLING
+        self._unproven_settled.append(copy)
 
-    # -- doing what the plan says ------------------------------------------------------------------
+    # -- the actions of the plan ---
 
     def do(self, action: Action) -> None:
         self.todo.append(action)
-        self.go_on()
+        self._do_next()
 
-    def go_on(self) -> None:
+    def _do_next(self) -> None:
         while self.todo and self._expected is None and not self.is_leaving:
             action = self.todo[0]
             name = action.text("queue")
-            if name and name not in self.declared and self._needs(self.schedule.queues[name], action.what):
+            if name and name not in self.declared and _needs_declare(self.schedule.queues[name], action.what):
                 declaring.declare(self, self.schedule.queues[name])
                 return
             self.todo.popleft()
             self._do(action)
-
-    def _needs(self, queue: QueueBook, what: str) -> bool:
-        """Whether the queue is to be declared first; who may not may publish all the same."""
-        return what not in ("delete", "purge") and not (what == "publish" and queue.kind.exclusive and queue.exists)
 
     def _do(self, action: Action) -> None:
         queue = self.schedule.queues.get(action.text("queue"))
@@ -137,67 +152,66 @@ class SimChannel:
             part = self.publishing if action.what in ("publish", "commit", "rollback") else self.consuming
             getattr(part, "do_" + action.what)(action)
 
-    # -- what the broker says ----------------------------------------------------------------------
+    # -- methods from the broker ---
 
-    def on_method(self, method: Any, content: SimContent | None) -> None:
-        kind = type(method)
-        if kind is methods.BasicDeliver:
+    def on_method(self, method: Method, content: SimContent | None) -> None:
+        if isinstance(method, methods.BasicDeliver):
             assert content is not None
             self.consuming.on_deliver(method, content)
-        elif kind in (methods.BasicAck, methods.BasicNack):
-            self.publishing.on_confirm(method, kind is methods.BasicAck)
-        elif kind is methods.BasicReturn:
+        elif isinstance(method, (methods.BasicAck, methods.BasicNack)):
+            self.publishing.on_confirm(method)
+        elif isinstance(method, methods.BasicReturn):
             assert content is not None
             self.publishing.on_return(method, content)
-        elif kind is methods.BasicCancel:
-            self.tell(f"hears that {method.consumer_tag} is cancelled")
-            self.consuming.cancelled(method.consumer_tag)
-        elif kind is methods.ChannelClose:
-            self._closed_by_broker(method)
-        elif self._expected is not None and kind in self._expected[0]:
-            _, then = self._expected
-            self._expected = self._asked_of = None
+        elif isinstance(method, methods.BasicCancel):
+            self.tell(f"receives a cancel for {method.consumer_tag}")
+            self.consuming.on_cancel(method.consumer_tag)
+        elif isinstance(method, methods.ChannelClose):
+            self._on_close(method)
+        elif self._expected is not None and type(method) in self._expected[0]:
+            _, on_answer = self._expected
+            self._expected = self._requested_queue = None
             self.may_be_closed = False
-            heard, settled = self._asked.pop()
-            book.heard(heard)
-            book.settled(settled, self)
-            self.publishing.proven(heard)
-            then(method, content)
-            self.go_on()
+            published, settled = self._awaiting_proof.pop()
+            mark_arrived(published)
+            mark_settled(settled, self)
+            self.publishing.on_proof()
+            on_answer(method, content)
+            self._do_next()
         else:
-            raise Broken(f"{self} got {kind.__name__}, which it had not asked for")
+            raise PromiseBroken(f"{self} received {type(method).__name__}, which it had not requested")
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end ---
 
     def _close(self) -> None:
         self.tell("closes the channel")
-        self.ask(
+        self.request(
             methods.ChannelClose(200, "done"),
             methods.ChannelCloseOk,
-            lambda method, content: self.client.channel_gone(self),
+            lambda method, content: self.client.remove_channel(self),
         )
         self.leave()
 
     def leave(self) -> None:
-        """It was told to end, or is about to be ended by a crash: what it holds goes back, now or soon."""
+        """The channel is about to end. The broker requeues, now or soon, what the channel holds."""
         self.is_leaving = True
         self.todo.clear()
-        self.consuming.abandon()
+        self.consuming.leave()
 
-    def doom(self) -> None:
-        """Its process in the broker crashes now; this end has yet to hear of it."""
+    def on_process_crash(self) -> None:
+        """The channel's process in the broker crashes now; the close will arrive later."""
         for copies in [
-            *(heard for heard, _ in self._asked),
-            self._unheard,
+            *(published for published, _ in self._awaiting_proof),
+            self._unproven,
             *(message.copies for message in self.publishing.unconfirmed.values()),
         ]:
-            book.unheard(copies)
-        for settled in [*(settled for _, settled in self._asked), self._unheard_settled]:
-            book.given_back(settled, self)
+            mark_maybe_lost(copies)
+        for settled in [*(settled for _, settled in self._awaiting_proof), self._unproven_settled]:
+            mark_returned(settled, self)
         self.leave()
 
     def waits_for(self) -> str:
-        """What is still to come, if anything is."""
+        """The answer or the confirms that have not arrived, as a text; empty if there are none."""
         if self._expected is not None:
             return f"{self} waits for {self._expected[0][0].__name__}"
         unconfirmed = self.publishing.unconfirmed
@@ -208,29 +222,40 @@ class SimChannel:
         )
 
     def ended(self, in_order: bool) -> None:
-        """Nothing comes any more; `in_order`: the broker has heard all it was sent."""
+        """The channel has ended; `in_order` if the broker has received everything that it sent."""
         self.is_leaving = True
-        for heard, settled in [*self._asked, (self._unheard, self._unheard_settled)]:
+        for published, settled in [*self._awaiting_proof, (self._unproven, self._unproven_settled)]:
             if in_order:
-                book.heard(heard)
-                book.settled(settled, self)
+                mark_arrived(published)
+                mark_settled(settled, self)
             else:
-                book.unheard(heard)
-                book.given_back(settled, self)
-        self.consuming.abandon()
+                mark_maybe_lost(published)
+                mark_returned(settled, self)
+        self.consuming.leave()
 
-    def _closed_by_broker(self, method: Any) -> None:
+    def _on_close(self, method: methods.ChannelClose) -> None:
         self.tell(f"is closed by the broker: {method.reply_code} {method.reply_text}")
         queues = self.schedule.queues.values()
-        is_missing = method.reply_code == 404 and any(queue.exists is not True or queue.deleted for queue in queues)
+        is_missing = method.reply_code == 404 and any(
+            queue.exists is not True or queue.delete_count for queue in queues
+        )
         is_refused = method.reply_code == 406 and "partial tx completion" in method.reply_text
-        is_exclusive = self._asked_of is not None and self._asked_of.kind.exclusive
+        is_exclusive = self._requested_queue is not None and self._requested_queue.kind.exclusive
         is_locked_out = method.reply_code == 405 and (self.may_be_locked_out or is_exclusive and self.may_be_closed)
         if not (is_missing or is_refused or is_locked_out or self.schedule.has_crashed):
-            raise Broken(f"{self} was closed for no reason: {method.reply_text}")
+            raise PromiseBroken(f"{self} was closed for no reason: {method.reply_text}")
         self.send(methods.ChannelCloseOk())
-        self.client.channel_gone(self, in_order=False)
+        self.client.remove_channel(self, in_order=False)
 
 
-def nothing(method: Any, content: SimContent | None) -> None:
-    """The answer alone was waited for."""
+def ignore_answer(method: Method, content: SimContent | None) -> None:
+    """The handler of answers that need nothing but their arrival."""
+
+
+def _needs_declare(queue: QueueModel, what: str) -> bool:
+    """Whether the queue must be declared before this action.
+
+    Not before a publish to an exclusive queue that exists: the declare of another connection would be refused, but
+    everyone may publish.
+    """
+    return what not in ("delete", "purge") and not (what == "publish" and queue.kind.exclusive and queue.exists)

@@ -1,35 +1,46 @@
-"""The consuming side of a simulated client's channel: consumers, deliveries, and what becomes of them."""
+"""`ConsumingSide`: the consumers of a simulated client's channel, their deliveries, and how it settles them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...amqp import methods
+from ...amqp.method import Method
 from ...amqp.properties import decode_properties
-from ..model import book
-from ..model.book import Broken, Copy
-from ..model.queue_book import QueueBook
+from ..model.copies import Copy, PromiseBroken, State, mark_returned
+from ..model.queue_model import Newest, QueueModel
 from ..plan import Action
-from .kinds import GRAVES
+from ..queue_kinds import DEAD_LETTER_QUEUE
 from .peer import SimContent
 
 if TYPE_CHECKING:
     from .channel import SimChannel
 
+Outcome = Literal["ack", "requeue", "reject"]
+_OUTCOMES: dict[str, tuple[Outcome, str]] = {
+    "": ("ack", "acknowledges"),
+    "ack": ("ack", "acknowledges"),
+    "requeue": ("requeue", "requeues"),
+    "reject": ("reject", "rejects"),
+}
+
 
 @dataclass(slots=True, eq=False)
 class SimConsumer:
-    """`since` is when it was asked for; a basic.get is one too, without a tag."""
+    """A consumer. A basic.get is a consumer without a tag."""
 
     channel: SimChannel
     tag: str
-    queue: QueueBook
+    queue: QueueModel
     no_ack: bool
     prefetch: int
+    #: When it was requested, in seconds of the world.
     since: float
-    crashes: int  # of the queue when it began
-    deleted: int
+    #: `crash_count` of the queue when it was started.
+    crash_count: int
+    #: `delete_count` of the queue when it was started.
+    delete_count: int
     unacked: int = 0
     has_left: bool = False
 
@@ -38,33 +49,44 @@ class SimConsumer:
 
     @property
     def is_stale(self) -> bool:
-        """The queue has been deleted since it began: what comes may be of before."""
-        return self.deleted != self.queue.deleted
+        """Whether the queue may have been deleted since it was started, so that its deliveries may be old."""
+        return self.delete_count != self.queue.delete_count
 
 
 @dataclass(slots=True, eq=False)
 class SimDelivery:
+    """A delivery that is not settled; `consumer` is None for a basic.get."""
+
     copy: Copy
     consumer: SimConsumer | None
 
 
-Held = list[tuple[int, SimDelivery, str]]
+class TxSettlement(NamedTuple):
+    """A settlement in a transaction that is not committed yet."""
+
+    tag: int
+    delivery: SimDelivery
+    outcome: Outcome
 
 
-class Consuming:
+class ConsumingSide:
     def __init__(self, channel: SimChannel) -> None:
         self.channel = channel
         self.schedule = channel.schedule
         self.consumers: dict[str, SimConsumer] = {}
-        self.unacked: dict[int, SimDelivery] = {}  # by delivery tag
-        self._touched: dict[QueueBook, bool] = {}  # consumed or got from, and whether ever without acknowledgement
+        #: By delivery tag.
+        self.unacked: dict[int, SimDelivery] = {}
+        #: The queues that it has consumed or got from, and whether ever without acknowledgement.
+        self._used_queues: dict[QueueModel, bool] = {}
+        #: The prefetch limit of the whole channel, 0 for none.
         self._limit = 0
         self._consumed = 0
+        #: Whether a basic.recover is in flight.
         self._is_recovering = False
-        self._newest: dict[Any, int] = {}
-        self._held_settled: Held = []  # by a transaction, until its commit
+        self._newest: Newest = {}
+        self._tx_settlements: list[TxSettlement] = []
 
-    # -- consumers ---------------------------------------------------------------------------------
+    # -- consumers ---
 
     def do_consume(self, action: Action) -> None:
         channel, queue = self.channel, self.schedule.queues[action.text("queue")]
@@ -74,94 +96,115 @@ class Consuming:
         if self._limit:
             prefetch = 0
 
-        def consume(method: Any, content: SimContent | None) -> None:
+        def consume() -> None:
             consumer = self.consumers[tag] = SimConsumer(
-                channel, tag, queue, no_ack, prefetch, self.schedule.world.time, queue.crashes, queue.deleted
+                channel, tag, queue, no_ack, prefetch, self.schedule.world.time, queue.crash_count, queue.delete_count
             )
-            self._touched[queue] = self._touched.get(queue, False) or no_ack
+            self._used_queues[queue] = self._used_queues.get(queue, False) or no_ack
             queue.had_consumer = True
             channel.tell(
-                f"consumes from {queue.kind.name} as {tag}{' without acknowledgement' if no_ack else ''}{f', prefetch {prefetch}' if prefetch else ''}"
+                f"consumes from {queue.kind.name} as {tag}"
+                f"{' without acknowledgement' if no_ack else ''}{f', prefetch {prefetch}' if prefetch else ''}"
             )
-            channel.ask(
+            channel.request(
                 methods.BasicConsume(queue=queue.kind.name, consumer_tag=tag, no_ack=no_ack),
                 methods.BasicConsumeOk,
-                lambda *answer: self._consumes(consumer),
+                lambda method, content: self._on_consume_ok(consumer),
                 queue,
             )
 
         if self._limit:
-            consume(None, None)
+            consume()
         else:
-            channel.ask(methods.BasicQos(prefetch_count=prefetch), methods.BasicQosOk, consume)
+            channel.request(
+                methods.BasicQos(prefetch_count=prefetch), methods.BasicQosOk, lambda method, content: consume()
+            )
 
-    def _consumes(self, consumer: SimConsumer) -> None:
+    def _on_consume_ok(self, consumer: SimConsumer) -> None:
         if not self.channel.is_leaving and consumer.tag in self.consumers:
             consumer.queue.consumers.append(consumer)
 
     def do_qos(self, action: Action) -> None:
-        """A limit for the whole channel, before it has consumers: what it means for those that are there is not this model's matter."""
+        """Limit the whole channel.
+
+        Only before it has consumers or deliveries: the model does not predict what the limit means for these.
+        """
         limit = action.number("limit")
         if self.consumers or self.unacked or not limit:
             return
         self._limit = limit
-        self.channel.tell(f"wants {limit} messages at most")
-        self.channel.ask(methods.BasicQos(prefetch_count=limit, global_=True), methods.BasicQosOk, lambda *answer: None)
+        self.channel.tell(f"limits the channel to {limit} unacknowledged messages")
+        self.channel.request(
+            methods.BasicQos(prefetch_count=limit, global_=True), methods.BasicQosOk, lambda method, content: None
+        )
 
     def do_cancel(self, action: Action) -> None:
         tags = list(self.consumers)
         if tags:
             tag = tags[action.number("which") % len(tags)]
             self.channel.tell(f"cancels {tag}")
-            self.consumers[tag].queue.leaves(self.consumers[tag])
-            self.channel.ask(methods.BasicCancel(tag), methods.BasicCancelOk, lambda *answer: self.cancelled(tag))
+            self.consumers[tag].queue.on_consumer_leaving(self.consumers[tag])
+            self.channel.request(
+                methods.BasicCancel(tag), methods.BasicCancelOk, lambda method, content: self.on_cancel(tag)
+            )
 
-    def cancelled(self, tag: str) -> None:
+    def on_cancel(self, tag: str) -> None:
+        """The consumer is cancelled, by this client or by the broker."""
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
-            consumer.queue.leaves(consumer)
+            consumer.queue.on_consumer_leaving(consumer)
 
     def do_get(self, action: Action) -> None:
         channel, queue = self.channel, self.schedule.queues[action.text("queue")]
         no_ack = bool(action.number("no_ack"))
-        self._touched[queue] = self._touched.get(queue, False) or no_ack
-        consumer = SimConsumer(channel, "", queue, no_ack, 0, self.schedule.world.time, queue.crashes, queue.deleted)
+        self._used_queues[queue] = self._used_queues.get(queue, False) or no_ack
+        consumer = SimConsumer(
+            channel, "", queue, no_ack, 0, self.schedule.world.time, queue.crash_count, queue.delete_count
+        )
 
-        def got(method: Any, content: SimContent | None) -> None:
-            if type(method) is methods.BasicGetOk:
+        def on_answer(method: Method, content: SimContent | None) -> None:
+            if isinstance(method, methods.BasicGetOk):
                 assert content is not None
-                self._delivered(method, content, consumer)
+                self._receive(method, content, consumer)
             else:
                 channel.tell(f"gets nothing from {queue.kind.name}")
 
-        channel.ask(
+        channel.request(
             methods.BasicGet(queue=queue.kind.name, no_ack=no_ack),
             (methods.BasicGetOk, methods.BasicGetEmpty),
-            got,
+            on_answer,
             queue,
         )
 
-    # -- deliveries --------------------------------------------------------------------------------
+    # -- deliveries ---
 
-    def on_deliver(self, method: Any, content: SimContent) -> None:
+    def on_deliver(self, method: methods.BasicDeliver, content: SimContent) -> None:
         consumer = self.consumers.get(method.consumer_tag)
         if consumer is None:
-            raise Broken(f"{self.channel} got a delivery for consumer {method.consumer_tag}, which it does not have")
-        self._delivered(method, content, consumer)
+            raise PromiseBroken(
+                f"{self.channel} received a delivery for consumer {method.consumer_tag}, which it does not have"
+            )
+        self._receive(method, content, consumer)
 
-    def _delivered(self, method: Any, content: SimContent, consumer: SimConsumer) -> None:
+    def _receive(
+        self, method: methods.BasicDeliver | methods.BasicGetOk, content: SimContent, consumer: SimConsumer
+    ) -> None:
         channel, queue = self.channel, consumer.queue
         number = self.schedule.number_in(content.body)
-        death = _last_death(content.props) if queue.kind.name == GRAVES else None
+        death = _last_death(content.props) if queue.kind.name == DEAD_LETTER_QUEUE else None
         channel.tell(
-            f"gets message {number} from {queue.kind.name}{f', dead from {death[0]} ({death[1]})' if death else ''}"
+            f"receives message {number} from {queue.kind.name}"
+            f"{f', dead from {death[0]} ({death[1]})' if death else ''}"
             f"{' (redelivered)' if method.redelivered else ''}{f' as {consumer.tag}' if consumer.tag else ''}"
         )
-        is_doubtful = channel.is_leaving or self._is_recovering or consumer.is_stale
-        copy = queue.copy_of(number) if death is None else queue.dead(number, *death)
-        # A channel that the broker has closed, and that has not heard of it, sees old deliveries after they were given to others.
-        is_doubtful |= channel.may_be_closed and (copy.seen > 0 or copy.fate not in (book.SENT, book.THERE, book.LOOSE))
-        queue.delivered(channel, copy, method.redelivered, consumer, is_doubtful, self._newest)
+        may_be_old = channel.is_leaving or self._is_recovering or consumer.is_stale
+        copy = queue.copy_of(number) if death is None else queue.dead_letter_copy(number, *death)
+        # If the broker has closed the channel and the close has not arrived, the broker may have requeued this delivery
+        # already and given it to another channel.
+        may_be_old |= channel.may_be_closed and (
+            copy.seen > 0 or copy.state not in (State.SENT, State.READY, State.UNCERTAIN)
+        )
+        queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, self._newest)
         self.schedule.check_body(copy.message, content.body)
         if consumer.no_ack:
             return
@@ -169,21 +212,22 @@ class Consuming:
         if not consumer.tag:
             return
         consumer.unacked += 1
-        if not is_doubtful:
+        if not may_be_old:
             self._check_limits(consumer)
 
     def _check_limits(self, consumer: SimConsumer) -> None:
-        if consumer.prefetch and consumer.unacked > consumer.prefetch * (1 + consumer.queue.crashes - consumer.crashes):
-            raise Broken(
-                f"{self.channel} has {consumer.unacked} unacknowledged messages of {consumer.tag}, whose prefetch is {consumer.prefetch}"
+        # Each process of the queue since the consumer was started may have delivered a whole prefetch.
+        processes = 1 + consumer.queue.crash_count - consumer.crash_count
+        if consumer.prefetch and consumer.unacked > consumer.prefetch * processes:
+            raise PromiseBroken(
+                f"{self.channel} has {consumer.unacked} unacknowledged messages of {consumer.tag}, "
+                f"whose prefetch is {consumer.prefetch}"
             )
         counted = sum(delivery.consumer is not None for delivery in self.unacked.values())
         if self._limit and counted > self._limit:
-            raise Broken(
-                f"{self.channel} has {counted} unacknowledged messages, though it wanted {self._limit} at most"
-            )
+            raise PromiseBroken(f"{self.channel} has {counted} unacknowledged messages, but its limit is {self._limit}")
 
-    # -- settling ----------------------------------------------------------------------------------
+    # -- settling ---
 
     def do_settle(self, action: Action) -> None:
         tags = list(self.unacked)
@@ -196,97 +240,100 @@ class Consuming:
             chosen = [other for other in tags if other <= tag]
         elif all_but > 1:
             chosen = [other for at, other in enumerate(tags, action.number("which")) if at % all_but] or [tag]
-        how = action.text("how") or "ack"
-        what = {"ack": "acknowledges", "requeue": "requeues", "reject": "rejects"}[how]
-        self.channel.tell(f"{what} {', '.join(f'message {self.unacked[one].copy.message.number}' for one in chosen)}")
+        outcome, verb = _OUTCOMES[action.text("how")]
+        self.channel.tell(f"{verb} {', '.join(f'message {self.unacked[one].copy.message.number}' for one in chosen)}")
         for one in chosen:
             delivery = self.unacked.pop(one)
             if self.channel.is_transactional:
-                self._held_settled.append((one, delivery, how))
+                self._tx_settlements.append(TxSettlement(one, delivery, outcome))
             else:
-                self._settled(delivery, how)
+                self._settle(delivery, outcome)
         for one in [tag] if multiple else chosen:
             self.channel.send(
-                methods.BasicAck(one, multiple) if how == "ack" else methods.BasicNack(one, multiple, how == "requeue")
+                methods.BasicAck(one, multiple)
+                if outcome == "ack"
+                else methods.BasicNack(one, multiple, outcome == "requeue")
             )
 
-    def _settled(self, delivery: SimDelivery, how: str) -> None:
+    def _settle(self, delivery: SimDelivery, outcome: Outcome) -> None:
         if delivery.consumer is not None:
             delivery.consumer.unacked -= 1
         copy, channel = delivery.copy, self.channel
-        if how == "requeue":
-            book.given_back([copy], channel)
+        if outcome == "requeue":
+            mark_returned([copy], channel)
             return
-        is_mine = copy.fate == book.HELD and copy.holder is channel
-        grave = copy.queue.rejects(copy) if how == "reject" else None
+        is_mine = copy.state == State.UNACKED and copy.holder is channel
+        dead_letter = copy.queue.deaths.on_reject(copy) if outcome == "reject" else None
         if is_mine:
-            channel.settling(copy)
-            if grave is not None:
-                channel.published([grave])
+            channel.start_settling(copy)
+            if dead_letter is not None:
+                channel.sent([dead_letter])
             return
-        if grave is not None:
-            grave.loosen()  # it may be nobody's business any more
-        if copy.fate in (book.SENT, book.THERE):
-            copy.fate = book.LOOSE  # it was delivered while nobody knew whether the channel was there; it was, perhaps
+        if dead_letter is not None:
+            dead_letter.make_uncertain()  # the broker ignores the reject if the channel no longer has the delivery
+        if copy.state in (State.SENT, State.READY):
+            # Delivered when the broker might have closed the channel. If it had not, this settles the copy.
+            copy.state = State.UNCERTAIN
 
-    def take_held_settled(self) -> Held:
-        held, self._held_settled = self._held_settled, []
-        return held
+    def take_tx_settlements(self) -> list[TxSettlement]:
+        settlements, self._tx_settlements = self._tx_settlements, []
+        return settlements
 
-    def settle_held(self, held: Held) -> None:
-        for _, delivery, how in held:
-            self._settled(delivery, how)
+    def settle_tx(self, settlements: list[TxSettlement]) -> None:
+        """The transaction is about to be committed."""
+        for _, delivery, outcome in settlements:
+            self._settle(delivery, outcome)
 
-    def put_back(self) -> None:
-        """The transaction is rolled back."""
-        for tag, delivery, _ in self.take_held_settled():
+    def on_rollback_ok(self) -> None:
+        """The deliveries that the transaction had settled are unacknowledged again."""
+        for tag, delivery, _ in self.take_tx_settlements():
             self.unacked[tag] = delivery
         self.unacked = dict(sorted(self.unacked.items()))
 
     def do_recover(self, action: Action) -> None:
-        self.channel.tell("wants its unacknowledged messages again")
+        self.channel.tell("recovers its unacknowledged messages")
         self._is_recovering = True
-        for queue in self._touched:
-            queue.shake()
-        self._give_back()
+        for queue in self._used_queues:
+            queue.add_unseen_deliveries()
+        self._mark_unacked_returned()
 
-        def recovered(method: Any, content: SimContent | None) -> None:
+        def on_recover_ok(method: Method, content: SimContent | None) -> None:
             self._is_recovering = False
-            self._give_back()
+            self._mark_unacked_returned()
             self.unacked.clear()
             for consumer in self.consumers.values():
-                # What its transaction holds back still counts.
-                consumer.unacked = sum(delivery.consumer is consumer for _, delivery, _ in self._held_settled)
+                # The deliveries that the transaction has settled still count.
+                consumer.unacked = sum(delivery.consumer is consumer for _, delivery, _ in self._tx_settlements)
 
-        self.channel.ask(methods.BasicRecover(True), methods.BasicRecoverOk, recovered)
+        self.channel.request(methods.BasicRecover(True), methods.BasicRecoverOk, on_recover_ok)
 
-    def _give_back(self) -> None:
-        book.given_back([delivery.copy for delivery in self.unacked.values()], self.channel)
+    def _mark_unacked_returned(self) -> None:
+        mark_returned([delivery.copy for delivery in self.unacked.values()], self.channel)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end ---
 
-    def shake(self) -> None:
-        """Deliveries may be on their way that this channel will never see."""
-        for queue, without_ack in self._touched.items():
-            queue.shake(is_leaking=without_ack)
+    def _add_unseen_deliveries(self) -> None:
+        """Deliveries may be in flight that this channel will never receive."""
+        for queue, without_ack in self._used_queues.items():
+            queue.add_unseen_deliveries(without_ack)
 
-    def takes_risk(self) -> None:
-        """The broker may close the channel, and others see what that means before this end hears of it."""
-        self.shake()
+    def on_may_be_closed(self) -> None:
+        """The broker may close the channel, and others may see the consequences before the close arrives here."""
+        self._add_unseen_deliveries()
         for consumer in self.consumers.values():
-            consumer.queue.may_vanish()
+            consumer.queue.may_auto_delete()
 
-    def abandon(self) -> None:
-        """The channel leaves: it gives back what it holds, and its consumers go."""
-        self.shake()
-        self._give_back()
-        book.given_back([delivery.copy for _, delivery, _ in self._held_settled], self.channel)
+    def leave(self) -> None:
+        """The channel is about to end: the broker requeues what it holds and removes its consumers."""
+        self._add_unseen_deliveries()
+        self._mark_unacked_returned()
+        mark_returned([delivery.copy for _, delivery, _ in self._tx_settlements], self.channel)
         for consumer in self.consumers.values():
-            consumer.queue.leaves(consumer)
+            consumer.queue.on_consumer_leaving(consumer)
 
 
 def _last_death(props: bytes) -> tuple[str, str] | None:
-    """Where and of what a message died last; None if it has not."""
+    """In which queue the message died last, and for which reason; None if it is no dead letter."""
     headers = decode_properties(props).headers
     deaths = headers.get("x-death") if headers is not None else None
     if deaths is None:

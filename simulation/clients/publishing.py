@@ -1,33 +1,46 @@
-"""The publishing side of a simulated client's channel: publishes, their confirms and returns, and what a transaction holds back."""
+"""`PublishingSide`: publishes of a simulated client's channel, their confirms and returns, and transactions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import methods
+from ...amqp.method import Method
 from ...amqp.properties import Properties
-from ..model import book
-from ..model.book import Broken, Copy, PublishedMessage
+from ..model.copies import PromiseBroken, PublishedMessage, State, mark_confirmed, mark_refused
+from ..model.queue_model import QueueModel
 from ..plan import CONFIRMING, Action
-from .declaring import EXCHANGE
+from ..queue_kinds import EXCHANGE
 from .peer import SimContent
 
 if TYPE_CHECKING:
     from .channel import SimChannel
 
+#: A routing key that no queue has.
 NOWHERE = "nowhere"
-"""A routing key that no queue has."""
 
 
-class Publishing:
+class TxPublish(NamedTuple):
+    """A publish in a transaction that is not committed yet.
+
+    routes    for each copy `delete_count` and `unbind_count` of its queue at the publish; None if the message may not
+              be routed to that queue at all
+    """
+
+    message: PublishedMessage
+    routes: list[tuple[int, int] | None]
+
+
+class PublishingSide:
     def __init__(self, channel: SimChannel) -> None:
         self.channel = channel
         self.schedule = channel.schedule
+        #: By publish number.
         self.unconfirmed: dict[int, PublishedMessage] = {}
         self._published = 0
-        self._lost: list[PublishedMessage] = []  # for certain, and mandatory: the next answer comes after their return
-        # A transaction, until its commit: for each copy how often its queue had been deleted, and unbound; None: it may not be routed at all.
-        self._held_back: list[tuple[PublishedMessage, list[tuple[int, int] | None]]] = []
+        #: Mandatory messages that are certainly unroutable. The next answer must come after their return.
+        self._unroutable: list[PublishedMessage] = []
+        self._tx_publishes: list[TxPublish] = []
 
     def do_publish(self, action: Action) -> None:
         for _ in range(action.number("count")):
@@ -41,29 +54,29 @@ class Publishing:
         message.is_mandatory = bool(action.number("mandatory"))
         by = action.text("by")
         by_exchange = message.by_exchange = by == "exchange" and schedule.has_exchange
-        targets: list[tuple[Any, bool | None]] = [(queue, queue.exists)]
+        targets: list[tuple[QueueModel, bool | None]] = [(queue, queue.exists)]
         if by_exchange:
-            targets = [(one, one.is_bound) for one in schedule.queues.values()]
+            targets = [(target, target.is_bound) for target in schedule.queues.values()]
         elif by == NOWHERE:
-            targets, message.is_lost = [], True
-        certain: list[tuple[int, int] | None] = []
-        for one, is_routed in targets:
-            # Even where there is no way: it may be handled late, when there is one.
-            one.published(message, is_routed is True)
-            certain.append((one.deleted, one.unbinds) if is_routed is True else None)
+            targets, message.is_unroutable = [], True
+        routes: list[tuple[int, int] | None] = []
+        for target, is_routed in targets:
+            # A copy even for a queue that is not bound: it may be when the broker routes the message.
+            target.on_publish(message, is_routed is True)
+            routes.append((target.delete_count, target.unbind_count) if is_routed is True else None)
         if channel.is_transactional:
             for copy in message.copies:
-                copy.fate = book.BURIED  # as long as it is not committed
-            self._held_back.append((message, certain))
+                copy.state = State.FORBIDDEN  # until the commit
+            self._tx_publishes.append(TxPublish(message, routes))
         else:
-            channel.published(message.copies)
-            if message.is_lost and message.is_mandatory:
-                self._lost.append(message)
+            channel.sent(message.copies)
+            if message.is_unroutable and message.is_mandatory:
+                self._unroutable.append(message)
         if channel.number == CONFIRMING:
             self.unconfirmed[self._published] = message
         self._tell(
             message,
-            EXCHANGE if by_exchange else NOWHERE if message.is_lost else queue.kind.name,
+            EXCHANGE if by_exchange else NOWHERE if message.is_unroutable else queue.kind.name,
             queue.kind.has_priorities,
         )
         expiration = action.number("expiration")
@@ -74,21 +87,21 @@ class Publishing:
         )
         method = methods.BasicPublish(
             exchange=EXCHANGE if by_exchange else "",
-            routing_key=NOWHERE if message.is_lost else queue.kind.name,
+            routing_key=NOWHERE if message.is_unroutable else queue.kind.name,
             mandatory=message.is_mandatory,
         )
         channel.send(method, schedule.body(message), properties)
 
     def _tell(self, message: PublishedMessage, where: str, has_priorities: bool) -> None:
-        details = [f"{'persistent' if message.persistent else 'transient'}, {message.size} octets"]
+        details = [f"{'persistent' if message.persistent else 'transient'}, {message.size} bytes"]
         details += [f"priority {message.priority}"] * has_priorities
         text = f"publishes message {message.number} to {where} ({', '.join(details)}"
         text += f", expires in {message.expiration * 1000:.0f} ms" if message.expiration else ""
         self.channel.tell(f"{text}{', mandatory' if message.is_mandatory else ''})")
 
-    # -- what the broker says of them --------------------------------------------------------------
+    # -- confirms and returns ---
 
-    def on_confirm(self, method: Any, is_ack: bool) -> None:
+    def on_confirm(self, method: methods.BasicAck | methods.BasicNack) -> None:
         channel = self.channel
         numbers = (
             [number for number in self.unconfirmed if number <= method.delivery_tag]
@@ -98,77 +111,80 @@ class Publishing:
         for number in numbers:
             message = self.unconfirmed.pop(number, None)
             if message is None:
-                raise Broken(f"{channel} got a confirm for its publish {number}, which is confirmed or was never made")
+                raise PromiseBroken(
+                    f"{channel} received a confirm for its publish {number}, which is confirmed or was never made"
+                )
             self._check_returned(message)
-            if is_ack:
-                channel.tell(f"hears that message {message.number} is confirmed")
-                book.confirmed(message, self.schedule.world.time)
+            if isinstance(method, methods.BasicAck):
+                channel.tell(f"receives the confirm of message {message.number}")
+                mark_confirmed(message, self.schedule.world.time)
                 continue
-            channel.tell(f"hears that message {message.number} is refused")
-            # Of a queue that is being deleted nobody can say whether it went in good order.
+            channel.tell(f"receives a nack for message {message.number}")
+            # While a queue is deleted, it may end before it has answered all publishes.
             if not self.schedule.has_crashed and not any(
-                copy.queue.kind.may_refuse or copy.queue.deleted for copy in message.copies
+                copy.queue.kind.may_nack or copy.queue.delete_count for copy in message.copies
             ):
-                raise Broken(f"message {message.number} was refused for no reason")
-            book.refused(message)
+                raise PromiseBroken(f"message {message.number} was refused for no reason")
+            mark_refused(message)
 
-    def on_return(self, method: Any, content: SimContent) -> None:
+    def on_return(self, method: methods.BasicReturn, content: SimContent) -> None:
         message = self.schedule.messages[self.schedule.number_in(content.body)]
-        self.channel.tell(f"gets message {message.number} back: {method.reply_text}")
+        self.channel.tell(f"receives the return of message {message.number}: {method.reply_text}")
         self.schedule.check_body(message, content.body)
         if message.channel is not self.channel or not message.is_mandatory or message.is_returned:
-            raise Broken(
-                f"message {message.number} was returned {'twice' if message.is_returned else 'though nobody had asked for that'}"
+            raise PromiseBroken(
+                f"message {message.number} was returned {'twice' if message.is_returned else 'without being mandatory'}"
             )
         message.is_returned = True
         for copy in message.copies:
-            if copy.fate not in (book.LOOSE, book.BURIED):
-                raise Broken(f"{copy} was returned, though there was a way for it")
-            copy.fate = book.BURIED
+            if copy.state not in (State.UNCERTAIN, State.FORBIDDEN):
+                raise PromiseBroken(f"{copy} was returned, though it was routable")
+            copy.state = State.FORBIDDEN
 
-    def proven(self, heard: list[Copy]) -> None:
-        """An answer has come: everything before it was handled."""
-        lost, self._lost = self._lost, []
-        for message in lost:
+    def on_proof(self) -> None:
+        """An answer has arrived, so the broker has handled every publish before the request."""
+        unroutable, self._unroutable = self._unroutable, []
+        for message in unroutable:
             self._check_returned(message)
 
     def _check_returned(self, message: PublishedMessage) -> None:
-        if message.is_mandatory and message.is_lost and not message.is_returned:
-            raise Broken(f"message {message.number} was mandatory, there is no way for it, and it was not returned")
+        if message.is_mandatory and message.is_unroutable and not message.is_returned:
+            raise PromiseBroken(f"message {message.number} was mandatory and unroutable, but was not returned")
 
-    # -- transactions ------------------------------------------------------------------------------
+    # -- transactions ---
 
     def do_commit(self, action: Action) -> None:
         channel = self.channel
-        published, self._held_back = self._held_back, []
-        held_settled = channel.consuming.take_held_settled()
-        channel.tell(f"commits {len(published)} messages and {len(held_settled)} acknowledgements")
-        for message, certain in published:
-            for copy, then in zip(message.copies, certain):
-                # It goes to the queue that there was when it was handled, if there was a way.
+        publishes, self._tx_publishes = self._tx_publishes, []
+        settlements = channel.consuming.take_tx_settlements()
+        channel.tell(f"commits {len(publishes)} messages and {len(settlements)} acknowledgements")
+        for message, routes in publishes:
+            for copy, route in zip(message.copies, routes):
+                # The broker has routed the message at the publish. The copy is certain only if its queue and binding
+                # have existed since then.
                 queue = copy.queue
-                now = queue.deleted, queue.unbinds if message.by_exchange else then and then[1]
-                is_certain = queue.exists and then == now and not queue.may_lose
-                copy.fate = book.SENT if is_certain else book.LOOSE
-                copy.may_be_redelivered = copy.queue.is_shaken
-                copy.queue.is_touched = True
-            channel.published(message.copies)
-        channel.consuming.settle_held(held_settled)
+                now = queue.delete_count, queue.unbind_count if message.by_exchange else route and route[1]
+                is_certain = queue.exists and route == now and not queue.may_lose
+                copy.state = State.SENT if is_certain else State.UNCERTAIN
+                copy.may_be_redelivered = copy.queue.has_unseen_deliveries
+                copy.queue.has_new_messages = True
+            channel.sent(message.copies)
+        channel.consuming.settle_tx(settlements)
         may_be_refused = self.schedule.has_crashed or any(
-            copy.queue.kind.may_refuse for message, _ in published for copy in message.copies
+            copy.queue.kind.may_nack for message, _ in publishes for copy in message.copies
         )
 
-        def committed(method: Any, content: SimContent | None) -> None:
-            channel.tell("hears that it is committed")
-            for message, _ in published:
+        def on_commit_ok(method: Method, content: SimContent | None) -> None:
+            channel.tell("receives commit-ok")
+            for message, _ in publishes:
                 self._check_returned(message)
-                book.confirmed(message, self.schedule.world.time)
+                mark_confirmed(message, self.schedule.world.time)
 
-        channel.ask(methods.TxCommit(), methods.TxCommitOk, committed, may_be_refused=may_be_refused)
+        channel.request(methods.TxCommit(), methods.TxCommitOk, on_commit_ok, may_be_refused=may_be_refused)
 
     def do_rollback(self, action: Action) -> None:
         self.channel.tell("rolls back")
-        self._held_back = []
-        self.channel.ask(
-            methods.TxRollback(), methods.TxRollbackOk, lambda method, content: self.channel.consuming.put_back()
+        self._tx_publishes = []
+        self.channel.request(
+            methods.TxRollback(), methods.TxRollbackOk, lambda method, content: self.channel.consuming.on_rollback_ok()
         )

@@ -1,4 +1,4 @@
-"""More planted bugs: in what queues do by themselves, in what becomes of the disk, and in what a connection leaves behind."""
+"""Bugs of expiry, dead letters, files and connections that end, which the simulation must find."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .planting import mutant, replaced
 
 @mutant
 def dead_letter_lost() -> Iterator[None]:
-    """Of several messages that die at once the last is not sent on."""
+    """A queue drops the last of several messages that die together."""
 
     def make(original: Any) -> Any:
         def publish(self: DeadLetterer, reason: str, messages: Any) -> None:
@@ -37,7 +37,7 @@ def dead_letter_lost() -> Iterator[None]:
 
 @mutant
 def two_single_active_consumers() -> Iterator[None]:
-    """Who comes second is made active, though the first has not gone."""
+    """The second consumer becomes active, though the first has not left."""
 
     def make(original: Any) -> Any:
         def add(self: Consumers, consumer: Any) -> None:
@@ -53,7 +53,7 @@ def two_single_active_consumers() -> Iterator[None]:
 
 @mutant
 def return_omitted() -> Iterator[None]:
-    """Of mandatory messages in a row for which there is no way only the first comes back."""
+    """Only the first of several unroutable mandatory messages is returned."""
 
     def make(original: Any) -> Any:
         def give_back(self: Publisher, publication: Any, contents: Any) -> None:
@@ -67,7 +67,7 @@ def return_omitted() -> Iterator[None]:
 
 @mutant
 def body_misplaced_in_garbage_collection() -> Iterator[None]:
-    """When two files are combined, the last body that is wanted is taken to be where the one before it is."""
+    """When two files are combined, the last body is recorded at the place of the one before it."""
 
     def make(original: Any) -> Any:
         def run(self: CombineJob) -> None:
@@ -83,8 +83,8 @@ def body_misplaced_in_garbage_collection() -> Iterator[None]:
 
 
 @mutant
-def folded_before_it_is_written() -> Iterator[None]:
-    """A queue says that all it had in the journal is in its segments, before it is."""
+def flushed_before_it_is_written() -> Iterator[None]:
+    """A queue reports that its entries are in its segments before they are."""
 
     async def flush_synced(self: Flusher) -> bool:
         return True
@@ -95,14 +95,14 @@ def folded_before_it_is_written() -> Iterator[None]:
 
 @mutant
 def silent_peer_kept() -> Iterator[None]:
-    """Nobody looks whether heartbeats come."""
+    """Missed heartbeats do not end a connection."""
     with mock.patch.object(HeartbeatMonitor, "step", lambda self, received: False):
         yield
 
 
 @mutant
 def exclusive_queue_left_behind() -> Iterator[None]:
-    """The exclusive queues of a connection outlive it."""
+    """Exclusive queues stay when their connection ends."""
 
     async def delete_exclusive(self: Queues, connection_id: str) -> None:
         pass
@@ -113,7 +113,7 @@ def exclusive_queue_left_behind() -> Iterator[None]:
 
 @mutant
 def auto_delete_forgotten() -> Iterator[None]:
-    """A queue that is to go with its last consumer stays, if that goes with its channel."""
+    """An auto-delete queue stays when its last consumer ends with its channel."""
 
     def make(original: Any) -> Any:
         def forget_channel(self: Queue, channel_id: str) -> None:
@@ -127,8 +127,8 @@ def auto_delete_forgotten() -> Iterator[None]:
 
 
 @mutant
-def young_again() -> Iterator[None]:
-    """What comes back never expires."""
+def expiry_lost_on_requeue() -> Iterator[None]:
+    """A requeued message never expires."""
 
     def make(original: Any) -> Any:
         def insert(self: RunQueue, returned: list[Any]) -> None:
@@ -143,8 +143,8 @@ def young_again() -> Iterator[None]:
 
 
 @mutant
-def dead_before_its_time() -> Iterator[None]:
-    """Messages with an age of their own die at half of it."""
+def expired_too_early() -> Iterator[None]:
+    """Messages with an expiration expire after half of it."""
 
     def make(original: Any) -> Any:
         def of(self: MessageExpiry, origin: Any) -> int | None:
@@ -157,8 +157,8 @@ def dead_before_its_time() -> Iterator[None]:
 
 
 @mutant
-def octets_miscounted() -> Iterator[None]:
-    """What an acknowledgement in the middle of a run takes away stays in the count of octets."""
+def bytes_miscounted() -> Iterator[None]:
+    """An acknowledgement in the middle of a run does not reduce the count of bytes."""
 
     def make(original: Any) -> Any:
         def settle(self: PendingRuns, run: Any, piece: slice, count: int) -> int:

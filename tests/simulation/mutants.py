@@ -1,6 +1,7 @@
-"""Planted bugs, each of them one that a broker could have: what the simulation must find. More are in `more_mutants`; `MUTANTS` has them all.
+"""Bugs of messages and acknowledgements that the simulation must find; `more_mutants` has others.
 
-None of them shows in a quiet test: each needs a requeue, a crash, a channel that ends at the wrong moment.
+A broker could have each of them, and no quiet test shows it: it takes a requeue, a crash, or a channel that ends at the
+wrong moment.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.sub_queues import SubQueues
 from warren.store.queue.variable_queue import VariableQueue
 
-from . import more_mutants  # noqa: F401  # its bugs are in the table as well
+from . import more_mutants  # noqa: F401  # adds its bugs to MUTANTS
 from .planting import MUTANTS, mutant, replaced
 
 __all__ = ["MUTANTS"]
@@ -30,7 +31,7 @@ __all__ = ["MUTANTS"]
 
 @mutant
 def lost_requeue() -> Iterator[None]:
-    """Of several messages that come back at once the last is dropped."""
+    """A queue drops the last of several messages that are requeued together."""
 
     def make(original: Any) -> Any:
         def requeue(self: Any, tags: Any) -> int:
@@ -48,7 +49,7 @@ def lost_requeue() -> Iterator[None]:
 
 @mutant
 def confirm_before_sync() -> Iterator[None]:
-    """A publish is confirmed when it has been written, and not when that is on the disk."""
+    """A queue confirms a publish when it is written, before it is on the disk."""
 
     def make(original: Any) -> Any:
         def drain_confirmed(self: VariableQueue) -> Any:
@@ -63,7 +64,7 @@ def confirm_before_sync() -> Iterator[None]:
 
 @mutant
 def credit_leak() -> Iterator[None]:
-    """A grant that ends a block is one too small."""
+    """The grant that ends a block is one too small."""
 
     def make(original: Any) -> Any:
         def bump(self: CreditFlow, peer: Any, n: int) -> None:
@@ -77,7 +78,7 @@ def credit_leak() -> Iterator[None]:
 
 @mutant
 def range_off_by_one() -> Iterator[None]:
-    """An acknowledgement of many in the middle of a run leaves the last of them out."""
+    """A multiple acknowledgement that ends inside a run leaves out its last message."""
 
     def make(original: Any) -> Any:
         def take(self: Unacked, delivery_tag: int, multiple: bool) -> list[UnackedRun] | None:
@@ -93,7 +94,7 @@ def range_off_by_one() -> Iterator[None]:
 
 @mutant
 def double_delivery_after_channel_close() -> Iterator[None]:
-    """A channel's end brings back also what another channel of the queue holds."""
+    """When a channel ends, the queue also requeues a message that another channel holds."""
 
     def make(original: Any) -> Any:
         def forget_channel(self: Queue, channel_id: str) -> None:
@@ -112,7 +113,7 @@ def double_delivery_after_channel_close() -> Iterator[None]:
 
 @mutant
 def redelivered_flag_lost() -> Iterator[None]:
-    """What comes back from a channel that ends is fresh again, if it is one message alone."""
+    """A message that is delivered alone is never flagged as redelivered."""
 
     def make(original: Any) -> Any:
         def on_deliver(self: Channel, sender: Any, queue_id: str, tag: str, runs: list[Any]) -> Any:
@@ -123,21 +124,21 @@ def redelivered_flag_lost() -> Iterator[None]:
         return on_deliver
 
     with replaced(Channel, "on_deliver", make):
-        # The table of handlers was made with the class.
+        # The class has a table of its handlers, which was made when the class was.
         with mock.patch.dict(Channel._handlers, {"deliver": vars(Channel)["on_deliver"]}):
             yield
 
 
 @mutant
-def ack_to_the_next_life() -> Iterator[None]:
-    """What a queue delivered before it crashed is settled with its next process, which numbers its messages anew."""
+def ack_to_the_next_process() -> Iterator[None]:
+    """A channel settles deliveries of a crashed queue with the queue's next process, whose numbers begin anew."""
     with mock.patch.object(Unacked, "disown", lambda self, queue_id: None):
         yield
 
 
 @mutant
 def recovered_out_of_order() -> Iterator[None]:
-    """Of what is read from the disk at once, the first two runs change places."""
+    """The first two runs of a slice that is read from the disk change places."""
 
     def make(original: Any) -> Any:
         def load_from_delta(self: SubQueues, *args: Any) -> Any:
@@ -156,7 +157,7 @@ def recovered_out_of_order() -> Iterator[None]:
 
 @mutant
 def requeued_to_the_tail() -> Iterator[None]:
-    """What comes back is put behind what has come since."""
+    """Requeued messages go to the tail of the queue."""
 
     def insert(self: RunQueue, returned: list[Any]) -> None:
         for run in returned:
@@ -170,7 +171,7 @@ def requeued_to_the_tail() -> Iterator[None]:
 
 @mutant
 def prefetch_overrun() -> Iterator[None]:
-    """A consumer with a prefetch of two or more gets one more."""
+    """A consumer with a prefetch of two or more gets one message too many."""
     original = Consumer.capacity
 
     def capacity(self: Consumer) -> int:
@@ -182,7 +183,7 @@ def prefetch_overrun() -> Iterator[None]:
 
 @mutant
 def binding_before_its_commit() -> Iterator[None]:
-    """A binding is put into the table, and answered for, before it is on the disk."""
+    """A bind is answered before the binding is on the disk."""
 
     def make(original: Any) -> Any:
         async def write(self: TableWriter, *changes: Any) -> None:
@@ -203,7 +204,7 @@ def binding_before_its_commit() -> Iterator[None]:
 
 @mutant
 def ack_lost_in_the_journal() -> Iterator[None]:
-    """An acknowledgement of a single message does not reach the journal."""
+    """The acknowledgement of a single message is not written to the journal."""
 
     def make(original: Any) -> Any:
         def ack(self: LogWriter, queue: int, spans: Any) -> int:
@@ -219,7 +220,7 @@ def ack_lost_in_the_journal() -> Iterator[None]:
 
 @mutant
 def confirmed_twice() -> Iterator[None]:
-    """Confirms that came before an earlier one's are sent again with that."""
+    """Confirms that came out of order are sent a second time."""
 
     def make(original: Any) -> Any:
         def flush(self: Confirms) -> Any:

@@ -1,4 +1,4 @@
-"""How bugs are planted: `MUTANTS` are context managers by name; inside, the bug is there."""
+"""`MUTANTS`: bugs that can be planted, by name. Each is a context manager; the bug is there inside its `with`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ MUTANTS: dict[str, Callable[[], Any]] = {}
 
 
 def mutant(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+    """Add a generator function, which yields while the bug is there, to `MUTANTS`."""
     MUTANTS[function.__name__] = found = contextmanager(function)
     return found
 
 
 @contextmanager
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """`make(original)` in place of a function of a class, or of a module."""
+    """Replace a function of a class or module by `make(original)`."""
     with mock.patch.object(owner, name, make(vars(owner)[name])):
         yield

@@ -1,4 +1,4 @@
-"""The same work with every decision drawn by Hypothesis: the order too shrinks."""
+"""Schedules in which Hypothesis draws every decision, so that the order of a failing one shrinks as well."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from warren.simulation.model import invariants
-from warren.simulation.model.book import Broken
+from warren.simulation.model.copies import PromiseBroken
 from warren.simulation.plan import CREDITS, Plan
 from warren.simulation.schedule import Schedule, run
 from warren.simulation.strategies import actions, drawn, plans
@@ -37,7 +37,7 @@ def test_plans_in_drawn_orders(plan, data):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["redelivered_flag_lost", "prefetch_overrun"])
 def test_a_planted_bug_shrinks_to_a_short_story(name):
-    """Hypothesis finds the bug and shrinks plan and order together."""
+    """Hypothesis finds the bug, and shrinks the plan and the order together."""
     story = []
 
     @settings(
@@ -56,7 +56,7 @@ def test_a_planted_bug_shrinks_to_a_short_story(name):
 
 
 class Node(RuleBasedStateMachine):
-    """A whole node with its clients; every step of the machine is a line of a plan. The model is `simulation.book`, which the clients hold what they see against."""
+    """A whole node with its clients. Each step of the state machine is an action of a plan."""
 
     @initialize(credit=st.sampled_from(CREDITS), seed=st.integers(0, 1 << 16), has_store=st.booleans())
     def begin(self, credit, seed, has_store):
@@ -87,7 +87,7 @@ def test_a_node_as_a_state_machine():
 
 @pytest.mark.timeout(600)
 def test_the_state_machine_finds_a_planted_bug():
-    with MUTANTS["lost_requeue"](), pytest.raises(Broken):
+    with MUTANTS["lost_requeue"](), pytest.raises(PromiseBroken):
         run_state_machine_as_test(
             Node, settings=settings(drawing, max_examples=500, stateful_step_count=30, phases=[Phase.generate])
         )

@@ -1,4 +1,4 @@
-"""Faults that the simulation has found, by the plans that showed them."""
+"""Faults that the simulation has found, each with the plan that showed it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ machine kill then=3
 
 
 def test_a_queue_that_crashes_while_the_node_starts_keeps_its_messages():
-    """Its process could not recover, so the queue is down until the next start; by then the bodies that it refers to are gone, though they had been confirmed."""
+    """The crash keeps the process from recovering, so the queue is down until the next start.
+
+    Its confirmed bodies had been removed by then, since the message store had counted no references to them.
+    """
     story = run(0, parse_plan(CRASH_AT_START), plainest()).story
-    assert "hears that message 1 is confirmed" in story
-    assert "auditor/2 gets message 1 from full" in story
+    assert "receives the confirm of message 1" in story
+    assert "auditor/2 receives message 1 from full" in story
 
 
 GET_BESIDE_A_CONSUMER = """
@@ -33,8 +36,8 @@ carol/2 get queue=full then=1
 """
 
 
-def test_what_is_got_does_not_overtake_what_was_delivered_before():
-    """The queue had given messages 1 and 2 to the channel's consumer, and answered the get with message 3 before it sent them."""
+def test_a_get_does_not_overtake_earlier_deliveries():
+    """The queue answered the get with message 3 before it sent messages 1 and 2 to the channel's consumer."""
     for seed in range(200):
         outcome = run(seed, parse_plan(GET_BESIDE_A_CONSUMER))
         assert outcome.failure is None, outcome.story
@@ -49,9 +52,12 @@ machine stop
 """
 
 
-def test_a_store_that_cannot_be_closed_lets_go_of_its_index(caplog, monkeypatch):
-    """The last bodies waited for a sync when it was closed, and there was no room for them. The next start in the same process found the index open and made it anew, which no
-    client sees. It comes to that in one order of a hundred."""
+def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
+    """When the store was closed, its last bodies waited for a sync and the disk had no room for them.
+
+    The next start in the same process found the index open and made a new one, which clients cannot see. One order in
+    a hundred leads to this.
+    """
     close, refused = StoreEngine.close, []
 
     def closes(engine):

@@ -1,9 +1,10 @@
-"""Conversations that once ended badly, one for every bug that the simulation has found: replayed exactly, in tests/testdata/simulation/.
+"""Schedules that once broke a promise, one for each bug that the simulation has found, replayed exactly.
 
-A file says what it pins, the plan, the order (`plain`, or that of a seed), and what everybody did and saw. With
-WARREN_WRITE_SCENARIOS=1 what is seen now is written into the files.
+A file in tests/testdata/simulation/ has the bug as a comment, the plan, the order (`plain`, or that of a seed), and the
+story without times. With WARREN_WRITE_SCENARIOS=1 the test writes the stories of today into the files.
 
-Each is run twice as well, the second time while nothing of the real world can be used, and the complete traces are compared, with all that messages and octets say.
+Each schedule is also run a second time without access to the real world, and the traces of both runs, with every
+message and byte, must be the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def without_times(story):
 
 
 def read(file):
-    """The head of the file, and its plan, seed and chooser, and what was told."""
+    """The head of the file; its plan, seed and chooser; its story."""
     head, mark, told = file.read_text().partition("\n---\n")
     lines = head.splitlines()
     [order] = [line.split()[1] for line in lines if line.startswith("order ")]
@@ -38,7 +39,7 @@ def read(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_conversation_goes_well(file):
+def test_a_schedule_that_broke_a_promise_breaks_none_now(file):
     head, (plan, seed, chooser), told = read(file)
     outcome = run(seed, plan, chooser)
     assert outcome.failure is None, outcome.story
@@ -50,7 +51,7 @@ def test_a_conversation_goes_well(file):
 
 
 def trace_of(schedule):
-    """All of it; the private directory of LMDB's files has another name each time, and nothing follows from that."""
+    """The complete trace. The directory of LMDB's files has a new name in each run, which is replaced."""
     schedule.run()
     root = schedule.node.disks.root if schedule.node.disks is not None else "no directory"
     return [repr(entry).replace(root, "ROOT") for entry in schedule.world.trace]
@@ -68,7 +69,7 @@ def check_twice(make, monkeypatch):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_conversation_run_twice_leaves_the_same_trace(file, monkeypatch):
+def test_a_scenario_run_twice_leaves_the_same_trace(file, monkeypatch):
     check_twice(lambda: Schedule(*read(file)[1], whole_message), monkeypatch)
 
 

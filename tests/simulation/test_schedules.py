@@ -1,6 +1,7 @@
-"""Random schedules, with seeds of this very run. What they have once found is in tests/testdata/simulation.
+"""Random schedules with new seeds in each test run. tests/testdata/simulation has those that have found something.
 
-WARREN_SCHEDULES says how many fresh ones; 4,000 take two minutes on two cores. A failure prints its seed, and `warren simulate --seed` shows it again.
+WARREN_SCHEDULES sets how many; 4,000 take two minutes on two cores. A failure prints its seed, and `warren simulate
+--seed` runs it again.
 """
 
 from __future__ import annotations
@@ -16,34 +17,35 @@ from warren.simulation.schedule import run
 from warren.simulation.shrinking import plainest, shrink
 
 FRESH = int(os.environ.get("WARREN_SCHEDULES", "4000"))
-PORTIONS = 20
+BATCHES = 20
 
 
 def check(seed):
     outcome = run(seed)
     if outcome.failure is not None:
         pytest.fail(
-            f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}\nwarren simulate --seed {seed} --schedules 1",
+            f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}\n"
+            f"warren simulate --seed {seed} --schedules 1",
             pytrace=False,
         )
     return outcome
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("portion", range(PORTIONS))
-def test_fresh_seeds(portion):
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_fresh_seeds(batch):
     first = secrets.randbelow(1 << 40)
-    for seed in range(first, first + FRESH // PORTIONS):
+    for seed in range(first, first + FRESH // BATCHES):
         check(seed)
 
 
-def test_schedules_are_long_enough():
-    """On average 200 steps of the world or more."""
+def test_schedules_take_200_steps_on_average():
+    """A schedule of few steps would hardly find anything."""
     assert sum(run(seed).steps for seed in range(50)) / 50 >= 200
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_plan_is_what_its_text_says(seed):
+def test_the_text_of_a_plan_describes_it_completely(seed):
     plan = draw_plan(SeedChooser(seed).below)
     again = parse_plan(str(plan))
     assert str(again) == str(plan)
@@ -59,11 +61,11 @@ def test_a_plan_is_what_its_text_says(seed):
         ("node store=1\nalice/1 get queue", "'queue' is not key=value"),
     ],
 )
-def test_a_text_that_is_no_plan(text, complaint):
+def test_a_text_that_is_no_plan_is_refused(text, complaint):
     with pytest.raises(ValueError, match=complaint):
         parse_plan(text)
 
 
-def test_the_plainest_plan_in_the_plainest_order():
+def test_the_plainest_plan_in_the_plainest_order_breaks_no_promise():
     plan = draw_plan(lambda count: 0)
     assert run(0, plan, plainest()).failure is None

@@ -1,4 +1,4 @@
-"""Programs of one's own in a simulated world."""
+"""Programs of one's own with a simulated broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def careful(sim):
     return rows
 
 
-def test_careful_services_get_everything():
+def test_a_service_that_acknowledges_last_gets_everything():
     def scenario(sim):
         rows = careful(sim)
         assert sim.until_done()
@@ -34,7 +34,7 @@ def test_careful_services_get_everything():
 
 
 @pytest.mark.parametrize("end", [Sim.kill, Sim.lose_power])
-def test_a_broker_that_ends_in_between_loses_nothing(end):
+def test_a_broker_that_is_killed_or_loses_power_loses_nothing(end):
     def scenario(sim):
         rows = careful(sim)
         for _ in range(3):
@@ -46,7 +46,7 @@ def test_a_broker_that_ends_in_between_loses_nothing(end):
     check(scenario, 40)
 
 
-def test_plain_handlers_and_those_that_give_back():
+def test_a_plain_handler_may_requeue_and_reject():
     def scenario(sim):
         seen = []
 
@@ -79,7 +79,7 @@ def hasty(sim):
     assert set(rows) >= set(BODIES[:2]), "something is missing"
 
 
-def test_a_failure_has_a_story_and_the_same_seed_tells_it_again():
+def test_a_failure_has_a_story_and_the_same_seed_has_the_same_story():
     with pytest.raises(ScheduleFailed) as caught:
         check(hasty, 200)
     text = str(caught.value)

@@ -1,4 +1,7 @@
-"""Schedules in which nearly every message is large and goes to several queues: what they share is stored once, and there for each of them, whatever crashes."""
+"""Schedules in which nearly every message is large and goes to several queues.
+
+Such a body is stored once, and every queue must find it there, whatever crashes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ QUEUES = ("orders", "archive", "urgent", "news")
 
 
 def fanned_out(seed: int) -> Plan:
-    """A plan with the queues of that seed, and others, bound before all else; what would be published to one of them is published to all, most of it large."""
+    """The plan of that seed, with three queues that are bound first, and every publish large and to all of them."""
     drawn = draw_plan(SeedChooser(seed).below)
     names = (*drawn.queues, *[name for name in QUEUES if name not in drawn.queues][: 3 - len(drawn.queues)])
     binds = [Action("alice", 1, "bind", {"queue": name}, 20) for name in names]
@@ -38,13 +41,16 @@ def _fanned_out(action: Action) -> Action:
             {**action.values, "by": "exchange", "size": 4_200 if action.values["size"] != 9_000 else 9_000},
             action.then,
         )
-    # Whoever unbinds leaves the others nothing to share.
+    # After an unbind fewer queues would share a body.
     return Action(action.who, action.channel, "bind", action.values, action.then) if action.what == "unbind" else action
 
 
 @pytest.mark.timeout(600)
-def test_nothing_shared_is_lost_and_nothing_stays():
-    """Wherever the node rests, its stores count just the references that its queues have (QS-26); a crashed queue's may be too many, and none too few."""
+def test_no_shared_body_is_lost_and_none_stays():
+    """Whenever the node is at rest, its stores count exactly the references that its queues have (QS-26).
+
+    After a crash of a queue they may count too many, never too few.
+    """
     first = secrets.randbelow(1 << 40)
     for seed in range(first, first + FRESH):
         outcome = run(seed, fanned_out(seed))
@@ -52,8 +58,8 @@ def test_nothing_shared_is_lost_and_nothing_stays():
             pytest.fail(f"seed {seed}: {outcome.failure}\n{shrink(outcome, attempts=200).story}", pytrace=False)
 
 
-def test_these_schedules_share(monkeypatch):
-    """What would be tested otherwise is but the rest."""
+def test_these_schedules_share_bodies(monkeypatch):
+    """Without shared bodies the other tests here would show nothing."""
     taken, adopted = [], []
     take, adopt = SharedIds.take, StoreEngine.adopt
     monkeypatch.setattr(SharedIds, "take", lambda *args: taken.append(take(*args)) or taken[-1])
@@ -74,7 +80,7 @@ def replaced(owner, name, function):
 
 
 def one_write_is_enough(write):
-    """The second queue's reference is not counted."""
+    """A store that does not count the second queue's reference."""
 
     def once(self, client, messages):
         write(self, client, [message for message in messages if not self.contains(message[0])])
@@ -84,7 +90,7 @@ def one_write_is_enough(write):
 
 
 def removes_twice(remove):
-    """A queue gives back one reference too many now and then."""
+    """A queue that removes one reference too many."""
 
     def twice(self, message_ids):
         ids = list(message_ids)
@@ -95,12 +101,12 @@ def removes_twice(remove):
 
 
 def forgets_to_remove(remove):
-    """Or none at all."""
+    """A queue that removes no reference."""
     return lambda self, message_ids: None
 
 
 def the_same_id_again(take):
-    """A source of ids that begins anew with each channel."""
+    """A source of ids that gives every channel the same ids."""
 
     def again(self, contents, embedded_below):
         self._random_bytes = bytes
@@ -123,5 +129,5 @@ def the_same_id_again(take):
 def test_a_planted_bug_is_found(owner, name, fault):
     with replaced(owner, name, fault):
         assert any(run(seed, fanned_out(seed)).failure for seed in range(MOST)), (
-            f"{MOST} schedules, and nothing was noticed"
+            f"{MOST} schedules, and the bug was not found"
         )

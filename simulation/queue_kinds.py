@@ -1,19 +1,22 @@
-"""The queues of a schedule, as its clients declare them."""
+"""The queues that a schedule can have, as its clients declare them, and the exchange that they are bound to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-GRAVES = "graves"
-"""Where the dead letters of all others go."""
+#: A fanout exchange. Clients bind queues to it; nothing else is bound.
+EXCHANGE = "events"
 
-_DYING = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": GRAVES}
+#: The queue for the dead letters of all others.
+DEAD_LETTER_QUEUE = "my-dlq"
+
+_DEAD_LETTERING = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD_LETTER_QUEUE}
 
 
 @dataclass(frozen=True, slots=True)
 class QueueKind:
-    """`may_refuse`: it may nack."""
+    """A queue's name and what it is declared with."""
 
     name: str
     durable: bool = True
@@ -35,29 +38,25 @@ class QueueKind:
 
     @property
     def ttl(self) -> float | None:
-        """Seconds that a message may stay."""
+        """Seconds after which a message expires."""
         found = self.arguments.get("x-message-ttl")
         return None if found is None else found / 1000
 
     @property
-    def most(self) -> int | None:
-        """Messages that may be ready."""
+    def max_length(self) -> int | None:
+        """Most ready messages."""
         found: int | None = self.arguments.get("x-max-length")
         return found
 
     @property
-    def may_refuse(self) -> bool:
-        return self.most is not None and self.arguments.get("x-overflow") == "reject-publish"
+    def may_nack(self) -> bool:
+        """Whether it refuses publishes when it is full."""
+        return self.max_length is not None and self.arguments.get("x-overflow") == "reject-publish"
 
     @property
     def drops_head(self) -> bool:
-        """What is too much goes."""
-        return self.most is not None and not self.may_refuse
-
-    @property
-    def may_drop(self) -> bool:
-        """Messages may go by themselves, and leave no dead letter."""
-        return (self.ttl is not None or self.drops_head) and not self.has_dead_letters
+        """Whether it drops messages from the head when it is full."""
+        return self.max_length is not None and not self.may_nack
 
 
 KINDS = (
@@ -68,11 +67,11 @@ KINDS = (
     QueueKind("brief", arguments={"x-message-ttl": 40}),
     QueueKind("last", arguments={"x-max-length": 3}),
     QueueKind("full", arguments={"x-max-length": 3, "x-overflow": "reject-publish"}),
-    QueueKind("claims", arguments=_DYING),
-    QueueKind(GRAVES),
-    QueueKind("fleeting", arguments={"x-message-ttl": 40, **_DYING}),
-    QueueKind("newest", arguments={"x-max-length": 3, **_DYING}),
-    QueueKind("line", arguments={"x-single-active-consumer": True, **_DYING}),
+    QueueKind("claims", arguments=_DEAD_LETTERING),
+    QueueKind(DEAD_LETTER_QUEUE),
+    QueueKind("fleeting", arguments={"x-message-ttl": 40, **_DEAD_LETTERING}),
+    QueueKind("newest", arguments={"x-max-length": 3, **_DEAD_LETTERING}),
+    QueueKind("line", arguments={"x-single-active-consumer": True, **_DEAD_LETTERING}),
     QueueKind("private", durable=False, exclusive=True),
     QueueKind("passing", auto_delete=True),
 )

@@ -1,0 +1,130 @@
+"""The end of a schedule: the clients leave, and an auditor empties the queues.
+
+Every message that must be in a queue has to come, in order, and no other. After that, queues and bindings must be those
+that the model expects, and nothing may be left of any connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .model import invariants
+from .model.copies import PromiseBroken
+from .model.protocols import Channel
+from .model.queue_model import QueueModel
+from .plan import PLAIN, Action
+from .queue_kinds import EXCHANGE
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+#: The name of the client that empties the queues.
+AUDITOR = "auditor"
+
+#: A delivered message: its priority in the queue, the channel that published it, and its place among that channel's.
+Delivered = tuple[int, Channel, int]
+
+
+def leave(schedule: Schedule) -> None:
+    """Let every client receive the answers that it waits for, and close its connection."""
+    clients = schedule.clients.values()
+    for client in clients:
+        client.stall(False)
+    schedule.until(
+        lambda: not any(client.waits_for() for client in clients),
+        lambda: "; ".join(filter(None, (client.waits_for() for client in clients))),
+    )
+    for client in clients:
+        client.do(Action(client.name, 0, "close"))
+    schedule.until(lambda: not any(client.is_connected for client in clients), lambda: "a connection is not closed")
+    _check_nothing_left(schedule)
+
+
+def audit(schedule: Schedule) -> None:
+    """Empty the queues. Raises PromiseBroken if anything is not as it was promised."""
+    auditor = schedule.clients[AUDITOR]
+    _check_names(schedule)
+    # The queue for dead letters last: messages that die meanwhile are in it by then.
+    queues = sorted(
+        (queue for queue in schedule.queues.values() if queue.exists is not False),
+        key=lambda queue: bool(queue.dead_letter_sources),
+    )
+    for queue in queues:
+        _empty(schedule, queue)
+    for queue in queues:
+        missing = queue.missing()
+        if missing:
+            is_safe = any(copy.is_safe for copy in missing)
+            raise PromiseBroken(f"lost: {', '.join(str(copy) for copy in missing)}{' (confirmed)' if is_safe else ''}")
+    auditor.do(Action(AUDITOR, 0, "close"))
+    schedule.until(lambda: not auditor.is_connected, lambda: "the auditor's connection is not closed")
+    _check_nothing_left(schedule)
+    _check_names(schedule)
+
+
+def _check_nothing_left(schedule: Schedule) -> None:
+    _rest(schedule)
+    assert schedule.node.base is not None
+    invariants.check_no_clients(schedule.node.base)
+
+
+def _rest(schedule: Schedule) -> None:
+    if not schedule.faults.rest():
+        raise PromiseBroken("the node does not come to rest")
+
+
+def _empty(schedule: Schedule, queue: QueueModel) -> None:
+    """Consume everything in the queue, check it, and acknowledge it."""
+    auditor, kind = schedule.clients[AUDITOR], queue.kind
+    auditor.do(Action(AUDITOR, PLAIN, "consume", {"queue": kind.name}))
+    schedule.until(lambda: not auditor.waits_for(), lambda: "the auditor's consume is not answered")
+    _rest(schedule)
+    channel = auditor.channels.get(PLAIN)
+    if channel is None:
+        raise PromiseBroken(f"nobody can consume from queue '{kind.name}'")
+    copies = [delivery.copy for delivery in channel.consuming.unacked.values()]
+    if kind.drops_head and kind.max_length is not None and len(copies) > kind.max_length:
+        raise PromiseBroken(f"queue '{kind.name}' had {len(copies)} messages; its limit is {kind.max_length}")
+    _check_order(
+        queue,
+        [
+            (copy.message.priority if kind.has_priorities else 0, copy.message.channel, copy.message.order)
+            for copy in copies
+            if copy.source is None
+        ],
+    )
+    channel.do(Action(AUDITOR, PLAIN, "settle", {"which": len(copies) - 1, "multiple": 1}))
+
+
+def _check_order(queue: QueueModel, delivered: list[Delivered]) -> None:
+    newest: dict[tuple[Channel, int], int] = {}
+    lowest = 1 << 30
+    for priority, channel, order in delivered:
+        if queue.kind.has_priorities:
+            priority = min(priority, int(queue.kind.arguments["x-max-priority"]))
+            if priority > lowest:
+                raise PromiseBroken(
+                    f"queue '{queue.kind.name}' delivered a message of priority {priority} after one of {lowest}"
+                )
+            lowest = priority
+        if newest.get((channel, priority), 0) > order:
+            raise PromiseBroken(
+                f"the messages of {channel} in queue '{queue.kind.name}' came out of order: "
+                f"{[number for _, one, number in delivered if one is channel]}"
+            )
+        newest[channel, priority] = order
+
+
+def _check_names(schedule: Schedule) -> None:
+    """Check that the queues and bindings are those that the model expects."""
+    queues = {row["name"] for row in schedule.node.listing("queues")}
+    bound = {row["destination_name"] for row in schedule.node.listing("bindings") if row["source_name"] == EXCHANGE}
+    for name, queue in schedule.queues.items():
+        for what, expected, exists in (
+            ("queue", queue.exists, name in queues),
+            ("binding of queue", queue.is_bound, name in bound),
+        ):
+            if expected is not None and expected != exists:
+                raise PromiseBroken(
+                    f"{what} '{name}' {'is gone, though it was confirmed' if expected else 'is left after its end'}"
+                )

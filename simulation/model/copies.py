@@ -1,0 +1,174 @@
+"""The copies of a message, and what may still become of each.
+
+A message that is routed to three queues has three **copies**. The model does not predict which consumer gets a copy,
+or when. It keeps a `State` for each copy, and clients report to it what they send and receive. A report that
+contradicts the state raises `PromiseBroken`.
+
+A client often sends something and cannot know yet whether the broker has received it. The proof is the answer to a
+later method on the same channel, since a channel handles everything in order. Until then the copy has a state of its
+own (`SENT`, `SETTLING`), and if the connection ends first the copy is `UNCERTAIN`.
+
+A copy is **safe** once the publish was confirmed, or once the whole node was at rest. No crash may lose a safe copy.
+
+A dead letter is a copy of its own, in the queue for dead letters; its `source` is the copy that died. If the source
+died shortly before a crash, it may come back with the next start and die once more. The dead letter is then
+**ambiguous**: the queue may hold none, one or several of it, so nothing is expected of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .protocols import Channel
+
+if TYPE_CHECKING:
+    from .queue_model import QueueModel
+
+
+class PromiseBroken(AssertionError):
+    """The broker broke a promise; the text names it."""
+
+
+class State(Enum):
+    """What is known of a copy."""
+
+    #: Published; nothing proves yet that the broker has received it.
+    SENT = "sent"
+    #: The broker has it and no channel holds it. A consumer must get it in the end.
+    READY = "ready"
+    #: A channel has received it and has not settled it.
+    UNACKED = "unacked"
+    #: The channel has sent its acknowledgement; nothing proves yet that the broker has received that.
+    SETTLING = "settling"
+    #: Settled or dead, and the broker knows. It may come again only if a crash comes before that is on the disk.
+    REMOVED = "removed"
+    #: It must never be delivered (again).
+    FORBIDDEN = "forbidden"
+    #: It may be delivered or not: not confirmed before a crash, purged, or acknowledged shortly before a crash.
+    UNCERTAIN = "uncertain"
+
+
+@dataclass(slots=True, eq=False)
+class PublishedMessage:
+    """A message that a client has published. Its body contains `number`."""
+
+    number: int
+    channel: Channel
+    #: Its place among the messages that its channel has published, from 1.
+    order: int
+    persistent: bool
+    priority: int
+    size: int
+    #: In seconds of the world.
+    sent_at: float
+    #: Seconds after which it expires.
+    expiration: float | None = None
+    copies: list[Copy] = field(default_factory=list)
+    #: Whether it was published to the exchange of the schedule instead of directly to a queue.
+    by_exchange: bool = False
+    is_mandatory: bool = False
+    #: Whether it is certain that no queue is routed to.
+    is_unroutable: bool = False
+    is_returned: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """A message in a queue."""
+
+    message: PublishedMessage
+    queue: QueueModel
+    state: State = State.SENT
+    #: For a dead letter, the copy that died.
+    source: Copy | None = None
+    #: The channel that holds it while it is `UNACKED` or `SETTLING`.
+    holder: Channel | None = None
+    is_safe: bool = False
+    #: How often clients have received it.
+    seen: int = 0
+    may_be_redelivered: bool = False
+    #: A time at which it was certainly in its queue, None if no such time is known.
+    arrived: float | None = None
+    #: What it becomes when it dies in a queue that dead-letters.
+    dead_letter: Copy | None = None
+    is_rejected: bool = False
+    #: Whether it may have died and come back with a crash.
+    may_have_died: bool = False
+    is_ambiguous: bool = False
+
+    def __str__(self) -> str:
+        death = f", dead from '{self.source.queue.kind.name}'," if self.source is not None else ""
+        return f"message {self.message.number}{death} in queue '{self.queue.kind.name}'"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a channel that the broker has certainly not closed has received it and does not requeue it."""
+        return (
+            self.state in (State.UNACKED, State.SETTLING) and self.holder is not None and not self.holder.may_be_closed
+        )
+
+    def make_uncertain(self) -> None:
+        """From now on it may be gone, whoever held it."""
+        if self.state != State.FORBIDDEN:
+            self.state, self.holder = State.UNCERTAIN, None
+
+    def make_ambiguous(self) -> None:
+        """From now on the queue may hold none, one or several of it."""
+        self.is_ambiguous = True
+        self.make_uncertain()
+
+
+# -- what the events of a channel mean for its copies ---
+
+
+def mark_arrived(copies: Iterable[Copy]) -> None:
+    """The broker has received these publishes."""
+    for copy in copies:
+        if copy.state == State.SENT and not copy.queue.kind.may_nack:
+            copy.state = State.READY
+
+
+def mark_confirmed(message: PublishedMessage, now: float) -> None:
+    """The broker has confirmed the publish."""
+    for copy in message.copies:
+        if copy.state == State.SENT:
+            copy.state = State.READY
+        if copy.arrived is None:
+            copy.arrived = now
+        if copy.state != State.UNCERTAIN and copy.queue.survives_restart and message.persistent:
+            copy.is_safe = True
+
+
+def mark_refused(message: PublishedMessage) -> None:
+    """The broker has answered the publish with a nack."""
+    for copy in message.copies:
+        if copy.state in (State.SENT, State.READY):
+            copy.state = State.UNCERTAIN
+
+
+def mark_maybe_lost(copies: Iterable[Copy]) -> None:
+    """The channel that published these has ended, and nobody knows whether the broker has received them."""
+    for copy in copies:
+        if copy.state == State.SENT:
+            copy.state = State.UNCERTAIN
+
+
+def mark_settled(copies: Iterable[Copy], channel: Channel) -> None:
+    """The broker has received the acknowledgements of these copies."""
+    for copy in copies:
+        if copy.state == State.SETTLING and copy.holder is channel:
+            copy.state, copy.holder = State.REMOVED, None
+
+
+def mark_returned(copies: Iterable[Copy], channel: Channel) -> None:
+    """The channel requeues these copies, or has ended."""
+    for copy in copies:
+        if copy.state == State.UNACKED and copy.holder is channel:
+            copy.state, copy.holder = State.READY if copy.queue.keeps_returned else State.UNCERTAIN, None
+            copy.queue.has_new_messages = True
+        elif copy.state == State.SETTLING and copy.holder is channel:
+            copy.state, copy.holder = State.UNCERTAIN, None
+        copy.may_be_redelivered = True
