@@ -10,7 +10,7 @@ whose wanted bodies fit into one are combined. `garbage_collection` takes both t
 | running    | thread | See the jobs below. |
 | applied    | owner  | Each body that has not moved meanwhile has its new place, or is dropped. No file is locked. |
 | unlinkable |        | One index commit holds all new places, and no intent. |
-| running    | thread | `UnlinkJob` deletes the file to which the index does not lead any more. |
+| running    | thread | `UnlinkJob` deletes the files that the index no longer names. |
 
 `CombineJob` copies the wanted records of both files to `<older>.rdt`, syncs it, and renames it over `<older>.rdq`;
 the younger file is unlinked later. `DeleteJob` reads from the index which bodies it still locates in the files.
@@ -149,7 +149,7 @@ class DeleteJob:
 
 
 class UnlinkJob:
-    """Deletes files to which the index does not lead. May be run again after an OSError."""
+    """Deletes files that the index no longer names. May be run again after an OSError."""
 
     def __init__(self, lease: Lease, disk: Disk, directory: str, files: Sequence[int]) -> None:
         self.files = tuple(files)

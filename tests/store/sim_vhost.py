@@ -81,7 +81,7 @@ class Call:
     args: tuple[Any, ...]
 
     def is_of(self, owner: Owner) -> bool:
-        """Whether `owner` is the function, or the class of the object whose method it is."""
+        """Whether the call is of the function `owner`, or of a method of that class."""
         if isinstance(owner, type | UnionType):
             return isinstance(getattr(self.function, "__self__", None), owner)
         return self.function is owner
@@ -95,7 +95,7 @@ class _Plainest:
 
 
 class _Node(Process):
-    """Stands for the processes of the node: Metadata, Alarms and the memory monitor. It answers True to everything."""
+    """Takes the place of Metadata, Alarms and the memory monitor. It answers True to every message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Node(Process):
 
 
 class _Channel(Process):
-    """Stands for the one channel of a queue: it collects confirms and deliveries."""
+    """Takes the place of the one channel of a queue, and collects confirms and deliveries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Channel(Process):
             self.send(sender, to_queue.sent(self.myAddress.actorAddressString, len(contents)))
 
     def on_unknown(self, sender: Any, message: Any) -> None:
-        """Credit, and what else a queue sends to a channel."""
+        """Ignore credit and the other messages that a queue sends to a channel."""
 
 
 class SimQueue:
@@ -165,12 +165,12 @@ class SimQueue:
 
     @property
     def levels(self) -> dict[int, VariableQueue]:
-        """By priority."""
+        """The variable queues by priority."""
         levels: dict[int, VariableQueue] = self.actor.durability.levels
         return levels
 
     def __len__(self) -> int:
-        """Ready messages."""
+        """The number of ready messages."""
         return len(self.backing)
 
     def _send(self, message: Any) -> None:
@@ -225,7 +225,7 @@ class SimQueue:
     def fetch(self, count: int) -> list[Delivered]:
         """Up to `count` messages from the head, which are pending from then on.
 
-        Of the calls that wait only reads are made.
+        Of the calls that wait, it makes only reads.
         """
         channel = self.channel
         wanted = min(count, len(self))
@@ -261,7 +261,7 @@ class SimQueue:
         self._send(to_queue.set_queue_mode(mode))
 
     def page_out(self) -> None:
-        """Take out of memory whatever may leave it, as when the memory monitor allows no seconds of traffic there."""
+        """Page out all messages that can be, as with a memory monitor that allows no seconds of traffic in memory."""
         for level in self.levels.values():
             level.paging._io_batch_size = 1
         self._send(to_queue.ram_duration_target(0.0))
@@ -280,7 +280,7 @@ class SimQueue:
         """End the process of the queue by a fault, and wait until its supervisor has restarted it from the disk."""
         node, base = self.vhost.node, self.vhost.base
         node.restarted.pop(self.row.queue_id, None)
-        self.vhost.world.advance(60.0)  # else a queue that crashes again soon stays down
+        self.vhost.world.advance(60.0)  # without this time, a queue that crashes again soon stays down
         base.crash(base.cells[self.row.address.actorAddressString], RuntimeError("as the test wants"))
         self.vhost.run_until(lambda: self.row.queue_id in node.restarted)
         self.vhost.put(self.number, node.restarted[self.row.queue_id])
@@ -326,7 +326,7 @@ class SimVhost:
     # -- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every process, and recover what is on the disk. Raises what the start failed with."""
+        """Start every process, and recover the queues from the disk. Raises the error of a failed start."""
         world = self.world = SimWorld(chooser=_Plainest(), conditions=Conditions(blocking_delay=0))
         self._machine = world.machine("a")
         base = self.base = self._machine.boot()
@@ -359,7 +359,7 @@ class SimVhost:
         self.queues[int(row.name)].opened(row)
 
     def put(self, number: int, address: Any) -> None:
-        """The queue runs at another address from now on."""
+        """Note the address of the queue, which has changed."""
         row = self.queues[number].row
         self._put(QueueRow(row.vhost, row.name, address, row.queue_id, row.durable, arguments=row.arguments))
 
@@ -371,17 +371,17 @@ class SimVhost:
         return queue
 
     def stop(self) -> None:
-        """Have every process end as a node that is stopped ends them; `kill` comes after."""
+        """End every process as a node does when it stops. Call `kill` afterwards."""
         self.ask(self.address, to_vhost.terminate())
 
     def kill(self) -> None:
-        """End every process on the spot. What was written stays; a call that was not made never is."""
+        """Kill every process. Written bytes stay in the files; calls that wait are never made."""
         self._end()
         if isinstance(self.disk, FaultyDisk):
             self.disk.kill()
 
     def lose_power(self, random: Random) -> None:
-        """The same for the machine: of what was not synced, `random` decides what is left."""
+        """Kill every process by a power cut: `random` decides which bytes without a sync are left."""
         self._end()
         self.disk.crash(random)
         self._boots += 1
@@ -424,7 +424,7 @@ class SimVhost:
 
     @property
     def persistent(self) -> StoreEngine:
-        """What the persistent message store's process decides with."""
+        """The engine of the persistent message store."""
         return self._store(PERSISTENT)
 
     @property
@@ -451,7 +451,7 @@ class SimVhost:
         self.world.run_until(lambda: not self.base.ready)
 
     def call(self, owner: Owner) -> Call:
-        """The one waiting call of that class's objects, or of that function."""
+        """The only waiting call of that function, or of a method of that class."""
         (call,) = [call for call in self.calls if call.is_of(owner)]
         return call
 
@@ -459,15 +459,13 @@ class SimVhost:
         return any(call.is_of(owner) for call in self.calls)
 
     def make(self, call: Call) -> None:
-        """Make a call. Its process has the result in its mailbox, and handles it at the next `turn`."""
+        """Make a call. Its process receives the result, and handles it at the next `turn`."""
         self.calls.remove(call)
         self.base.jobs.append(call)
         self.base.finish(call)
 
     def make_all(self, *owners: Owner) -> None:
-        """Make the calls of these, or of all if none is named, until none waits; the processes go on with the
-        results.
-        """
+        """Make the calls of `owners`, or all calls, until none waits; the processes handle the results."""
         self.turn()
         while chosen := [call for call in self.calls if not owners or any(call.is_of(owner) for owner in owners)]:
             self.make(chosen[0])
@@ -485,7 +483,7 @@ class SimVhost:
                 assert self.world.step(self.world.time + 60.0), "nothing is left that could happen"
 
     def ask(self, address: Any, message: Any) -> Any:
-        """The answer to a message, for which every call is made."""
+        """Send a message and return its answer, making every call meanwhile."""
         answer = self.port.begin(address, message)
         self.run_until(lambda: answer.is_here)
         return answer.value()
@@ -497,7 +495,7 @@ class SimVhost:
             self.make_all()
 
     def dies_in(self, action: Callable[[], object], operations: int) -> bool:
-        """Run it up to that operation of the disk; False if it needs fewer."""
+        """Crash `action` at that operation of the disk. Returns False if it needs fewer operations."""
         self.disk.fail_after(operations, Crash())
         try:
             action()

@@ -161,7 +161,7 @@ def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
 
 
 def test_deleted_queues_and_closed_channels_leave_nothing_on_their_connection(broker, anatomy):
-    """FC-53: neither in the connection, nor in a channel that uses many queues."""
+    """FC-53: neither the connection nor a channel that uses many queues keeps anything of them."""
     with Wire.open((broker.host, broker.port)) as wire:
         wire.open_channel(1)
 

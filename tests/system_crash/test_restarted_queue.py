@@ -163,7 +163,7 @@ def test_a_queue_deleted_meanwhile_is_404(anatomy, connect, queue):
 
 
 def test_consumers_continue_without_notification(anatomy, connect, queue):
-    """AB-126: they keep tag, prefetch and priority, and the client receives only the next messages."""
+    """AB-126: consumers keep tag, prefetch and priority, and the client receives only the next messages."""
     wire, publisher = connect(), connect()
     wire.call(1, BasicQos(0, 1, False), BasicQosOk)
     wire.call(
@@ -185,7 +185,7 @@ def test_consumers_continue_without_notification(anatomy, connect, queue):
 
 
 def test_a_consumer_continues_after_each_crash_until_the_queue_stays_down(anatomy, connect, queue):
-    """AB-126, AB-63: each restarted queue has it once; in the end the client receives basic.cancel."""
+    """AB-126, AB-63: each restarted queue has the consumer once; in the end basic.cancel is sent."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     for _ in range(MAX_RESTARTS):
@@ -225,7 +225,7 @@ def test_a_crash_while_consuming_again_starts_over(anatomy, connect, queue):
 
 
 def test_a_consumer_that_the_queue_does_not_take_again_is_cancelled(anatomy, connect, queue):
-    """AB-126: here because another client became the exclusive consumer first."""
+    """AB-126: the consumer is cancelled, because another client became the exclusive consumer first."""
     wire, rival = connect(), connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
@@ -257,7 +257,7 @@ def test_cancelling_while_the_queue_is_down_leaves_no_consumer(anatomy, connect,
 
 
 def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, connect, queue):
-    """AB-53, AB-126: its consumer is not registered with the restarted queue."""
+    """AB-53, AB-126: the channel's consumer is not registered with the restarted queue."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     with Held(anatomy, queue) as held:
@@ -268,7 +268,7 @@ def test_a_channel_closed_while_the_queue_is_down_leaves_no_consumer(anatomy, co
 
 
 def test_settling_deliveries_of_the_crashed_queue_has_no_effect(anatomy, connect, queue):
-    """AB-126: delivery tags continue. Acks and nacks of old ones are accepted and do not affect new messages."""
+    """AB-126: delivery tags continue. Acks and nacks of old tags are accepted and do not affect new messages."""
     wire = connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     for _ in range(2):
@@ -314,7 +314,7 @@ def test_a_channel_with_a_global_prefetch_continues_within_it(anatomy, connect, 
 
 
 def test_a_deleted_queue_cancels_all_its_consumers(connect, queue):
-    """AB-126: whatever their arguments are."""
+    """AB-126: the clients receive basic.cancel for every consumer, whatever its arguments are."""
     wire, other = connect(), connect()
     wire.call(1, BasicConsume(queue=queue, consumer_tag="t"), BasicConsumeOk)
     wire.call(1, BasicConsume(queue=queue, consumer_tag="u", arguments=CANCEL_ON_FAILOVER), BasicConsumeOk)

@@ -1,4 +1,4 @@
-"""The processes of a virtual host and its disk as a whole: nothing confirmed is lost, wherever they end."""
+"""The processes of a virtual host and its disk as a whole: no confirmed message is lost, whenever they end."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class VhostMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.vhost.calls)
     @rule(data=st.data(), count=st.integers(1, 6))
     def make_calls(self, data, count):
-        """The disk does some of what waits, in any order; publishing goes on between."""
+        """Some waiting calls are made, in any order; publishes go on meanwhile."""
         for _ in range(count):
             if self.vhost.calls:
                 at = data.draw(st.integers(0, len(self.vhost.calls) - 1))
@@ -96,7 +96,7 @@ class VhostMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(sorted(QUEUES)), count=st.integers(1, 12), keep=st.integers(2, 6))
     def pass_through(self, queue, count, keep):
-        """Large messages are written, and most of them acked: garbage for the store."""
+        """Large messages are written and most of them acked, so that the store has garbage."""
         for _ in range(count):
             self.publish(queue, 2, 100, 0, True)
             self.vhost.make_all()
@@ -121,7 +121,7 @@ class VhostMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(sorted(QUEUES)))
     def restart_one_queue(self, queue):
-        """Its process fails; the store and the other queues go on."""
+        """The process of one queue crashes; the store and the other queues go on."""
         self.vhost.write_all()
         self.note_confirms()
         self.vhost.queues[queue].crash()
@@ -211,7 +211,7 @@ def test_on_a_real_disk(tmp_path):
 
 
 def test_deleted_queue_returns_its_space(vhost):
-    """Content, index and references go with the queue; nothing of it returns after a crash."""
+    """The bodies, segments and references of a deleted queue are removed and do not return after a crash."""
     fill(vhost, 40, 100)
     vhost.write_all()
     vhost.queue.delete()
@@ -221,7 +221,7 @@ def test_deleted_queue_returns_its_space(vhost):
 
 
 def test_segment_size_is_fixed_at_first_use(vhost):
-    """D-2: a setting that is changed later does not change what the files mean."""
+    """D-2: a virtual host keeps the size with which it was created, so a changed setting harms no file."""
     published = fill(vhost, 40)
     vhost.stop()
     vhost.limits = replace(SMALL_FILES, segment_entries=2048)
@@ -232,7 +232,7 @@ def test_segment_size_is_fixed_at_first_use(vhost):
 
 @pytest.mark.parametrize("wiped", ["msg_store_persistent", "queues"])
 def test_wiped_directories_leave_a_working_queue(vhost, wiped):
-    """D-7: after a clean stop the store or the indexes are gone. What is left counts, and the queue works."""
+    """D-7: the store or the indexes are deleted after a clean stop. The queue keeps the other messages, and works."""
     fill(vhost, 20, 100)
     small = fill(vhost, 20)
     vhost.stop()
@@ -268,7 +268,7 @@ def test_full_disk_confirms_nothing_and_loses_nothing(tmp_path):
 
 
 def test_segments_that_cannot_be_written_keep_the_journal(vhost):
-    """A flush that fails gives up no file of the journal; the next one that succeeds does."""
+    """The journal keeps its files until a flush succeeds."""
     while not vhost.waits(FlushJob):
         fill(vhost, 5)
         vhost.make_all(type(vhost.journal))

@@ -149,7 +149,7 @@ class SharedMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.vhost.calls)
     @rule(data=st.data(), count=st.integers(1, 6))
     def make_calls(self, data, count):
-        """The disk does some of what waits, in any order; publishing goes on between."""
+        """Some waiting calls are made, in any order; publishes go on meanwhile."""
         for _ in range(count):
             if self.vhost.calls:
                 at = data.draw(st.integers(0, len(self.vhost.calls) - 1))
@@ -177,7 +177,7 @@ class SharedMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def restart_one_queue(self, data):
-        """Its process fails; the store and the other queues go on."""
+        """The process of one queue crashes; the store and the other queues go on."""
         queue = self.queue_of(data)
         self.vhost.write_all()
         self.note_confirms()
@@ -370,7 +370,7 @@ def tags_and_contents(deliveries):
 
 
 @pytest.mark.parametrize("at", ["a byte", "the file"])
-def test_what_is_damaged_gives_nothing_back(node, at):
+def test_a_damaged_segment_releases_no_bodies(node, at):
     """Acks in the damaged bytes are lost, so a reference might be removed twice, at the cost of another queue.
 
     The next start counts.
