@@ -71,9 +71,9 @@ class Publication:
     props: bytes | None
     #: Names of direct reply-to consumers among the routing keys (AB-142).
     reply_keys: tuple[str, ...]
-    #: Such a message may meet a headers exchange, so each must be routed by its own headers.
+    #: A headers exchange may route these messages, so each must be routed by its own headers.
     is_by_headers: bool = False
-    #: Messages with the same group other than 0 go to the same queues, and nothing else happens to them.
+    #: Publications of one group have the same queues, and may share a run. 0: the message needs a run of its own.
     group: int = 0
 
 
@@ -124,26 +124,27 @@ class Publisher:
         self.is_numbering = False
         #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
         self.held_back: list[tuple[Publication, Origins, Sequence[bytes], int]] | None = None
-        # AB-105: the limit of the moment when the channel opens.
+        #: The limit that was set when the channel opened (AB-105).
         self._max_message_size = context.settings.max_message_size
-        # A large message that goes to several queues is stored once, under an id that they share.
+        #: A large message that goes to several queues is stored once, under an id that they share.
         self._ids = SharedIds(process.random_bytes)
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
-        #: Sets of destinations of the remembered publications, and their numbers.
+        #: By the queue ids of remembered publications: the number of their group.
         self._groups: dict[tuple[str, ...], int] = {}
-        #: Numbers for sets of destinations. None is given twice, because a run that is being published may have
-        #: publications from before and after the moment when all are forgotten.
+        #: Numbers for groups. No number is used twice, because one run may have publications from before and after
+        #: `_groups` was cleared.
         self._group_numbers = count(1)
-        #: By plain key.
+        #: The remembered fates, by plain key.
         self._fates: dict[bytes, Fate] = {}
-        self._version = -1  # of the routing table, when `_publications` were decided
+        #: The version of the routing table for which `_publications` were decided.
+        self._version = -1
 
     # -- runs ---
 
     def publish(
         self, method_payloads: bytes | Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
     ) -> None:
-        """Routes contents that share the fate `key`; `body_bytes` is the sum of their body sizes.
+        """Route contents that share the fate `key`; `body_bytes` is the sum of their body sizes.
 
         `method_payloads` is the payload of their method frame, or one for each content.
         """
@@ -168,7 +169,7 @@ class Publisher:
     def _publish_column(
         self, method_payloads: Sequence[bytes], key: bytes, contents: Sequence[bytes], body_bytes: int
     ) -> None:
-        """Publishes messages whose method frames differ, in as few runs as their destinations allow."""
+        """Publish messages whose method frames differ, in as few runs as their destinations allow."""
         known = self._publications
         publications = []
         error = None
@@ -178,7 +179,7 @@ class Publisher:
                 try:
                     publication = self._resolve(payload, key, contents[at])
                 except AmqpError as refused:
-                    # The messages in front of the refused one are published; the client's later ones are not.
+                    # The messages before the refused one are published; the later ones are not.
                     error = refused
                     contents = contents[:at]
                     break
@@ -206,7 +207,7 @@ class Publisher:
             raise error
 
     def _publish_by_headers(self, method_payload: bytes, contents: Sequence[bytes]) -> None:
-        """Publishes messages that may meet a headers exchange: each has a fate of its own."""
+        """Publish messages that a headers exchange may route: each has a fate of its own."""
         for content in contents:
             key = SPECIAL + content_properties(content)
             publication = self._publications.get((method_payload, key))
@@ -217,7 +218,7 @@ class Publisher:
     def _publish_run(
         self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int
     ) -> None:
-        """Publishes contents with the fate and the destinations of `publication`."""
+        """Publish contents with the fate and the destinations of `publication`."""
         if self._config.number != CONTENT_CHANNEL:
             contents = rechannel_run(contents, CONTENT_CHANNEL)
         if publication.props is not None:
@@ -396,7 +397,7 @@ class Publisher:
             self.is_numbering = True
 
     def commit(self) -> None:
-        """Publishes what the transaction has held back; `confirms` then counts what the commit waits for."""
+        """Publish what the transaction has held back; `confirms` then counts the publishes that the commit waits for."""
         assert self.held_back is not None
         held_back, self.held_back = self.held_back, []
         for publication, origins, contents, body_bytes in held_back:

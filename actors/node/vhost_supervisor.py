@@ -1,10 +1,10 @@
 """`VhostSupervisor`: the parent of everything that belongs to one virtual host.
 
-With a data directory it brings back what the virtual host has on the disk, in the order that `store.data_dir.vhost_dir`
+With a data directory it recovers what the virtual host has on the disk, in the order that `store.data_dir.vhost_dir`
 describes: journal, message stores, queues. After an unclean end the queues read through their indexes before the
 persistent store starts, because the store counts the references that they find.
 
-A failure here is one of this virtual host alone: if its queue supervisor, its journal or one of its stores ends, so
+A failure stays within the virtual host: if its queue supervisor, its journal or one of its stores ends, so
 does this process, and the node closes the connections of this virtual host and no others (AB-171).
 """
 
