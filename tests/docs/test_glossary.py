@@ -14,12 +14,12 @@ SKIPPED = {"tests", "docs", "build", "dist"}
 #: A word that has been replaced, as a regular expression, the word to write, and where the old word is right.
 REPLACED = [
     ("fold|folds|folded|folding|unfolded", "flush", {"store/queue/backing_queue.py"}),  # RabbitMQ's name of a call
-    ("octets?", "byte", {"amqp/", "simulation/"}),  # the wire's own word
+    ("octets?", "byte", {"amqp/"}),  # the wire's own word
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
     ("leases?", "queue expiry", {"store/bodies/"}),  # the lease on a message store's files
-    ("on[ _]their[ _]way", "in flight", {"simulation/"}),
-    ("patience", "a timeout", {"simulation/"}),
+    ("on[ _]their[ _]way", "in flight", set()),
+    ("patience", "a timeout", set()),
     ("durable_?tables", "table writer", set()),
     ("restart_?waits", "restart waiters", set()),
     ("(?:limiter|prefetch|free|channel)_slots", "grant", set()),
