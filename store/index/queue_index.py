@@ -498,8 +498,8 @@ class QueueIndex:
         self.flush(True)
         return {number: segment.unacked for number, segment in self._segments.items()}
 
-    def forget(self) -> int:
-        """Forget everything and record in the journal that the queue was deleted; returns the journal's position.
+    def forget(self) -> None:
+        """Forget everything and record in the journal that the queue was deleted.
 
         The files remain until `delete_files`.
         """
@@ -510,7 +510,7 @@ class QueueIndex:
         self._emptied.clear()
         self._unsynced.clear()
         self._are_names_unsynced = False
-        return self._log.delete(self._queue)
+        self._log.delete(self._queue)
 
     def delete_files(self) -> None:
         """Remove the queue's directory, all or nothing (QS-23). Waits for the disk. No flush is under way."""

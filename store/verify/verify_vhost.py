@@ -113,9 +113,8 @@ class _Vhost:
         if is_clean:
             self._check_terms()
         for number, name in self._place.queues.items():
-            self._queues.setdefault(
-                number, QueueReport(name, f"{number:x}")
-            )  # a queue that never had a persistent message
+            # A queue that never had a persistent message has no report yet.
+            self._queues.setdefault(number, QueueReport(name, f"{number:x}"))
         self._report.queues = sorted(
             self._queues.values(), key=lambda queue: (queue.name is None, queue.name or "", queue.number)
         )

@@ -47,9 +47,8 @@ class Worker:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     cancelling: dict[str, Consumer] = field(default_factory=dict)
     held: dict[int, Held] = field(default_factory=dict)
-    gets: list[tuple[str, bool, bool]] = field(
-        default_factory=list
-    )  # unanswered: queue, no_ack, whether the channel had a limit
+    #: Unanswered gets: queue, no_ack, whether the channel had a limit.
+    gets: list[tuple[str, bool, bool]] = field(default_factory=list)
 
     def volume(self) -> int:
         return sum(held.counts for held in self.held.values())

@@ -348,9 +348,8 @@ class Channel:
 
     def quiet(self, queue: str) -> bool:
         """Whether no unexpected delivery has arrived once `queue` has handled all that was sent to it."""
-        for _ in range(
-            2
-        ):  # deliveries that the queue is preparing at the first request are sent before the second answer
+        # Deliveries that the queue is preparing at the first request are sent before the second answer.
+        for _ in range(2):
             self.ready(queue)
         return not any(isinstance(event.method, m.BasicDeliver) for event in self.pending)
 

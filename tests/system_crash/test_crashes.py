@@ -60,9 +60,8 @@ def test_a_crashing_queue_nacks_what_it_had_not_confirmed(anatomy, connect, name
         wire.call(1, QueueBind(queue=queue, exchange="amq.fanout"), QueueBindOk)
     wire.call(1, ConfirmSelect(), ConfirmSelectOk)
     anatomy.crash_at_publish(name)
-    wire.send(
-        publish_frames(1, b"x", exchange="amq.fanout") * 3
-    )  # one write, so that every message arrives before the queue is restarted
+    # One write, so that every message arrives before the queue is restarted.
+    wire.send(publish_frames(1, b"x", exchange="amq.fanout") * 3)
     nacked = 0
     while nacked < 3:
         nack = wire.method(1, BasicNack)
@@ -91,9 +90,8 @@ def test_a_crashed_queue_cancels_consumers_that_ask_for_it_and_is_restarted(anat
     anatomy.eventually(lambda: is_back(anatomy, name))
     assert mute.call(1, BasicGet(queue=name), BasicGetEmpty)
     wire.publish(1, b"new", name, "amq.direct")
-    wire.send_method(
-        1, BasicAck(0, True)
-    )  # the ack of a delivery by the crashed process has no effect on the new message
+    # The ack of a delivery by the crashed process has no effect on the new message.
+    wire.send_method(1, BasicAck(0, True))
     assert wire.call(1, BasicGet(queue=name, no_ack=True), BasicGetOk).redelivered is False
     assert wire.content(1)[1] == b"new"
     assert wire.call(1, BasicConsume(queue=name, consumer_tag="t"), BasicConsumeOk)

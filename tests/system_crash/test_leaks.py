@@ -151,9 +151,8 @@ def test_a_thousand_clients_that_disconnect_leave_nothing(broker, anatomy):
         after = census()
         grown = after.pop("memory") - warm.pop("memory")
         assert_no_more(after, warm)
-        assert (
-            after["descriptors"] <= before["descriptors"]
-        )  # descriptors of earlier tests may have been closed meanwhile
+        # Descriptors of earlier tests may have been closed meanwhile.
+        assert after["descriptors"] <= before["descriptors"]
         assert {key: after[key] for key in ("processes", "living", "watches", "queues", "reply channels")} == {
             key: before[key] for key in ("processes", "living", "watches", "queues", "reply channels")
         }

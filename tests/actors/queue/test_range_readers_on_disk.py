@@ -126,9 +126,8 @@ def test_a_slow_disk_delays_only_the_reader(stage, reads):
     bodies = publisher.publish(queue, COUNT, 10)
     publisher.await_confirms()
     on_disk(stage, queue)
-    assert (
-        read_all(stage, queue, read_from=0, read_to=0)[1] == "end"
-    )  # the head is in memory, so the reads below are the reader's
+    # The head is in memory, so the reads below are the reader's.
+    assert read_all(stage, queue, read_from=0, read_to=0)[1] == "end"
     address = stage.create(Greedy)
     stub = stage.actor(address)
     reads.hold()

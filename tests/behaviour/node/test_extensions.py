@@ -328,10 +328,11 @@ def test_a_decorator_is_notified_of_a_restart(own_broker, connect):
     channel.queue("q")
     channel.send(m.BasicConsume(queue="q"))
     broker.wait_idle()
+    # basic.consume waits for the restart.
     assert watcher.heard.names() == [
         "started",
         "consumers",
         "stopped",
         "started",
         "consumers",
-    ]  # basic.consume waits for the restart.
+    ]

@@ -80,9 +80,8 @@ class Machine(RuleBasedStateMachine):
         self.model.begin_step()
         worker = self.worker(number)
         channel = self.channels[worker]
-        if not any(
-            consumer.no_ack for consumer in worker.consumers.values()
-        ):  # its next deliveries may be lost together with the channel
+        # A consumer without acks may lose its next deliveries together with the channel.
+        if not any(consumer.no_ack for consumer in worker.consumers.values()):
             self.model.uncertain["a"].update(range(self.model.published["a"], self.model.published["a"] + publishes))
             self.do_publish("a", publishes)
         channel.send(m.BasicAck(1 << 40) if by_error else m.ChannelClose(200, "bye"))

@@ -270,9 +270,8 @@ def test_numbers_and_commits_survive_a_restart(tmp_path, is_killed):
         ]
         publish(channel, numbered(following, following + 99))
         assert read(channel, ack_to=following + 49) == []
-        publish(
-            channel, numbered(following + 99, following + 100)
-        )  # confirmed when the journal has all earlier messages
+        # Confirmed when the journal has all earlier messages.
+        publish(channel, numbered(following + 99, following + 100))
         given = following + 100
         if is_killed:
             process.send_signal(signal.SIGKILL)
