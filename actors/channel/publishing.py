@@ -397,7 +397,7 @@ class Publisher:
             self.is_numbering = True
 
     def commit(self) -> None:
-        """Publish what the transaction has held back; `confirms` then counts the publishes that the commit waits for."""
+        """Publish what the transaction has held back; the commit waits until `confirms` is empty."""
         assert self.held_back is not None
         held_back, self.held_back = self.held_back, []
         for publication, origins, contents, body_bytes in held_back:
