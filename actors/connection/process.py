@@ -27,6 +27,7 @@ from ...amqp.connection_state import check_method
 from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import heartbeat, method_frame
+from ...amqp.large_content import LargeContent
 from ...amqp.method import Method
 from ...amqp.reader import HANDSHAKE, METHOD, RUNNING, Event, FrameReader
 from ...runtime.contract import Sender
@@ -191,39 +192,50 @@ class Connection(Process):
                 return
 
     def _read_socket(self) -> bool:
-        """Gives the reader what the socket has, at most one piece and the rest of a large content before it.
+        """Gives the reader what the socket has: the rest of a large content and a piece behind it, or one piece.
 
         False if that is nothing, or if the connection has ended.
         """
-        sock = self.sock
-        if sock is None:
-            return False
         large = self.reader.large
-        size = self.read_size.size
+        if large is None or large.filled == large.size or self.recv_into is None:
+            return self._read_piece(self.read_size.size)
+        if not self._read_into(large, self.recv_into):
+            return False
+        if large.filled == large.size:
+            # An end of the connection is left to the next read, because the content has not been handled yet.
+            self._read_piece(BETWEEN_LARGE if large.size > READ_MAX else self.read_size.size, may_end=False)
+        return True
+
+    def _read_into(self, large: LargeContent, recv_into: Callable[[memoryview], int]) -> bool:
         try:
-            if large is not None and large.filled < large.size and self.recv_into is not None:
-                count = self.recv_into(large.room)
-                if not count:
-                    self.closing.lost("the client closed the TCP connection")
-                    return False
-                self.received += count
-                large.filled += count
-                if large.filled < large.size:
-                    return True
-                if large.size > READ_MAX:
-                    size = BETWEEN_LARGE
-            else:
-                large = None
-            data = sock.recv(size)
+            count = recv_into(large.room)
         except (BlockingIOError, InterruptedError):
-            return large is not None and large.filled == large.size
+            return False
         except OSError as error:
             self.closing.lost(error.strerror or str(error))
             return False
-        if not data:
-            if large is not None:
-                return True  # the next read finds the end again, when the content has been handled
+        if not count:
             self.closing.lost("the client closed the TCP connection")
+            return False
+        self.received += count
+        large.filled += count
+        return True
+
+    def _read_piece(self, size: int, may_end: bool = True) -> bool:
+        sock = self.sock
+        if sock is None:
+            return False
+        try:
+            data = sock.recv(size)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            if may_end:
+                self.closing.lost(error.strerror or str(error))
+            return False
+        if not data:
+            if may_end:
+                self.closing.lost("the client closed the TCP connection")
             return False
         self.received += len(data)
         if size != BETWEEN_LARGE:

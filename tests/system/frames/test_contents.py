@@ -21,7 +21,7 @@ from warren.amqp.methods import (
 )
 from warren.amqp.properties import Properties, encode_properties
 
-from ..wire import NO_PROPERTIES, Wire
+from ..wire import NO_PROPERTIES, Wire, publish_frames
 
 STEP = 4096 - 8
 
@@ -43,6 +43,20 @@ def test_bodies_come_back_as_they_went(channel, queue, size):
     body = bytes(range(256)) * (size // 256 + 1)
     channel.publish(1, body[:size], routing_key=queue)
     assert get(channel, queue) == (NO_PROPERTIES, body[:size])
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_large_bodies_of_a_client_that_hangs_up_are_published(address, channel, queue, number):
+    """The end of the connection may arrive with the rest of a body, and takes no body with it."""
+    bodies = [bytes([65 + at]) * (1_000_000 + at) for at in range(5)]
+    with Wire.open(address, frame_max=131072) as publisher:
+        publisher.open_channel(number)
+        publisher.send(*[publish_frames(number, body, routing_key=queue, frame_max=131072) for body in bodies])
+        publisher.hang_up()
+    channel.call(1, BasicConsume(queue=queue, no_ack=True), BasicConsumeOk)
+    for body in bodies:
+        channel.method(1, BasicDeliver)
+        assert channel.content(1)[1] == body
 
 
 @pytest.mark.parametrize(
