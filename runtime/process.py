@@ -220,7 +220,7 @@ class Process(Actor):
         """Start `coroutine` in this process and run it up to its first wait. An error that it raises is a crash."""
         self._start(coroutine, None)
 
-    def run_blocking(self, function: Callable[[Unpack[Args]], Value], *args: Unpack[Args]) -> Awaitable[Value]:
+    def run_blocking(self, function: Callable[[Unpack[Args]], Value], *args: *Args) -> Awaitable[Value]:
         """Run `function(*args)` in another thread and return an awaitable for its value; its error is raised there.
 
         The function must not touch the process. On Thespian's own bases it runs here and now.

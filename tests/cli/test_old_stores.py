@@ -113,7 +113,7 @@ def test_a_store_of_format_2_drains(store):
                     # After a kill, any message may have been delivered before.
                     assert method.redelivered == (state == "killed" or number in DELIVERED[queue])
             numbers = kept("brief", state)
-            for number, (method, properties, body) in zip(numbers, drain(channel, "graves", len(numbers))):
+            for number, (_, properties, body) in zip(numbers, drain(channel, "graves", len(numbers))):
                 _, key, _, expected, expected_body = published(number)
                 (death,) = properties.headers["x-death"]
                 assert body == expected_body

@@ -16,7 +16,8 @@ MENDED = PROGRAM.replace("        message.ack()\n", "").replace(
 
 def run(tmp_path, program):
     (tmp_path / "test_it.py").write_text(program)
-    # Named with -p as well: an installation from before the plugin was there does not know it; one that does would load it twice.
+    # The plugin is named here because an older installation does not announce it, and blocked under its announced name
+    # because a newer one would load it twice.
     plugins = ["-p", "no:cacheprovider", "-p", "no:warren", "-p", "warren.pytest_plugin"]
     command = [
         sys.executable,

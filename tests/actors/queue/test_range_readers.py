@@ -251,8 +251,10 @@ def test_a_closed_range_ends_with_an_error_if_messages_leave_before_they_are_rea
     got = stage.actor(channel).take_got()
     assert got[:56] == pairs(200, 256), "messages in the buffer are still delivered"
     assert got[56:] == [
-        "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: "
-        "the queue holds only numbers 500 to 999"
+        (
+            "PRECONDITION_FAILED - numbers 256 to 999 of queue 'q' in vhost '/' cannot be read: "
+            "the queue holds only numbers 500 to 999"
+        )
     ]
 
 

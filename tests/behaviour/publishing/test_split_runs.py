@@ -201,7 +201,7 @@ class Player:
             self.channels[number].close()
         self.broker.wait_idle()
         for queue in QUEUES:
-            log.append((queue, [seen(event) for event in iter(lambda: channel.get(queue, True), None)]))
+            log.append((queue, [seen(event) for event in iter(lambda queue=queue: channel.get(queue, True), None)]))
         # Dead letters come from several queues, which do not wait for each other.
         graves = [seen(event) for event in iter(lambda: channel.get("graves", True), None)]
         log.append(sorted((event.method.routing_key, event.body, repr(event.properties)) for event in graves))

@@ -143,13 +143,17 @@ def test_a_lazy_backlog_is_browsed_while_it_is_drained(channel, local, size):
         ),
         (
             {"x-warren-read-from": 5, "x-warren-read-to": 4},
-            "numbers 5 to 4 of queue 'q' in vhost '/': the range ends before it begins; "
-            "to read one number, set both ends to it",
+            (
+                "numbers 5 to 4 of queue 'q' in vhost '/': the range ends before it begins; "
+                "to read one number, set both ends to it"
+            ),
         ),
         (
             {"x-warren-ack-to": 10},
-            "cannot acknowledge up to 10 of queue 'q' in vhost '/': "
-            "no message has that number yet, the next will be 10",
+            (
+                "cannot acknowledge up to 10 of queue 'q' in vhost '/': "
+                "no message has that number yet, the next will be 10"
+            ),
         ),
         (
             {"x-warren-read-to": "first"},
