@@ -29,7 +29,7 @@ REPLACED = [
 def sources():
     """The package's own modules and the pages, as (path below the root, text)."""
     for page in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/internals/*.md")]:
-        if page != PAGE and page.name != "simulation.md":
+        if page != PAGE:
             yield str(page.relative_to(ROOT)), page.read_text("utf-8")
 
     for path in sorted(ROOT.rglob("*.py")):
