@@ -326,8 +326,10 @@ class Channel(Process):
         self.queues.flush()
         if self.replies.tag is not None:
             await self.replies.cancel()
-        rows = self.queues.rows
-        for row in [rows[id] for id in self.consumers.queue_ids() | self.deliveries.queue_ids() if id in rows]:
+        # In the order of the links, not of the set, which differs between processes of the operating system: a seed of
+        # the simulation would not decide the order.
+        concerned = self.consumers.queue_ids() | self.deliveries.queue_ids()
+        for row in [row for queue_id, row in self.queues.rows.items() if queue_id in concerned]:
             try:
                 await self.ask(
                     row.address,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
+import sys
 
 import pytest
 
@@ -42,6 +44,30 @@ def test_fresh_seeds(batch):
 def test_schedules_take_200_steps_on_average():
     """A schedule of few steps would hardly find anything."""
     assert sum(run(seed).steps for seed in range(50)) / 50 >= 200
+
+
+STORIES = """
+import logging
+from warren.simulation.schedule import run
+logging.getLogger("warren").setLevel(logging.CRITICAL)
+for seed in range(100):
+    print(run(seed).story)
+"""
+
+
+def test_a_seed_is_the_same_schedule_in_every_process():
+    """Nothing depends on the order of a set of texts, which Python decides anew in each process."""
+    stories = [
+        subprocess.run(
+            [sys.executable, "-c", STORIES],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            cwd="/",
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert stories[0] and stories[0] == stories[1]
 
 
 @pytest.mark.parametrize("seed", range(20))
