@@ -121,6 +121,8 @@ class Plan:
     actions: tuple[Action, ...]
     has_small_files: bool = False
     heartbeat: int = 0
+    #: Whether every message has properties of its own, see `clients/message_properties`.
+    has_differing_messages: bool = False
 
     @property
     def limits(self) -> FileLimits:
@@ -133,7 +135,8 @@ class Plan:
         files = " files=small" if self.has_small_files else ""
         heartbeat = f" heartbeat={self.heartbeat}" if self.heartbeat else ""
         credit = f"credit={self.credit[0]},{self.credit[1]}"
-        head = f"node store={int(self.has_store)}{files} {credit}{heartbeat} queues={','.join(self.queues)}"
+        differing = " messages=differing" if self.has_differing_messages else ""
+        head = f"node store={int(self.has_store)}{files} {credit}{heartbeat}{differing} queues={','.join(self.queues)}"
         return "\n".join([head, *map(str, self.actions)])
 
 
@@ -167,6 +170,7 @@ def parse_plan(text: str) -> Plan:
         tuple(actions),
         head.get("files") == "small",
         int(head.get("heartbeat", 0)),
+        head.get("messages") == "differing",
     )
 
 
@@ -241,7 +245,21 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
     if has_small_files and below(2) == 1:
         at = below(len(actions) + 1)
         actions[at:at] = _draw_garbage(below, names)
-    return Plan(has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat)
+    # Drawn last, so that the rest of a seed's plan does not depend on it.
+    has_differing_messages = below(2) == 1
+    if has_differing_messages:
+        actions = _by_exchange(actions, names)
+    return Plan(has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat, has_differing_messages)
+
+
+def _by_exchange(actions: Sequence[Action], queues: Sequence[str]) -> list[Action]:
+    """The actions with every second publish through the exchange, under routing keys that differ."""
+    changed = [Action(CLIENTS[0], PLAIN, "bind", {"queue": queue}, 60) for queue in queues]
+    for at, action in enumerate(actions):
+        if at % 2 and action.what == "publish" and not action.values.get("by"):
+            action = replace(action, values={**action.values, "by": "exchange"})
+        changed.append(action)
+    return changed
 
 
 def _draw_garbage(below: Below, queues: Sequence[str]) -> list[Action]:

@@ -116,15 +116,17 @@ class Schedule:
         """The message that a publish of the plan sends; `order` is its place among those of the channel."""
         number = len(self.messages) + 1
         expiration = action.number("expiration") / 1000 or None
+        is_differing = self.plan.has_differing_messages
         message = self.messages[number] = PublishedMessage(
             number,
             channel,
             order,
             bool(action.number("persistent")),
-            action.number("priority"),
-            action.number("size"),
+            (action.number("priority") + number // 8 % 3 if is_differing else action.number("priority")),
+            action.number("size") + (number % 3 if is_differing else 0),
             self.world.time,
             expiration,
+            is_differing=is_differing,
         )
         return message
 

@@ -26,6 +26,7 @@ Run = Callable[[int, Plan, Chooser | None], Outcome]
 
 _PLAIN_NODES: tuple[dict[str, Any], ...] = (
     {"heartbeat": 0},
+    {"has_differing_messages": False},
     {"has_small_files": False},
     {"credit": (400, 200)},
     {"has_store": False, "has_small_files": False},

@@ -12,6 +12,7 @@ from ..model.copies import Copy, PromiseBroken, State, mark_returned
 from ..model.queue_model import Newest, QueueModel
 from ..plan import Action
 from ..queue_kinds import DEAD_LETTER_QUEUE
+from .message_properties import check_properties
 from .peer import SimContent
 
 if TYPE_CHECKING:
@@ -206,6 +207,7 @@ class ConsumingSide:
         )
         queue.on_delivery(channel, copy, method.redelivered, consumer, may_be_old, self._newest)
         self.schedule.check_body(copy.message, content.body)
+        check_properties(copy.message, method, content.props, death is not None)
         if consumer.no_ack:
             return
         self.unacked[method.delivery_tag] = SimDelivery(copy, consumer if consumer.tag else None)

@@ -88,11 +88,16 @@ def _bind(channel: SimChannel, queue: QueueModel) -> None:
             queue.is_bound = None
         queue.binds_in_flight += 1  # if the channel ends before the answer, the bind stays in flight for ever
         channel.request(
-            methods.QueueBind(queue=queue.kind.name, exchange=EXCHANGE), methods.QueueBindOk, on_bind_ok, queue
+            methods.QueueBind(queue=queue.kind.name, exchange=EXCHANGE, routing_key=_binding_key(channel)),
+            methods.QueueBindOk,
+            on_bind_ok,
+            queue,
         )
 
     channel.request(
-        methods.ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True), methods.ExchangeDeclareOk, bind
+        methods.ExchangeDeclare(exchange=EXCHANGE, type=_exchange_type(channel), durable=True),
+        methods.ExchangeDeclareOk,
+        bind,
     )
 
 
@@ -102,7 +107,7 @@ def _unbind(channel: SimChannel, queue: QueueModel) -> None:
     channel.tell(f"unbinds {queue.kind.name}")
     queue.on_unbind(channel)
     channel.request(
-        methods.QueueUnbind(queue=queue.kind.name, exchange=EXCHANGE),
+        methods.QueueUnbind(queue=queue.kind.name, exchange=EXCHANGE, routing_key=_binding_key(channel)),
         methods.QueueUnbindOk,
         lambda method, content: queue.unbinding.discard(channel),
         queue,
@@ -110,6 +115,14 @@ def _unbind(channel: SimChannel, queue: QueueModel) -> None:
 
 
 #: The actions of a plan that this module does.
+def _exchange_type(channel: SimChannel) -> str:
+    return "topic" if channel.schedule.plan.has_differing_messages else "fanout"
+
+
+def _binding_key(channel: SimChannel) -> str:
+    return "#" if channel.schedule.plan.has_differing_messages else ""
+
+
 ACTIONS: dict[str, Callable[[SimChannel, QueueModel], None]] = {
     "purge": _purge,
     "delete": _delete,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import methods
 from ...amqp.method import Method
-from ...amqp.properties import Properties
 from ..model.copies import PromiseBroken, PublishedMessage, State, mark_confirmed, mark_refused
 from ..model.queue_model import QueueModel
 from ..plan import CONFIRMING, Action
 from ..queue_kinds import EXCHANGE
+from .message_properties import check_properties, properties_of
 from .peer import SimContent
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class PublishingSide:
     def _publish(self, action: Action) -> None:
         channel, schedule = self.channel, self.schedule
         queue = schedule.queues[action.text("queue")]
+        if schedule.plan.has_differing_messages and self._published % 4 > 1:
+            # Two messages of four go to another queue, so that neighbours differ in their destinations.
+            names = list(schedule.queues)
+            queue = schedule.queues[names[names.index(queue.kind.name) - 1]]
         self._published += 1
         message = schedule.new_message(channel, self._published, action)
         message.is_mandatory = bool(action.number("mandatory"))
@@ -79,18 +83,14 @@ class PublishingSide:
             EXCHANGE if by_exchange else NOWHERE if message.is_unroutable else queue.kind.name,
             queue.kind.has_priorities,
         )
-        expiration = action.number("expiration")
-        properties = Properties(
-            delivery_mode=2 if message.persistent else 1,
-            priority=message.priority,
-            expiration=str(expiration) if expiration else None,
-        )
+        message.exchange = EXCHANGE if by_exchange else ""
+        message.routing_key = NOWHERE if message.is_unroutable else queue.kind.name
+        if message.is_differing and by_exchange:
+            message.routing_key += f".{message.number}"
         method = methods.BasicPublish(
-            exchange=EXCHANGE if by_exchange else "",
-            routing_key=NOWHERE if message.is_unroutable else queue.kind.name,
-            mandatory=message.is_mandatory,
+            exchange=message.exchange, routing_key=message.routing_key, mandatory=message.is_mandatory
         )
-        channel.send(method, schedule.body(message), properties)
+        channel.send(method, schedule.body(message), properties_of(message))
 
     def _tell(self, message: PublishedMessage, where: str, has_priorities: bool) -> None:
         details = [f"{'persistent' if message.persistent else 'transient'}, {message.size} bytes"]
@@ -131,6 +131,7 @@ class PublishingSide:
         message = self.schedule.messages[self.schedule.number_in(content.body)]
         self.channel.tell(f"receives the return of message {message.number}: {method.reply_text}")
         self.schedule.check_body(message, content.body)
+        check_properties(message, method, content.props, False)
         if message.channel is not self.channel or not message.is_mandatory or message.is_returned:
             raise PromiseBroken(
                 f"message {message.number} was returned {'twice' if message.is_returned else 'without being mandatory'}"

@@ -73,6 +73,10 @@ class PublishedMessage:
     #: Whether it is certain that no queue is routed to.
     is_unroutable: bool = False
     is_returned: bool = False
+    #: Whether its properties, which follow from its number, differ from those of all other messages.
+    is_differing: bool = False
+    exchange: str = ""
+    routing_key: str = ""
 
 
 @dataclass(slots=True, eq=False)

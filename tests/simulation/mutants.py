@@ -23,7 +23,7 @@ from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.sub_queues import SubQueues
 from warren.store.queue.variable_queue import VariableQueue
 
-from . import more_mutants  # noqa: F401  # adds its bugs to MUTANTS
+from . import differing_mutants, more_mutants  # noqa: F401  # they add their bugs to MUTANTS
 from .planting import MUTANTS, mutant, replaced
 
 __all__ = ["MUTANTS"]
