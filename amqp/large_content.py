@@ -16,8 +16,9 @@ from .frames import HEAD
 
 #: Bytes of a body that must still arrive to be received in place: below, copying costs less than a read of its own.
 REST_MIN = 16 * 1024
-#: The largest such rest. The client has only announced these bytes, and the buffer is taken before they arrive.
-REST_MAX = 16 << 20
+#: The largest such rest. The buffer is taken when the client has only announced these bytes: one of this size for each
+#: connection at most, so that clients that announce large bodies and send nothing cannot fill the memory.
+REST_MAX = 2 << 20
 #: The smallest payload of the frames, unless one frame brings the rest: each frame costs a check.
 FRAME_MIN = 4000
 
