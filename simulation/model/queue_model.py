@@ -7,9 +7,9 @@ which the broker handles the requests.
 A crash and a channel that ends leave more open. The queue records them in three flags, which hold until the node is at
 rest, because by then everything in flight has arrived:
 
-    has_unseen_deliveries    A channel may have ended before it received all its deliveries. No client has seen these
-                             messages, but the broker redelivers them with the redelivered flag.
-    has_unseen_without_ack   Some of these deliveries needed no acknowledgement, so their messages are lost.
+    has_unseen_deliveries    A channel may have ended before it received all its deliveries. An unseen delivery comes to
+                             another channel as redelivered, though no client has received the message.
+    has_unseen_without_ack   Some unseen deliveries needed no acknowledgement, so their messages are lost.
     has_old_deliveries       The queue's process has crashed, and deliveries of that process may still arrive.
 """
 

@@ -1,4 +1,4 @@
-"""docs/simulation.md: its service loses an order, and the story says how; mended, it does not."""
+"""docs/simulation.md: its service loses an order, which the story shows; the corrected service loses none."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
 [PROGRAM] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MENDED = PROGRAM.replace("        message.ack()\n", "").replace(
+CORRECTED = PROGRAM.replace("        message.ack()\n", "").replace(
     "        ledger.commit(row)\n", "        ledger.commit(row)\n        message.ack()\n"
 )
 
@@ -37,17 +37,17 @@ def test_the_service_loses_an_order(tmp_path):
     told = [line.strip() for line in result.stdout.splitlines()]
     assert any(re.fullmatch(r"seed \d+ breaks it:", line) for line in told)
     story = [line.partition(" ms  ")[2] for line in told if " ms  " in line]
-    # It acknowledges and crashes, and does not get that order again; the page shows the beginning of one such story.
+    # The service acknowledges an order, crashes, and does not get it again. The page shows one such story.
     crashed = next(at for at, line in enumerate(story) if line.startswith("billing    crashes"))
     assert story[crashed - 1].startswith("billing    acknowledges b'")
-    assert len(story) < 60  # mostly about ten
+    assert len(story) < 60  # most are about ten lines
     assert "an order is lost" in result.stdout
 
 
 @pytest.mark.timeout(120)
-def test_mended_it_does_not(tmp_path):
-    assert MENDED != PROGRAM
-    result = run(tmp_path, MENDED)
+def test_the_corrected_service_loses_no_order(tmp_path):
+    assert CORRECTED != PROGRAM
+    result = run(tmp_path, CORRECTED)
     assert result.returncode == 0, result.stdout
 
 
