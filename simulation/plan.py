@@ -1,12 +1,13 @@
 """Plans: what the clients of a schedule do and what happens to their node, as lines of text.
 
-    node store=1 files=small credit=8,4 heartbeat=1 queues=orders,news
+    node store=1 files=small credit=8,4 heartbeat=1 messages=differing queues=orders,news
     alice/1 publish queue=orders count=2 persistent=1 size=5000 then=12
     bob/2 consume queue=orders prefetch=2 then=40
     machine power-cut after=3 then=0
 
 The first line describes the node: whether it has a data directory, whether its files are so small that a few messages
-fill them (`SMALL_FILES`), the settings of credit flow, carol's heartbeat in seconds, and the queues (`queue_kinds`).
+fill them (`SMALL_FILES`), the settings of credit flow, carol's heartbeat in seconds, whether every message has
+properties of its own (`clients.message_properties`), and the queues (`queue_kinds`).
 
 Each other line is an **action**: who does it (a client and one of its channels, or the machine), what, how, and how
 many steps the world then takes. Values that are 0 are left out. A client publishes with confirms on channel 1, in the
@@ -253,7 +254,7 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
 
 
 def _by_exchange(actions: Sequence[Action], queues: Sequence[str]) -> list[Action]:
-    """The actions with every second publish through the exchange, under routing keys that differ."""
+    """The actions, with binds first and about half of the publishes to the exchange."""
     changed = [Action(CLIENTS[0], PLAIN, "bind", {"queue": queue}, 60) for queue in queues]
     for at, action in enumerate(actions):
         if at % 2 and action.what == "publish" and not action.values.get("by"):

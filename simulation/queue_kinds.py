@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: A fanout exchange. Clients bind queues to it; nothing else is bound.
+#: The exchange that clients bind queues to. Every bound queue gets every message.
 EXCHANGE = "events"
 
 #: The queue for the dead letters of all others.

@@ -114,8 +114,8 @@ def _unbind(channel: SimChannel, queue: QueueModel) -> None:
     )
 
 
-#: The actions of a plan that this module does.
 def _exchange_type(channel: SimChannel) -> str:
+    """A topic exchange takes any routing key, so that messages can differ in theirs and reach every bound queue."""
     return "topic" if channel.schedule.plan.has_differing_messages else "fanout"
 
 
@@ -123,6 +123,7 @@ def _binding_key(channel: SimChannel) -> str:
     return "#" if channel.schedule.plan.has_differing_messages else ""
 
 
+#: The actions of a plan that this module does.
 ACTIONS: dict[str, Callable[[SimChannel, QueueModel], None]] = {
     "purge": _purge,
     "delete": _delete,

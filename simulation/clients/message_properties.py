@@ -13,7 +13,7 @@ from ...amqp.fields import Table, table_from
 from ...amqp.properties import Properties, decode_properties
 from ..model.copies import PromiseBroken, PublishedMessage
 
-#: What the broker changes in a dead letter: it removes the expiration, and adds headers.
+#: Headers that the broker adds to a dead letter. It also removes the expiration.
 _DEATH_HEADERS = ("x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange")
 
 

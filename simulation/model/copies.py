@@ -70,11 +70,12 @@ class PublishedMessage:
     #: Whether it was published to the exchange of the schedule instead of directly to a queue.
     by_exchange: bool = False
     is_mandatory: bool = False
-    #: Whether it is certain that no queue is routed to.
+    #: Whether it certainly reaches no queue.
     is_unroutable: bool = False
     is_returned: bool = False
     #: Whether its properties, which follow from its number, differ from those of all other messages.
     is_differing: bool = False
+    #: With `routing_key`, what it was published with.
     exchange: str = ""
     routing_key: str = ""
 

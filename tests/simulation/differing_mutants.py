@@ -1,4 +1,4 @@
-"""Bugs in runs whose messages differ in properties, routing keys or destinations."""
+"""Bugs of runs whose messages differ in properties, routing keys or destinations, which the simulation must find."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .planting import mutant, replaced
 
 @mutant
 def origins_of_another_piece() -> Iterator[None]:
-    """Whoever takes some messages out of a run gets the origins of the first ones."""
+    """A part of a run gets the origins of the run's first messages."""
 
     def make(original: Any) -> Any:
         def slice_of(origins: Any, piece: slice) -> Any:
@@ -33,7 +33,7 @@ def origins_of_another_piece() -> Iterator[None]:
 
 @mutant
 def origin_of_the_first() -> Iterator[None]:
-    """A run that grows takes all its messages to be from where the first one was."""
+    """A run that grows keeps one origin, that of its first message."""
 
     def make(original: Any) -> Any:
         def extend(self: Run, contents: Any, origins: Any, body_bytes: int) -> None:
@@ -47,7 +47,7 @@ def origin_of_the_first() -> Iterator[None]:
 
 @mutant
 def priority_overlooked() -> Iterator[None]:
-    """Messages that differ in their priorities are taken to have one fate."""
+    """Messages with different priorities have the same fate."""
 
     def make(original: Any) -> Any:
         return lambda props: re.sub(rb"^(H?(?:m.)?)p.", rb"\1", original(props), flags=re.DOTALL)
@@ -58,7 +58,10 @@ def priority_overlooked() -> Iterator[None]:
 
 @mutant
 def pattern_of_any_priority() -> Iterator[None]:
-    """The pattern of a header allows other priorities. Patterns are made at once, since schedules have few messages."""
+    """A header pattern allows other priorities.
+
+    Patterns are compiled from the first message on, since schedules have few messages.
+    """
 
     def escape(data: bytes) -> bytes:
         return b"[\0-\5]" if data in (b"\0", b"\1", b"\2", b"\3", b"\4", b"\5") else re.escape(data)
@@ -70,7 +73,7 @@ def pattern_of_any_priority() -> Iterator[None]:
 
 @mutant
 def destinations_of_the_first() -> Iterator[None]:
-    """Messages with different routing keys go to the queues of the first of them."""
+    """Messages with different routing keys go to the queues of the first one."""
 
     def make(original: Any) -> Any:
         def resolve(self: Publisher, *arguments: Any) -> Any:
