@@ -51,7 +51,9 @@ def test_no_requirement_ids(page):
 
 
 #: The pages that describe the code as it is; design.md also describes what is not built yet.
-CODE_PAGES = [ROOT / "docs" / "internals" / f"{name}.md" for name in ("architecture", "glossary", "simulation", "store")]
+CODE_PAGES = [
+    ROOT / "docs" / "internals" / f"{name}.md" for name in ("architecture", "glossary", "simulation", "store")
+]
 
 
 @pytest.mark.parametrize("page", CODE_PAGES, ids=lambda page: page.name)
