@@ -103,8 +103,8 @@ _SHAPES_MAX = 256
 _PATTERN_AFTER = 32
 #: Patterns that one connection may have compiled, so that no client can make the broker compile for ever.
 _PATTERNS_MAX = 64
-#: Lengths of headers that are remembered for one channel.
-_CANDIDATES_MAX = 64
+#: Lengths of headers that are remembered for one connection, on all its channels. At one more, all are forgotten.
+_CANDIDATES_MAX = 256
 
 
 class FrameReader:
@@ -124,6 +124,7 @@ class FrameReader:
     __slots__ = (
         "_assemblies",
         "_buffer",
+        "_candidates",
         "_chunks",
         "_chunks_size",
         "_dead",
@@ -162,6 +163,7 @@ class FrameReader:
         self._shape = NO_SHAPE  # the shape of the latest publish
         # By channel, and then by the length of the header frame's payload as it stands on the wire.
         self._patterns: dict[int, dict[bytes, _Candidate]] = {}
+        self._candidates = 0  # in `_patterns`
         self._patterns_made = 0
 
     @property
@@ -398,8 +400,11 @@ class FrameReader:
         """A header without a pattern was read; make one once that has happened often enough to pay for compiling it."""
         candidate = patterns.get(length)
         if candidate is None:
-            if len(patterns) >= _CANDIDATES_MAX:
-                patterns.clear()
+            self._candidates += 1
+            if self._candidates > _CANDIDATES_MAX:
+                self._candidates = 1
+                for known in self._patterns.values():
+                    known.clear()
             candidate = patterns[length] = _Candidate()
         if shape.props == candidate.props:
             shape.varies = False

@@ -121,14 +121,16 @@ class Arrival:
 
     def join(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
         """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
-        if self.origins is not origins and not have_same_fate(self.origin, any_of(origins)):
+        own = self.origins
+        has_one_origin = not isinstance(own, list) and (own is origins or own == origins)
+        if not has_one_origin and not have_same_fate(self.origin, any_of(origins)):
             return False
         if (shared or self.shared) and shared != self.shared + len(self.contents):
             return False
         if self._joined is None:
             self.contents = self._joined = list(self.contents)
-        if self.origins is not origins:
-            self.origins = joined(self.origins, len(self._joined), origins, len(contents))
+        if not has_one_origin:
+            self.origins = joined(own, len(self._joined), origins, len(contents))
         self._joined += contents
         self.body_bytes += body_bytes
         self.parts.append(part)

@@ -86,7 +86,7 @@ class Delivery(NamedTuple):
 
 def joined(one: Origins, count: int, other: Origins, other_count: int) -> Origins:
     """The origins of two stretches of messages that become one; neither list is changed."""
-    if one is other or not isinstance(one, list) and one == other:
+    if not isinstance(one, list) and one == other:
         return one
     return each_of(one, count) + each_of(other, other_count)
 

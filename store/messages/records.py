@@ -155,7 +155,6 @@ def _encode_column(origins: list[Origin]) -> bytes:
     )
 
 
-@lru_cache(maxsize=256)
 def _decode_column(packed: bytes, count: int) -> list[Origin]:
     distinct = int.from_bytes(packed[:4], "big")
     origins = []

@@ -125,8 +125,8 @@ class Run:
             added = body_sizes(contents)
             if added != self.sizes or not isinstance(added, int):
                 self.sizes = _spread(self.sizes, len(self.contents)) + _spread(added, len(contents))
-        if self.origins is not origins and (isinstance(origins, list) or self.origins != origins):
-            own = self.origins
+        own = self.origins
+        if isinstance(own, list) or own != origins:
             if not isinstance(own, list):
                 own = self.origins = [own] * len(self.contents)
             own += each_of(origins, len(contents))
