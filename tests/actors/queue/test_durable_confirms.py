@@ -101,13 +101,11 @@ def test_a_publish_to_a_terminated_queue_is_refused(stage):
     queue, channel = stage.declare(), stage.channel()
     channel.send(ConfirmSelect())
     channel.publish([b"kept"], props=PERSISTENT)
+    acked = BasicAck(1, False).encode()
     stage.until(
-        lambda: (
-            ("output", True)
-            in [
-                (message[0], BasicAck(1, False).encode() in message[1])
-                for message in stage.actor(channel.connection).received
-            ]
+        lambda: any(
+            message[0] == "output" and acked in b"".join(message[1])
+            for message in stage.actor(channel.connection).received
         )
     )
     channel.frames()
