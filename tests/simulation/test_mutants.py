@@ -13,8 +13,14 @@ from .mutants import MUTANTS
 MOST = 10_000
 #: Most lines of the shrunk story.
 LINES = 30
-#: Longer stories: a run must have messages for several queues, and each of those is declared and bound.
-LONGER = {"destinations_of_the_first": 60, "pattern_of_any_priority": 60, "priority_overlooked": 60}
+#: Longer stories: a run must have messages for several queues, each of which is declared and bound, or two files of the
+#: message store must have enough garbage to be combined.
+LONGER = {
+    "body_misplaced_in_garbage_collection": 60,
+    "destinations_of_the_first": 60,
+    "pattern_of_any_priority": 60,
+    "priority_overlooked": 60,
+}
 #: The first seed for bugs that lower seeds do not find; skipping those saves time.
 FIRST = {"ack_to_the_next_process": 2_700}
 
