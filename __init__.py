@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .broker import Broker, BrokerError, StartError
-    from .listings import (
-        BindingInfo,
-        ChannelInfo,
-        ConnectionInfo,
-        ConsumerInfo,
-        ExchangeInfo,
-        Message,
-        QueueInfo,
-    )
+    from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo
     from .settings import Settings, SettingsError
     from .version import __version__
 

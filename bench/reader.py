@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from ..amqp.frames import build_content, method_frame
 from ..amqp.methods import BasicAck, BasicPublish
+from ..amqp.parser.reader import ACKS, RUN, FrameReader
 from ..amqp.properties import Properties, encode_properties
-from ..amqp.reader import ACKS, RUN, FrameReader
 
 #: delivery_mode 2.
 PROPS = b"\x10\x00\x02"

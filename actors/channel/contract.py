@@ -11,7 +11,7 @@ from ...store.messages.message import Origins
 if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
     from ...amqp.method import Method
-    from ...amqp.reader import Event
+    from ...amqp.parser.reader import Event
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from ..queue.contract import ToQueue

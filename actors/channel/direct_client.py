@@ -15,8 +15,8 @@ from ...amqp.decoding import decode_method
 from ...amqp.errors import AmqpError
 from ...amqp.frames import build_content, split_frames
 from ...amqp.method import Method
-from ...amqp.reader import METHOD, RUN, Event
-from ...amqp.skimmer import fate
+from ...amqp.parser.reader import METHOD, RUN, Event
+from ...amqp.parser.skimmer import fate
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason

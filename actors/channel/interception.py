@@ -14,8 +14,8 @@ from ...amqp import methods
 from ...amqp.decoding import decode_method
 from ...amqp.frames import build_content, content_body, content_properties
 from ...amqp.method import Method
+from ...amqp.parser.skimmer import fate
 from ...amqp.properties import decode_properties, encode_properties
-from ...amqp.skimmer import fate
 from ..node.extensions import ChannelInterceptor, Content, Place
 from .contract import ChannelConfig
 

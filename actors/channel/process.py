@@ -31,7 +31,7 @@ from ...amqp import methods
 from ...amqp.channel_state import COMMITTING, RUNNING, check_method
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
-from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, Event
+from ...amqp.parser.reader import ACKS, METHOD, OVERSIZED, RUN, Event
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
@@ -42,14 +42,7 @@ from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .client_output import ClientOutput
 from .consumers import ChannelConsumers
-from .contract import (
-    ChannelConfig,
-    ConfirmRange,
-    DeliveryRun,
-    ToChannel,
-    ToChannelOwner,
-    to_channel_owner,
-)
+from .contract import ChannelConfig, ConfirmRange, DeliveryRun, ToChannel, ToChannelOwner, to_channel_owner
 from .declares import Declares
 from .deliveries import Deliveries
 from .direct_reply import ReplyConsumer

@@ -1,7 +1,7 @@
 """`Publisher`: publishing on one channel, from the routing of a run to its confirms (amqp-broker section 10).
 
 A publisher repeats itself, so everything that follows from the method frame and the fate of a message (see
-`amqp/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. A run of one method
+`amqp/parser/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. A run of one method
 frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on as one
 run if all its messages go to the same queues.
 """
@@ -18,8 +18,8 @@ from ...amqp.decoding import publish_fields
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import content_properties, method_frame, rechannel_run, with_properties
+from ...amqp.parser.skimmer import SPECIAL, has_headers, is_special
 from ...amqp.properties import Properties, decode_properties, encode_properties
-from ...amqp.skimmer import SPECIAL, has_headers, is_special
 from ...routing.arguments import MAX_EXPIRY
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
@@ -45,7 +45,7 @@ FATES_KEPT = 512
 
 
 class Fate(NamedTuple):
-    """What follows from the properties of a message, for all messages with its key (see `amqp/skimmer.py`)."""
+    """What follows from the properties of a message, for all messages with its key (see `amqp/parser/skimmer.py`)."""
 
     is_persistent: bool
     priority: int

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
-from ...amqp.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameReader
+from ...amqp.parser.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameReader
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout

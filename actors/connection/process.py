@@ -27,9 +27,9 @@ from ...amqp.connection_state import check_method
 from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import heartbeat, method_frame
-from ...amqp.large_content import LargeContent
 from ...amqp.method import Method
-from ...amqp.reader import HANDSHAKE, METHOD, RUNNING, Event, FrameReader
+from ...amqp.parser.large_content import LargeContent
+from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, Event, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown

@@ -23,7 +23,7 @@ from ...actors.connection.channels import ChannelEntry
 from ...actors.disk.journal import Journal
 from ...actors.disk.message_store import MessageStore
 from ...actors.queue.process import Queue
-from ...amqp.reader import OVERSIZED, RUN, Event
+from ...amqp.parser.reader import OVERSIZED, RUN, Event
 from ...routing.rows import QueueRow
 from ...runtime.cell import Cell
 from ...runtime.credit import CreditFlow

@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .message import (
-    Delivery,
-    Origin,
-    Origins,
-    QueuedMessage,
-    Sizes,
-    body_sizes,
-    each_of,
-    have_same_fate,
-    slice_of,
-)
+from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes, each_of, have_same_fate, slice_of
 from .spans import consecutive
 
 #: A run shorter than this takes in its successor, so that single publishes do not cost a run each.

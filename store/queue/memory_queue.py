@@ -15,16 +15,7 @@ from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_sa
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
-from .backing_queue import (
-    INFINITE,
-    SWEEP_LIMIT,
-    BackingQueue,
-    Dropped,
-    Predicate,
-    Recover,
-    Swept,
-    T,
-)
+from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,

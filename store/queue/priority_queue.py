@@ -17,16 +17,7 @@ from typing import Any, TypeVar
 
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.spans import spans
-from .backing_queue import (
-    INFINITE,
-    SWEEP_LIMIT,
-    BackingQueue,
-    Dropped,
-    Predicate,
-    Recover,
-    Swept,
-    T,
-)
+from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
 
 LEVEL_SHIFT = 56
 NUMBER_MASK = (1 << LEVEL_SHIFT) - 1

@@ -19,7 +19,7 @@ from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body, content_properties, split_frames
 from warren.amqp.method import Method
 from warren.amqp.methods import BasicPublish, ChannelOpen
-from warren.amqp.reader import ACKS, METHOD, RUN
+from warren.amqp.parser.reader import ACKS, METHOD, RUN
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.exit_reason import ExitKind, ExitReason

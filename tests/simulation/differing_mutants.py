@@ -10,7 +10,7 @@ from unittest import mock
 
 from warren.actors.channel.publishing import Publisher
 from warren.actors.queue import dispatch, intake
-from warren.amqp import header_patterns, reader, shapes
+from warren.amqp.parser import header_patterns, reader, shapes
 from warren.store.messages.run import Run
 
 from .planting import mutant, replaced

@@ -19,9 +19,9 @@ from warren.amqp.methods import (
     ConnectionUpdateSecret,
     QueueDeclare,
 )
+from warren.amqp.parser.reader import ACKS, CLOSING, HEARTBEAT, METHOD, RUN, Event, FrameReader
+from warren.amqp.parser.skimmer import fate
 from warren.amqp.properties import Properties, encode_properties
-from warren.amqp.reader import ACKS, CLOSING, HEARTBEAT, METHOD, RUN, Event, FrameReader
-from warren.amqp.skimmer import fate
 
 PROPS = (
     b"\x00\x00",

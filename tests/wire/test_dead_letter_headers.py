@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.amqp.dead_letter_headers import (
-    EXPIRED,
-    MAXLEN,
-    REJECTED,
-    dead_letter,
-    is_cycle,
-    prepend_to_array_header,
-)
+from warren.amqp.dead_letter_headers import EXPIRED, MAXLEN, REJECTED, dead_letter, is_cycle, prepend_to_array_header
 from warren.amqp.fields import Table, table_from, table_to_dict
 from warren.amqp.properties import Properties, decode_properties, encode_properties
 

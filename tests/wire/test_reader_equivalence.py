@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.amqp.reader import FrameReader
+from warren.amqp.parser.reader import FrameReader
 
 from .conversations import conversation, cut, kept, normal, read_all
 from .strategies import steady

@@ -21,7 +21,7 @@ from warren.amqp.methods import (
     ConnectionClose,
     ConnectionUpdateSecret,
 )
-from warren.amqp.reader import ACKS, CLOSING, HANDSHAKE, HEARTBEAT, METHOD, RUN, FrameReader
+from warren.amqp.parser.reader import ACKS, CLOSING, HANDSHAKE, HEARTBEAT, METHOD, RUN, FrameReader
 
 from .conversations import kept
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from warren.amqp.errors import AmqpError
-from warren.amqp.reader import FrameReader
+from warren.amqp.parser.reader import FrameReader
 
 from .conversations import conversation, cut, normal, read_all
 

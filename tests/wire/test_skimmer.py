@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, encode_table, table_from
+from warren.amqp.parser.skimmer import DIRECT_REPLY_TO, fate, has_headers, is_special, slow_fate
 from warren.amqp.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
-from warren.amqp.skimmer import DIRECT_REPLY_TO, fate, has_headers, is_special, slow_fate
 
 from .strategies import properties, short_strings, tables
 

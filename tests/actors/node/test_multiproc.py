@@ -39,7 +39,7 @@ from warren.amqp.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
-from warren.amqp.reader import ACKS, METHOD, RUN
+from warren.amqp.parser.reader import ACKS, METHOD, RUN
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.exit_reason import NORMAL, ExitReason

@@ -17,9 +17,9 @@ from warren import Broker
 from warren.actors.connection import process as connection
 from warren.actors.queue.intake import Arrival
 from warren.amqp import methods as m
-from warren.amqp import reader
-from warren.amqp.reader import FrameReader
-from warren.amqp.skimmer import SPECIAL
+from warren.amqp.parser import reader
+from warren.amqp.parser.reader import FrameReader
+from warren.amqp.parser.skimmer import SPECIAL
 from warren.store.messages import run
 
 from ..wire import Client, Refused

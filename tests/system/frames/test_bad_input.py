@@ -33,8 +33,8 @@ from warren.amqp.methods import (
     QueueDelete,
     QueueDeleteOk,
 )
+from warren.amqp.parser.reader import FrameReader
 from warren.amqp.properties import Properties, encode_properties
-from warren.amqp.reader import FrameReader
 
 from ..child import ChildBroker
 from ..oracle import ORACLE, deviates

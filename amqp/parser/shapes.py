@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from .constants import CLASS_BASIC, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
-from .frames import CONTENT_HEAD, END
+from ..constants import CLASS_BASIC, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD
+from ..frames import CONTENT_HEAD, END
 from .skimmer import fate
 
 #: An argument for `startswith` that no input matches. No `bytes` value would do, because a client can send any.

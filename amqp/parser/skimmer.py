@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .errors import AmqpError
-from .fields import MAX_DEPTH, decode_table_at, value_size
-from .properties import (
+from ..errors import AmqpError
+from ..fields import MAX_DEPTH, decode_table_at, value_size
+from ..properties import (
     FLAG_APP_ID,
     FLAG_CLUSTER_ID,
     FLAG_CONTENT_ENCODING,

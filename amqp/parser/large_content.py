@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from io import BytesIO
 
-from .constants import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
-from .frames import HEAD
+from ..constants import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
+from ..frames import HEAD
 
 #: Bytes of a body that must still arrive to be received in place: below, copying costs less than a read of its own.
 REST_MIN = 16 * 1024

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 
-from .fields import value_size
-from .properties import PROPERTY_KINDS, property_flags
+from ..fields import value_size
+from ..properties import PROPERTY_KINDS, property_flags
 from .skimmer import DIRECT_REPLY_TO, fate, is_special
 
 #: Properties whose values decide; the others are only carried.

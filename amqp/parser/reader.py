@@ -46,7 +46,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from .constants import (
+from ..constants import (
     CLASS_BASIC,
     FRAME_BODY,
     FRAME_END,
@@ -59,13 +59,13 @@ from .constants import (
     MAX_BODY_SIZE,
     UNEXPECTED_FRAME,
 )
-from .decoding import check_publish, decode_method
-from .errors import AmqpError, binary_text
-from .frames import END, HEAD
+from ..decoding import check_publish, decode_method
+from ..errors import AmqpError, binary_text
+from ..frames import END, HEAD
+from ..method import Method
+from ..methods import BasicAck, BasicPublish
 from .header_patterns import HeaderPattern
 from .large_content import LargeContent, fits
-from .method import Method
-from .methods import BasicAck, BasicPublish
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
 from .skimmer import fate, is_special
 
