@@ -1,0 +1,24 @@
+"""The benchmark of the client libraries, for a moment: it measures, prints its table and deletes its queues."""
+
+import subprocess
+import sys
+
+import pika
+import pytest
+
+
+def test_pika_is_measured_and_its_queue_deleted(broker_address, broker_url, tmp_path):
+    host, port = broker_address
+    command = [sys.executable, "-m", "warren.bench.clients", f"here={host}:{port}", "--only", "pika"]
+    # In a folder of its own, because the repository's folder `amqp` would hide the client library of that name.
+    ran = subprocess.run([*command, "--seconds", "0.2"], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    assert ran.returncode == 0, ran.stderr
+    rows = [line for line in ran.stdout.splitlines() if line.startswith("pika: ")]
+    assert len(rows) == 2
+    for row in rows:
+        rate, share, coreless = row.split()[-3:]
+        assert int(rate.replace(",", "")) > 0
+        assert share.endswith("%") and coreless.endswith("%")
+    with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+            connection.channel().queue_declare("bench.clients", passive=True)
