@@ -185,7 +185,7 @@ class Library(NamedTuple):
 LIBRARIES = {
     "pika": Library("pika", ("pika: publish, no confirms", "pika: consume"), pika_turn),
     "aio-pika": Library("aio_pika", (f"aio-pika: publish, {WINDOW} unconfirmed", "aio-pika: consume"), aio_pika_turn),
-    "celery": Library("celery", ("Celery: tasks sent", "Celery: tasks executed"), celery_turn),
+    "celery": Library("celery.app.base", ("Celery: tasks sent", "Celery: tasks executed"), celery_turn),
 }
 
 
