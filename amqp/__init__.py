@@ -1,9 +1,9 @@
 """The AMQP 0-9-1 wire protocol without I/O: bytes in, events out. No sockets, no actors, no clock.
 
-A connection feeds the bytes that it reads from its socket to a :class:`~warren.amqp.parser.reader.FrameReader` and takes
-events from it. It builds what it sends with :mod:`~warren.amqp.methods` and :mod:`~warren.amqp.frames`. The tables of
-:mod:`~warren.amqp.connection_state` and :mod:`~warren.amqp.channel_state` list the methods that a client may send in
-each state.
+A connection feeds the bytes that it reads from its socket to a :class:`~warren.amqp.parser.reader.FrameReader` and
+takes events from it. It builds what it sends with :mod:`~warren.amqp.methods` and :mod:`~warren.amqp.frames`. The
+tables of :mod:`~warren.amqp.connection_state` and :mod:`~warren.amqp.channel_state` list the methods that a client
+may send in each state.
 """
 
 if __name__ == "amqp":

@@ -307,6 +307,9 @@ class Faults:
         kind = type(actor).__name__
         if kind == "Queue":
             self._tell(f"the process of queue '{actor.row.name}' crashes")
+            for each in self.schedule.clients.values():
+                for channel in each.channels.values():
+                    channel.on_queue_crash()
             queue = self.schedule.queues[actor.row.name]
             # A queue that cannot be recovered when the node starts is down until it is tried again after a while.
             queue.on_crash(queue.survives_restart, may_stay_down=not self.node.is_up)

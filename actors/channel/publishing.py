@@ -1,9 +1,9 @@
 """`Publisher`: publishing on one channel, from the routing of a run to its confirms (amqp-broker section 10).
 
 A publisher repeats itself, so everything that follows from the method frame and the fate of a message (see
-`amqp/parser/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. A run of one method
-frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on as one
-run if all its messages go to the same queues.
+`amqp/parser/skimmer.py`) is decided once, as a `Publication`, and kept until the routing table changes. A run of one
+method frame costs one dictionary look-up; a run whose method frames differ costs one for each message, and travels on
+as one run if all its messages go to the same queues.
 """
 
 from __future__ import annotations

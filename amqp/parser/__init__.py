@@ -1,4 +1,5 @@
-"""The frame parser of a connection: bytes in, events out (`reader`), and what lets it read most messages without decoding
-them: messages like the one before (`shapes`), headers of one shape (`header_patterns`), the properties that decide
-(`skimmer`), and large bodies received in place (`large_content`).
+"""The frame parser of a connection: bytes in, events out (`reader`), and what spares it decoding most messages.
+
+`shapes` recognises a message like the one before, `header_patterns` a header of a known shape, and `skimmer` finds the
+properties that decide. `large_content` receives a large body in place.
 """

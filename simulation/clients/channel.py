@@ -106,6 +106,13 @@ class SimChannel:
         if self._requested_queue is queue:
             self._may_be_closed_now()
 
+    def on_queue_crash(self) -> None:
+        """A queue's process crashes. A commit in flight may have published to it, and the broker then refuses the
+        commit and closes the channel.
+        """
+        if self._expected is not None and methods.TxCommitOk in self._expected[0]:
+            self._may_be_closed_now()
+
     def _may_be_closed_now(self) -> None:
         if not self.may_be_closed:
             self.may_be_closed = True

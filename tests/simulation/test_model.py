@@ -401,3 +401,11 @@ def test_a_bind_in_flight_while_its_queue_is_deleted_may_bind_the_next_one(binds
     queue.on_declare()
     queue.on_declare_ok(queue.delete_count, False, None)
     assert queue.exists and queue.is_bound is is_bound
+
+
+def test_a_crash_may_refuse_a_commit_that_was_sent_before_it():
+    """The queue of a transaction's message crashes while the commit is in flight.
+
+    The broker closes the channel, and its deliveries go to others before the client knows.
+    """
+    assert run(630010002599).failure is None
