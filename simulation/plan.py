@@ -254,8 +254,12 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
 
 
 def _by_exchange(actions: Sequence[Action], queues: Sequence[str]) -> list[Action]:
-    """The actions, with binds first and about half of the publishes to the exchange."""
-    changed = [Action(CLIENTS[0], PLAIN, "bind", {"queue": queue}, 60) for queue in queues]
+    """The actions, with binds first and about half of the publishes to the exchange.
+
+    An exclusive queue is not bound first: the bind declares it, which would make it one client's in every plan.
+    """
+    shared = [queue for queue in queues if not NAMES[queue].exclusive]
+    changed = [Action(CLIENTS[0], PLAIN, "bind", {"queue": queue}, 60) for queue in shared]
     for at, action in enumerate(actions):
         if at % 2 and action.what == "publish" and not action.values.get("by"):
             action = replace(action, values={**action.values, "by": "exchange"})
