@@ -81,6 +81,8 @@ class QueueModel:
         #: Set while the queue is about to end by itself: `declare_count` and `crash_count` at that time. The queue
         #: ends only if neither has grown. (-1, -1) if it may end or not.
         self._expected_end: tuple[int, int] | None = None
+        #: The copies that an exclusive queue had when its owner began to leave.
+        self._copies_before_end: list[Copy] = []
         #: `crash_count` when the node was last started or at rest.
         self._crashes_before = 0
         self._exists_since = 0.0
@@ -301,7 +303,9 @@ class QueueModel:
                     f"exclusive queue '{self.kind.name}' was given to {names[0]}, but {names[1]} has it"
                 )
             if self._expected_end is not None:
-                self._has_ended()  # otherwise the broker would have refused the declare
+                # Otherwise the broker would have refused the declare. Messages published since the old owner left may
+                # be in the new queue already: it exists before its declare is answered.
+                self._has_ended(self._copies_before_end)
                 is_certain = True
             self.owner = owner
         if self.deletes_in_flight == 0 and is_certain and self._expected_end is None:
@@ -363,6 +367,7 @@ class QueueModel:
 
     def on_owner_leaving(self) -> None:
         """The connection that owns the queue is about to end, or has ended without a close."""
+        self._copies_before_end = list(self.copies.values())
         self._may_end()
 
     def on_owner_left(self) -> None:
@@ -382,12 +387,19 @@ class QueueModel:
         self.on_may_be_gone(self)
         self._make_all_uncertain()
 
-    def _has_ended(self) -> None:
+    def _has_ended(self, gone: list[Copy] | None = None) -> None:
+        """The queue is gone, with the copies `gone`, by default all; the others may be in a later queue."""
         self.delete_count += 1
         self.exists = self.is_bound = False
         self.owner = self._expected_end = None
         self.had_consumer = False
-        self._forbid_all()
+        if gone is None:
+            self._forbid_all()
+            return
+        for copy in self.copies.values():
+            copy.make_uncertain()
+        for copy in gone:
+            copy.state = State.FORBIDDEN
 
     # -- crashes and rest ---
 
