@@ -28,6 +28,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from ..seams import seam
+
 #: (initial credit, more credit after) in messages, as in RabbitMQ 3.10.
 DEFAULT_PAIR = (400, 200)
 
@@ -182,6 +184,7 @@ class CreditFlow:
         else:
             self._grant(peer, grants * more)
 
+    @seam("how much credit a grant is")
     def bump(self, peer: Hashable, n: int) -> None:
         """Add the `n` that `peer` granted. Ignored from a peer that has ended or was never sent to (FC-55)."""
         credit = self._credit_from.get(peer)

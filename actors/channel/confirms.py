@@ -12,6 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
+from ...seams import seam
+
 Range = tuple[int, int]
 
 
@@ -174,6 +176,7 @@ class Confirms:
         if owed is not None:
             (self.refuse if is_crashed else self.confirm)(queue_id, list(owed))
 
+    @seam("which confirms are sent")
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
         """Return the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forget them (AB-113)."""
         acked, nacked = self._acked, self._nacked

@@ -33,6 +33,7 @@ from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Message
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.messages.message import Origin
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
@@ -274,6 +275,7 @@ class ChannelConsumers:
 
     # -- deliveries ---
 
+    @seam("which deliveries are flagged as redelivered")
     def deliver(self, address: Address[ToQueue], queue_id: str, tag: str, runs: list[DeliveryRun]) -> None:
         """Append deliveries for the consumer `tag` to the output, with a notice for their queue at `address`."""
         consumer = self.by_tag.get(tag)

@@ -25,6 +25,7 @@ from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
 from ...routing.sender_selected_keys import sender_selected_keys
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.messages.message import Origin, Origins, body_size
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
@@ -275,6 +276,7 @@ class Publisher:
         if publication.is_mandatory:
             self._return(publication, contents)
 
+    @seam("which unroutable messages are returned")
     def _return(self, publication: Publication, contents: Sequence[bytes]) -> None:
         output = self._output
         method = methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key)
@@ -318,13 +320,18 @@ class Publisher:
             self._publications.clear()
             self._groups.clear()
         if rows and not reply_keys and fate.props is None:
-            destinations = tuple([row.queue_id for row in rows])
-            group = self._groups.get(destinations)
-            if group is None:
-                group = self._groups[destinations] = next(self._group_numbers)
-            publication.group = group
+            publication.group = self._group_of(rows)
         self._publications[method_payload, key] = publication
         return publication
+
+    @seam("which publications go to the same queues")
+    def _group_of(self, rows: Sequence[QueueRow]) -> int:
+        """The number that publications have in common whose messages go to exactly these queues."""
+        destinations = tuple([row.queue_id for row in rows])
+        group = self._groups.get(destinations)
+        if group is None:
+            group = self._groups[destinations] = next(self._group_numbers)
+        return group
 
     def _find_fate(self, key: bytes, content: bytes) -> Fate:
         """Check the properties of a message (AB-105); remember what follows from them if others may have that key."""

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...seams import seam
 from .contract import Outcome
 
 #: Replaces the queue id of deliveries whose queue has ended.
@@ -62,6 +63,7 @@ class Unacked:
     def oldest(self) -> UnackedRun | None:
         return self._runs[self._head] if self._head < len(self._runs) else None
 
+    @seam("which deliveries an acknowledgement settles")
     def take(self, delivery_tag: int, multiple: bool) -> list[UnackedRun] | None:
         """Remove and return the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132)."""
         if not multiple:
@@ -187,6 +189,7 @@ class Unacked:
             return 0
         return sum([len(run.tags) for _, runs in self.held_back for run in runs])
 
+    @seam("which deliveries can no longer be settled")
     def disown(self, queue_id: str) -> None:
         """The queue's process has ended: its deliveries may still be settled, without effect.
 

@@ -7,6 +7,8 @@ a received byte mean that the client is dead, which is noticed between 2T and 3T
 
 from __future__ import annotations
 
+from ...seams import seam
+
 
 class HeartbeatSender:
     __slots__ = ("_written",)
@@ -33,6 +35,7 @@ class HeartbeatMonitor:
         self._received = -1
         self._silent_steps = 0
 
+    @seam("whether a silent client is dead")
     def step(self, received: int) -> bool:
         """Whether the client is dead; `received` counts the bytes received so far."""
         if received == self._received:

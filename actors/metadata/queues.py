@@ -9,6 +9,7 @@ that or the queue itself.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from ...routing.table import Removed, RoutingTable
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.data_dir.metadata_store import Change
 from ..node.contract import to_queue_supervisor
 from ..queue.contract import to_queue
@@ -170,12 +172,17 @@ class Queues:
         me: Address[ToMetadata] = self._process.myAddress
         answers = [
             self._process.ask(me, to_metadata.delete_queue(vhost, name, False, False, connection_id))
-            for vhost, name in self._exclusive.get(connection_id, ())
+            for vhost, name in self._exclusive_to(connection_id)
         ]
         for answer in answers:
             # An error means that the virtual host is down, and its queues with it.
             with suppress(AmqpError):
                 await answer
+
+    @seam("which queues end with their connection")
+    def _exclusive_to(self, connection_id: str) -> Sequence[tuple[str, str]]:
+        """The virtual host and name of each queue that ends with this connection."""
+        return tuple(self._exclusive.get(connection_id, ()))
 
     # --- changes of state ---
 

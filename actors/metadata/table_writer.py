@@ -25,6 +25,7 @@ from ...routing.rows import ExchangeRow, QueueRow
 from ...routing.table import Removed, RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.metadata_store import Change, MetadataError, MetadataStore
 from ..disk.errors import StorageError
@@ -60,6 +61,7 @@ class TableWriter:
         if self.store is not None:
             self.store.close()
 
+    @seam("when a change of metadata is answered")
     async def write(self, *changes: Change) -> None:
         """Wait until these changes, and all noted before, are on the disk. Raises AmqpError 541."""
         me: Address[ToMetadata] = self._process.myAddress

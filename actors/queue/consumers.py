@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from ...seams import seam
+
 if TYPE_CHECKING:
     from ...amqp.fields import Table
     from ...runtime.contract import Address
@@ -86,6 +88,7 @@ class Consumer:
     is_set_aside: bool = False
 
     @property
+    @seam("how many messages a consumer can take")
     def capacity(self) -> int:
         """How many messages it can take now."""
         channel = self.channel
@@ -188,10 +191,15 @@ class Consumers:
         consumer.channel.consumers += 1
         self._no_ack += consumer.no_ack
         if self.single_active:
-            if self.active is None:
+            if self._is_activated():
                 self.active = consumer
         else:
             self._enter_line(consumer)
+
+    @seam("whether a new consumer becomes the single active one")
+    def _is_activated(self) -> bool:
+        """Whether the consumer that was added last becomes the single active one."""
+        return self.active is None
 
     def remove(self, consumer: Consumer) -> None:
         self._all.remove(consumer)

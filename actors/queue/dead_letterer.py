@@ -20,6 +20,7 @@ from ...routing.arguments import QueueSettings
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.messages.message import Origin, QueuedMessage, body_size
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.backing_queue import BackingQueue
@@ -61,6 +62,7 @@ class DeadLetterer:
     def count(self, reason: str, number: int) -> None:
         self.counters[reason] += number
 
+    @seam("which dead messages become dead letters")
     def publish(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
         """Count dead messages and, if there is a dead-letter exchange, send their dead letters there, in order."""
         self.count(reason, len(messages))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.index.segment_jobs import FlushJob
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.disk_retry import DiskRetry
@@ -73,6 +74,7 @@ class Flusher:
             )
         self.done()
 
+    @seam("when the journal may delete what a queue has written")
     async def flush_synced(self) -> bool:
         """Write everything that only the journal has to segments, and sync them."""
         await self.quiet()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...routing.arguments import QueueSettings
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.messages.message import Origin, QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
 from .contract import to_queue
@@ -60,6 +61,7 @@ class MessageExpiry:
     def now(self) -> int:
         return int(self._process.wall_clock() * 1_000_000)
 
+    @seam("when a message expires")
     def of(self, origin: Origin) -> int | None:
         """When a message that arrives now expires; None: never."""
         ttl = self._ttl

@@ -41,6 +41,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
+from ...seams import seam
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue, Recover
 from ...store.queue.memory_queue import MemoryQueue
@@ -356,13 +357,23 @@ class Queue(Process):
             self.consumers.remove(consumer)
         self.range_readers.forget_channel(record)
         self.dispatch.forget_channel(record)
-        if record.pending:
-            self.backing.requeue(list(record.pending))
+        returned = self._given_back_by(record)
+        if returned:
+            self.backing.requeue(returned)
             if self.length_limit.drops_head:
                 self.length_limit.drop_overflow()  # AB-102
         self.dispatch.is_due = True
         if gone:
             self._notify_consumers_changed()
+        self._consumers_left_with_channel()
+
+    @seam("which messages are requeued when a channel ends")
+    def _given_back_by(self, record: ChannelRecord) -> list[int]:
+        """The numbers of the messages that are requeued when this channel ends."""
+        return list(record.pending)
+
+    @seam("whether a queue may end with the channel of its last consumer")
+    def _consumers_left_with_channel(self) -> None:
         self._consumer_left()
 
     # -- publishing ---------------------------------------------------------------------------------

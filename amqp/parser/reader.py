@@ -64,7 +64,7 @@ from ..errors import AmqpError, binary_text
 from ..frames import END, HEAD
 from ..method import Method
 from ..methods import BasicAck, BasicPublish
-from .header_patterns import HeaderPattern
+from .header_patterns import HeaderPattern, headers_before_a_pattern
 from .large_content import LargeContent, fits
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
 from .skimmer import fate, is_special
@@ -99,8 +99,6 @@ _ACK_FRAME_SIZE = 21
 #: Shapes remembered for one connection. At one more, the reader forgets all of them, so that a client cannot make it
 #: keep more than this many shapes of SHAPE_SIZE_MAX bytes.
 _SHAPES_MAX = 256
-#: Headers of one length that are read value by value before a pattern is made of one: compiling takes up to 2 ms.
-_PATTERN_AFTER = 32
 #: Patterns that one connection may have compiled, so that no client can make the broker compile for ever.
 _PATTERNS_MAX = 64
 #: Lengths of headers that are remembered for one connection, on all its channels. At one more, all are forgotten.
@@ -133,6 +131,7 @@ class FrameReader:
         "_max_body_size",
         "_needed",
         "_patterns",
+        "_pattern_after",
         "_patterns_made",
         "_position",
         "_shape",
@@ -165,6 +164,7 @@ class FrameReader:
         self._patterns: dict[int, dict[bytes, _Candidate]] = {}
         self._candidates = 0  # in `_patterns`
         self._patterns_made = 0
+        self._pattern_after = headers_before_a_pattern()
 
     @property
     def frame_max(self) -> int:
@@ -411,7 +411,7 @@ class FrameReader:
             return
         candidate.props = shape.props
         candidate.count += 1
-        if candidate.count >= _PATTERN_AFTER and self._patterns_made < _PATTERNS_MAX and not is_special(shape.key):
+        if candidate.count >= self._pattern_after and self._patterns_made < _PATTERNS_MAX and not is_special(shape.key):
             candidate.count = 0
             candidate.pattern = HeaderPattern(shape.channel, shape.props)
             self._patterns_made += 1

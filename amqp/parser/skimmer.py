@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...seams import seam
 from ..errors import AmqpError
 from ..fields import MAX_DEPTH, decode_table_at, value_size
 from ..properties import (
@@ -63,6 +64,7 @@ class Unsound(Exception):
     """Property bytes that cannot be decoded."""
 
 
+@seam("the fate of a message")
 def fate(props: bytes) -> bytes:
     """The key of a message with these property bytes; never raises."""
     try:

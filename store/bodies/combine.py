@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ...seams import seam
 from ..disk.disk import Disk, File
 from .lease import Lease
 from .location_index import Located, LocationIndex
@@ -114,9 +115,14 @@ class CombineJob:
                     self.moves.append(Move(wanted, None))
                 else:
                     whole.append(piece)
-                    self.moves.append(Move(wanted, self.file_size))
+                    self.moves.append(Move(wanted, self._next_offset()))
                     self.file_size += len(piece)
             aside.append([data] if len(whole) == len(run) else whole)
+
+    @seam("where a moved body is")
+    def _next_offset(self) -> int:
+        """Where in the combined file the next record begins."""
+        return self.file_size
 
 
 def _neighbours(located: Sequence[Located]) -> Iterator[list[Located]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...seams import seam
 from ..messages.records import Type, encode_run, encode_spans, record
 from ..messages.run import Run
 
@@ -54,6 +55,7 @@ class LogWriter:
         self._messages[queue] = self._messages.get(queue, 0) + len(run.contents)
         return self._add(queue, record(Type.PUBLISH, queue, encode_run(run, is_stored)))
 
+    @seam("which acknowledgements the journal records")
     def ack(self, queue: int, spans: Sequence[range]) -> int:
         """Record that messages left the queue for good; returns the position. `spans` as `run.spans` returns them."""
         return self._add(queue, record(Type.ACK, queue, [encode_spans(spans)]))

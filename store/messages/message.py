@@ -19,6 +19,8 @@ from operator import itemgetter
 from struct import unpack
 from typing import NamedTuple, Union
 
+from ...seams import seam
+
 #: The first bytes of a content, or of a stub, that are enough to read its body size.
 BODY_SIZE_END = 19
 _SIZE_FIELD = itemgetter(slice(11, BODY_SIZE_END))
@@ -51,6 +53,7 @@ def any_of(origins: Origins) -> Origin:
     return origins[0] if isinstance(origins, list) else origins
 
 
+@seam("the origins of a part of a run")
 def slice_of(origins: Origins, piece: slice) -> Origins:
     """The origins of the messages in `piece`."""
     return origins[piece] if isinstance(origins, list) else origins

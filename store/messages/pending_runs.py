@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from ...seams import seam
 from .message import have_same_fate
 from .run import Run
 from .spans import consecutive, spans
@@ -88,6 +89,7 @@ class PendingRuns:
             index += 1
         return known
 
+    @seam("how many bytes an acknowledgement frees")
     def _settle(self, run: Run, piece: slice, count: int) -> int:
         contents = run.contents
         sizes = run.measured() if run.live == len(contents) else run.sizes

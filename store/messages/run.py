@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...seams import seam
 from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes, each_of, have_same_fate, slice_of
 from .spans import consecutive
 
@@ -108,6 +109,7 @@ class Run:
             and have_same_fate(self.origin, origin)
         )
 
+    @seam("the origins of a run that grows")
     def extend(self, contents: Sequence[bytes], origins: Origins, body_bytes: int) -> None:
         """Add messages at the end; `body_bytes` are those of the added ones."""
         if self.sizes is not None:

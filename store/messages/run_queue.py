@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from ...seams import seam
 from .message import Origins, any_of, slice_of
 from .pending_runs import by_first
 from .run import Run
@@ -84,6 +85,7 @@ class RunQueue:
             count -= size
         return taken
 
+    @seam("where requeued messages go")
     def insert(self, returned: list[Run]) -> None:
         """Put ascending runs where their numbers belong: mostly before all others."""
         runs = self.runs

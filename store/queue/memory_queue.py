@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.pending_runs import PendingRuns
@@ -173,6 +174,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._rates.acks_out += known
         return known
 
+    @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:
         runs = self._pending.take(tags)
         if not runs:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from ...seams import seam
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
@@ -247,6 +248,7 @@ class SubQueues:
             self.q3.push(run)
         self.q2.clear()
 
+    @seam("the order of messages that are read from the disk")
     def _live(self, start: int, stop: int) -> list[Run]:
         """The messages of a range within one segment, without pending ones and transient ones from before the last
         start.

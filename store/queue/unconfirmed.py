@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from ...seams import seam
+
 
 class Unconfirmed:
     """See the module. Ranges of numbers are closed: (first, last)."""
@@ -76,6 +78,7 @@ class Unconfirmed:
         self._in_flush = []
         self.direct_safe = self._direct_in_flush
 
+    @seam("which publishes are safe")
     def drain(self) -> list[tuple[int, int]]:
         """The ranges that have become safe since the last call."""
         waiting = self._waiting

@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from ...seams import seam
 from ..disk.progress import NO_PROGRESS, Progress
 from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..index.segment_jobs import SegmentReadJob
@@ -430,6 +431,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._rates.acks_out += known
         return known
 
+    @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:
         runs = self._pending.take(tags)
         if not runs:

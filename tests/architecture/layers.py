@@ -5,7 +5,8 @@
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
     1  actors  gm_ring                           processes
-    0  amqp  routing  store  runtime             pure rooms, with settings.py, limits.py, portable.py and version.py
+    0  amqp  routing  store  runtime             pure rooms, with settings.py, limits.py, portable.py, seams.py and
+                                                 version.py
 
 A room imports from its own layer and from those below, never upward. A pure room imports no other pure room, with one
 exception: `routing` uses the values of AMQP (field tables, reply codes, `AmqpError`), which are the modules in
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = {
-    0: {"amqp", "routing", "store", "runtime", "limits", "portable", "settings", "version"},
+    0: {"amqp", "routing", "store", "runtime", "limits", "portable", "seams", "settings", "version"},
     1: {"actors", "gm_ring"},
     2: {"mirror"},
     3: {"cluster", "simulation"},

@@ -1,23 +1,83 @@
-"""`MUTANTS`: bugs that can be planted, by name. Each is a context manager; the bug is there inside its `with`."""
+"""`MUTANTS`: bugs that can be planted, by name. Each is a context manager; the bug is there inside its `with`.
+
+A bug replaces the functions of one seam (`warren.seams`), that is, of one decision that the broker has to get right:
+
+    @bug("when a message expires")
+    def expired_too_early(of, self, origin): ...
+
+The function that is decorated is called instead of the broker's, which it gets as its first argument.
+"""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from warren.runtime.process import Process
+from warren.seams import SEAMS
+
 MUTANTS: dict[str, Callable[[], Any]] = {}
+#: The seams that the bugs replace.
+DECISIONS: list[str] = []
 
 
-def mutant(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
-    """Add a generator function, which yields while the bug is there, to `MUTANTS`."""
-    MUTANTS[function.__name__] = found = contextmanager(function)
-    return found
+def bug(*decisions: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the decorated function to `MUTANTS`, as a bug of these decisions."""
+
+    def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        MUTANTS[wrong.__name__] = lambda: replaced(wrong, *decisions)
+        DECISIONS.extend(decisions)
+        return wrong
+
+    return add
 
 
 @contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a function of a class or module by `make(original)`."""
-    with mock.patch.object(owner, name, make(vars(owner)[name])):
+def replaced(wrong: Callable[..., Any], *decisions: str) -> Iterator[None]:
+    """Let every function of these seams call `wrong(the function itself, its arguments...)`."""
+    with ExitStack() as stack:
+        for decision in decisions:
+            if decision not in SEAMS:
+                raise LookupError(
+                    f"{wrong.__name__}: no function has the seam {decision!r}. The function that makes this decision "
+                    "now needs the decorator"
+                )
+            for function in SEAMS[decision]:
+                for patch in _patches(function, _calling(wrong, function)):
+                    stack.enter_context(patch)
         yield
+
+
+def _calling(wrong: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return wrong(function, *arguments)
+
+    return call
+
+
+def _patches(function: Callable[..., Any], replacement: Callable[..., Any]) -> Iterator[Any]:
+    """What has to be patched so that `replacement` is called instead of `function`, wherever it is known by name."""
+    module = sys.modules[function.__module__]
+    if "." not in function.__qualname__:
+        for other in list(sys.modules.values()):
+            if getattr(other, "__name__", "").startswith("warren."):
+                for name, value in list(vars(other).items()):
+                    if value is function:
+                        yield mock.patch.object(other, name, replacement)
+        return
+    owner: Any = module
+    *path, name = function.__qualname__.split(".")
+    for step in path:
+        owner = getattr(owner, step)
+    found = vars(owner)[name]
+    yield mock.patch.object(owner, name, property(replacement) if isinstance(found, property) else replacement)
+    if issubclass(owner, Process):
+        # A class has a table of its handlers, which was made when the class was.
+        for message, handler in owner._handlers.items():
+            if handler is function:
+                yield mock.patch.dict(owner._handlers, {message: replacement})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from warren.seams import SEAMS
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import kind_of, shrink
 
 from .mutants import MUTANTS
+from .planting import DECISIONS, replaced
 
 #: Schedules within which a bug must be found.
 MOST = 10_000
@@ -36,6 +40,38 @@ def test_a_planted_bug_is_found(name):
     assert kind_of(short.failure) == kind_of(found.failure)
     assert short.lines < LONGER.get(name, LINES), short.story
     assert again is None or again.story == short.story
+
+
+def test_every_seam_has_a_bug():
+    replaced_seams = set(DECISIONS)
+    assert replaced_seams == set(SEAMS), "a seam that no bug replaces, or a bug without its seam"
+
+
+def test_a_bug_whose_seam_is_gone_names_it():
+    with pytest.raises(LookupError, match="no function has the seam 'which messages are forgotten'"):
+        with replaced(lambda original: None, "which messages are forgotten"):
+            pass
+
+
+@pytest.mark.parametrize("decision", SEAMS)
+def test_a_seam_is_replaced_wherever_its_function_is_known(decision):
+    """The bug must be called instead of the function by every module that imported it, and by a class's handlers."""
+    functions = SEAMS[decision]
+
+    def known(to):
+        return [
+            (owner, name)
+            for module in list(sys.modules.values())
+            if getattr(module, "__name__", "").startswith("warren.") and ".tests." not in module.__name__
+            for owner in (module, *(value for value in vars(module).values() if isinstance(value, type)))
+            for name, value in list(vars(owner).items())
+            if any((value.fget if isinstance(value, property) else value) is one for one in to)
+        ]
+
+    assert known(functions)
+    with replaced(lambda original, *arguments: original(*arguments), decision):
+        assert known(functions) == []
+    assert known(functions)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
