@@ -217,6 +217,14 @@ class CreditFlow:
         """Credit whose grant to `peer` is deferred."""
         return self._deferred.get(peer, 0)
 
+    def pair_with(self, peer: Hashable) -> Pair:
+        """The pair (I, M) with `peer`."""
+        return self._pair_of(peer)
+
+    def peers(self) -> set[Hashable]:
+        """Every peer that this actor has sent a credited message to, or taken one from."""
+        return {*self._credit_from, *self._credit_to}
+
     def in_flow(self) -> bool:
         """Whether listings show the state `flow`: blocked now or within the hold time (FC-41, FC-42)."""
         if self.credit_blocked:

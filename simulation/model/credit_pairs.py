@@ -5,8 +5,8 @@ Conservation (FC-12), for each pair and after each step:
     credit left at the sender + unread messages + messages taken and not granted yet
     + grants that the receiver defers + grants that wait at the sender = the initial credit
 
-The check counts messages where they wait, so it reads private attributes of the processes and of `CreditFlow`: the
-mailboxes, what a channel or queue has read and not handled, and what the journal has in the current commit.
+The check counts messages where they wait: in the mailboxes, and in each process as its view shows them (`inspection` in
+the folders of `actors`).
 
 A step changes one process only, so after a step only the pairs with that process are checked.
 """
@@ -17,13 +17,15 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ...actors.channel import Channel
-from ...actors.channel.process import CONNECTION
+from ...actors.channel.inspection import CONNECTION_PEER, ChannelView, publishes_in
 from ...actors.connection import Connection
 from ...actors.connection.channels import ChannelEntry
+from ...actors.connection.inspection import ConnectionView
+from ...actors.disk.inspection import JournalView, MessageStoreView
 from ...actors.disk.journal import Journal
 from ...actors.disk.message_store import MessageStore
+from ...actors.queue.inspection import DiskLinks, QueueView
 from ...actors.queue.process import Queue
-from ...amqp.parser.reader import OVERSIZED, RUN, Event
 from ...routing.rows import QueueRow
 from ...runtime.cell import Cell
 from ...runtime.credit import CreditFlow
@@ -55,7 +57,7 @@ class CreditPair(NamedTuple):
 def check(pairs: Iterable[CreditPair]) -> None:
     """Raises PromiseBroken if credit is not conserved, or if too many messages wait."""
     for pair in pairs:
-        initial, more = pair.sender_credit._pair_of(pair.receiver_key)
+        initial, more = pair.sender_credit.pair_with(pair.receiver_key)
         if not initial:
             continue
         left = pair.sender_credit.credit_from(pair.receiver_key)
@@ -67,7 +69,7 @@ def check(pairs: Iterable[CreditPair]) -> None:
                 f"credit of {pair.sender} with {pair.receiver} is not conserved: {left} left + {pair.unread} unread "
                 f"+ {taken} taken + {deferred} deferred + {pair.granted} granted and unread = {total}, not {initial}"
             )
-        bound = initial if pair.receiver_key == pair.sender_key or pair.sender_key == CONNECTION else 2 * initial
+        bound = initial if pair.receiver_key == pair.sender_key or pair.sender_key == CONNECTION_PEER else 2 * initial
         # A commit sends everything that the transaction holds at once, whatever the credit is.
         if pair.receiver.startswith(("channel", "queue")) and pair.unread > bound and not pair.is_commit:
             raise PromiseBroken(
@@ -77,41 +79,39 @@ def check(pairs: Iterable[CreditPair]) -> None:
 
 def pairs_from(cell: Cell, actor: object) -> Iterator[CreditPair]:
     """The pairs in which the process is the sender."""
-    if type(actor) is Connection and actor.state in ("running", "blocked"):
-        for entry in actor.channels.by_number.values():
-            yield from _to_channel(cell, actor, entry)
-    elif type(actor) is Channel and getattr(actor, "state", None) == "running":
-        for queue_id, row in actor.queues.rows.items():
-            yield from _to_queue(cell, actor, queue_id, row)
-    elif type(actor) is Queue and actor.is_open and actor.durability is not None:
-        yield from _to_disk(cell, actor)
+    if type(actor) is Connection:
+        connection = ConnectionView(actor)
+        if connection.is_serving:
+            for entry in connection.channels():
+                yield from _to_channel(cell, connection, entry)
+    elif type(actor) is Channel:
+        channel = ChannelView(actor)
+        if channel.is_running:
+            for queue_id, row in channel.queues.items():
+                yield from _to_queue(cell, channel, queue_id, row)
+    elif type(actor) is Queue:
+        yield from _from_queue(cell, QueueView(actor))
 
 
 def pairs_with(cell: Cell, actor: object) -> Iterator[CreditPair]:
     """The pairs in which the process is the sender or the receiver."""
     yield from pairs_from(cell, actor)
-    if type(actor) is Channel and hasattr(actor, "config"):
-        sender = cell_at(actor.connection)
-        connection = sender.actor if sender is not None else None
-        if (
-            sender is not None
-            and type(connection) is Connection
-            and connection.state in ("running", "blocked")
-            and actor.config.number in connection.channels.by_number
-        ):
-            yield from _to_channel(sender, connection, connection.channels.by_number[actor.config.number])
+    if type(actor) is Channel:
+        yield from _to_started_channel(ChannelView(actor))
     elif type(actor) is Queue and actor.is_open:
-        for record in actor.channels.values():
-            sender = cell_at(record.address)
-            channel = sender.actor if sender is not None else None
-            if sender is not None and channel is not None and channel.state == "running":
-                if actor.queue_id in channel.queues.rows:
-                    yield from _to_queue(sender, channel, actor.queue_id, channel.queues.rows[actor.queue_id])
-    elif type(actor) is Journal or type(actor) is MessageStore:
-        for address in actor._addresses.values():
+        queue = QueueView(actor)
+        for _, address in queue.channels():
             sender = cell_at(address)
-            if sender is not None and sender.actor.is_open and sender.actor.durability is not None:
-                yield from _to_disk(sender, sender.actor)
+            if sender is None or sender.actor is None:
+                continue
+            channel = ChannelView(sender.actor)
+            if channel.is_running and queue.queue_id in channel.queues:
+                yield from _to_queue(sender, channel, queue.queue_id, channel.queues[queue.queue_id])
+    elif type(actor) is Journal or type(actor) is MessageStore:
+        for writer in (JournalView(actor) if type(actor) is Journal else MessageStoreView(actor)).queues():
+            sender = cell_at(writer)
+            if sender is not None and sender.actor is not None:
+                yield from _from_queue(sender, QueueView(sender.actor))
 
 
 def cell_at(address: object) -> Cell | None:
@@ -130,38 +130,48 @@ def _granted(cell: Cell, peer: Hashable) -> int:
     return sum(message[2] for message in _waiting(cell, "bump") if message[1] == peer)
 
 
-def _credited(events: Iterable[Event]) -> int:
-    """How many publishes these events are."""
-    return sum(len(event[4]) if event[0] == RUN else event[0] == OVERSIZED for event in events)
-
-
-def _to_channel(cell: Cell, connection: Connection, entry: ChannelEntry) -> Iterator[CreditPair]:
-    receiver = cell_at(entry.address)
-    channel = receiver.actor if receiver is not None else None
-    if receiver is None or channel is None or getattr(channel, "state", "closed") != "running" or entry.is_ended:
+def _to_started_channel(channel: ChannelView) -> Iterator[CreditPair]:
+    """The pair of a channel with its connection."""
+    if not channel.is_started:
         return
-    unread = channel.taken + _credited(channel.backlog)
-    unread += sum(_credited(message[1]) for message in _waiting(receiver, "input")) + _credited(entry.events)
+    sender = cell_at(channel.owner)
+    if sender is not None and type(sender.actor) is Connection:
+        connection = ConnectionView(sender.actor)
+        entry = connection.channel(channel.number)
+        if connection.is_serving and entry is not None:
+            yield from _to_channel(sender, connection, entry)
+
+
+def _to_channel(cell: Cell, connection: ConnectionView, entry: ChannelEntry) -> Iterator[CreditPair]:
+    receiver = cell_at(entry.address)
+    if receiver is None or receiver.actor is None or entry.is_ended:
+        return
+    channel = ChannelView(receiver.actor)
+    if not channel.is_running:
+        return
+    unread = channel.waiting_publishes + publishes_in(entry.events)
+    unread += sum(publishes_in(message[1]) for message in _waiting(receiver, "input"))
     yield CreditPair(
         sender=f"connection {connection.name}",
         sender_credit=connection.credit,
         receiver_key=entry.channel_id,
         receiver=f"channel {channel.name}",
         receiver_credit=channel.credit,
-        sender_key=CONNECTION,
+        sender_key=CONNECTION_PEER,
         unread=unread,
         granted=_granted(cell, entry.channel_id),
     )
 
 
-def _to_queue(cell: Cell, channel: Channel, queue_id: str, row: QueueRow) -> Iterator[CreditPair]:
+def _to_queue(cell: Cell, channel: ChannelView, queue_id: str, row: QueueRow) -> Iterator[CreditPair]:
     receiver = cell_at(row.address)
-    queue = receiver.actor if receiver is not None else None
-    if receiver is None or queue is None or not queue.is_open:
+    if receiver is None or receiver.actor is None or not receiver.actor.is_open:
         return
-    channel_id = channel.config.channel_id
-    waiting = [entries for _, sender_id, entries in queue.publish_delay.delayed if sender_id == channel_id]
-    waiting += [message[2] for message in _waiting(receiver, "publish") if message[1] == channel_id]
+    queue, channel_id = QueueView(receiver.actor), channel.channel_id
+    unread = queue.delayed_publishes(channel_id)
+    unread += sum(
+        len(entry[1]) for message in _waiting(receiver, "publish") if message[1] == channel_id for entry in message[2]
+    )
     yield CreditPair(
         sender=f"channel {channel.name}",
         sender_credit=channel.credit,
@@ -169,46 +179,54 @@ def _to_queue(cell: Cell, channel: Channel, queue_id: str, row: QueueRow) -> Ite
         receiver=f"queue '{row.name}'",
         receiver_credit=queue.credit,
         sender_key=channel_id,
-        unread=sum(len(entry[1]) for entries in waiting for entry in entries),
+        unread=unread,
         granted=_granted(cell, queue_id),
-        is_commit=channel.publisher.held_back is not None,
+        is_commit=channel.is_committing,
     )
 
 
-def _to_disk(cell: Cell, queue: Queue) -> Iterator[CreditPair]:
-    durability = queue.durability
-    assert durability is not None
-    name = f"queue '{queue.row.name}'"
-    storage, number = durability.storage, durability.number
-    receiver = cell_at(storage.journal)
-    journal: Journal | None = receiver.actor if receiver is not None else None
-    if receiver is not None and journal is not None and number in journal._addresses:
-        unread = sum(batch[number].messages for batch in (journal._waiting, journal._in_commit) if number in batch)
-        unread += sum(
-            part.messages for message in _waiting(receiver, "append") if message[1] == number for part in message[2]
-        )
-        yield CreditPair(
-            sender=name,
-            sender_credit=queue.credit,
-            receiver_key="journal",
-            receiver="the journal",
-            receiver_credit=journal._credit,
-            sender_key=number,
-            unread=unread,
-            granted=_granted(cell, "journal"),
-        )
-    client = durability.client
-    for which, address in ((PERSISTENT, storage.persistent), (TRANSIENT, storage.transient)):
+def _from_queue(cell: Cell, queue: QueueView) -> Iterator[CreditPair]:
+    """The pairs of a queue with the journal and the message stores."""
+    disk = queue.disk if queue.is_open else None
+    if disk is not None:
+        yield from _to_journal(cell, queue, disk)
+        yield from _to_stores(cell, queue, disk)
+
+
+def _to_journal(cell: Cell, queue: QueueView, disk: DiskLinks) -> Iterator[CreditPair]:
+    receiver, number = cell_at(disk.storage.journal), disk.number
+    if receiver is None or receiver.actor is None:
+        return
+    journal = JournalView(receiver.actor)
+    if not journal.knows(number):
+        return
+    yield CreditPair(
+        sender=f"queue '{queue.name}'",
+        sender_credit=queue.credit,
+        receiver_key="journal",
+        receiver="the journal",
+        receiver_credit=journal.credit,
+        sender_key=number,
+        unread=journal.waiting(number)
+        + sum(part.messages for message in _waiting(receiver, "append") if message[1] == number for part in message[2]),
+        granted=_granted(cell, "journal"),
+    )
+
+
+def _to_stores(cell: Cell, queue: QueueView, disk: DiskLinks) -> Iterator[CreditPair]:
+    for which, address in ((PERSISTENT, disk.storage.persistent), (TRANSIENT, disk.storage.transient)):
         receiver = cell_at(address)
-        store: MessageStore | None = receiver.actor if receiver is not None else None
-        if receiver is not None and store is not None and client in store._addresses:
+        if receiver is None or receiver.actor is None:
+            continue
+        store = MessageStoreView(receiver.actor)
+        if store.knows(disk.client):
             yield CreditPair(
-                sender=name,
+                sender=f"queue '{queue.name}'",
                 sender_credit=queue.credit,
                 receiver_key=which,
                 receiver=which,
-                receiver_credit=store._credit,
-                sender_key=client,
-                unread=sum(len(message[2]) for message in _waiting(receiver, "write") if message[1] == client),
+                receiver_credit=store.credit,
+                sender_key=disk.client,
+                unread=sum(len(message[2]) for message in _waiting(receiver, "write") if message[1] == disk.client),
                 granted=_granted(cell, which),
             )

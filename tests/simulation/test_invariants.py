@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from warren.actors.queue.inspection import QueueView
 from warren.simulation.model.copies import PromiseBroken
 from warren.simulation.plan import parse_plan
 from warren.simulation.schedule import Schedule
+from warren.store.queue.inspection import parts_in_memory
 
 PLAN = """
 node store=1 credit=8,4 queues=orders
@@ -17,20 +19,20 @@ alice/1 publish queue=orders count=12 persistent=1 size=4200
 
 
 def spoil_credit_of_queue(queue):
-    channel = next(iter(queue.credit._credit_to))
-    queue.credit._credit_to[channel] -= 1
+    channel, _ = next(QueueView(queue).channels())
+    queue.credit.take(channel)
 
 
 def spoil_credit_for_the_journal(queue):
-    queue.credit._credit_from["journal"] += 1
+    queue.credit.bump("journal", 1)
 
 
 def spoil_count(queue):
-    queue.backing._pending.count += 1
+    list(parts_in_memory(queue.backing))[-1].count += 1
 
 
 def spoil_bytes(queue):
-    queue.backing._pending.body_bytes -= 1
+    list(parts_in_memory(queue.backing))[-1].body_bytes -= 1
 
 
 @pytest.mark.parametrize("spoil", [spoil_credit_of_queue, spoil_credit_for_the_journal, spoil_count, spoil_bytes])

@@ -1,0 +1,87 @@
+"""`JournalView` and `MessageStoreView`: what these processes show of their bookkeeping, for checks and for operators.
+
+A view reads the process when it is asked, so a process that nobody inspects pays nothing. It is used between two turns,
+on the thread of the process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...runtime.credit import CreditFlow
+from .journal import Journal
+from .message_store import MessageStore
+
+if TYPE_CHECKING:
+    from ...runtime.contract import Address
+    from ..queue.contract import ToQueue
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """See the module."""
+
+    journal: Journal
+
+    @property
+    def credit(self) -> CreditFlow:
+        """By the number of the queue."""
+        return self.journal._credit
+
+    def queues(self) -> Collection[Address[ToQueue]]:
+        """The queues that append."""
+        return self.journal._addresses.values()
+
+    def knows(self, number: int) -> bool:
+        """Whether the queue with this number has registered."""
+        return number in self.journal._addresses
+
+    def waiting(self, number: int) -> int:
+        """Messages of this queue that the journal has read and not committed."""
+        journal = self.journal
+        return sum(batch[number].messages for batch in (journal._waiting, journal._in_commit) if number in batch)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStoreView:
+    """See the module."""
+
+    store: MessageStore
+
+    @property
+    def name(self) -> str:
+        return self.store._name
+
+    @property
+    def credit(self) -> CreditFlow:
+        """By the client id of the queue."""
+        return self.store._credit
+
+    def queues(self) -> Collection[Address[ToQueue]]:
+        """The queues that write and receive grants."""
+        return self.store._addresses.values()
+
+    def knows(self, client: str) -> bool:
+        """Whether the queue with this client id has registered for grants."""
+        return client in self.store._addresses
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the store is open and no sync is in progress, so that its counts can be checked."""
+        return self.store._engine is not None and not self.store._is_syncing
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether the store may count references that no queue has, because of a crash."""
+        return self.store.engine.is_tainted
+
+    def references(self) -> Counter[bytes]:
+        """How many references each body has."""
+        return Counter(self.store.engine.reference_counts())
+
+    def check(self) -> None:
+        """Check the store's own promises. Raises AssertionError."""
+        self.store.engine.check()

@@ -1,0 +1,128 @@
+"""`QueueView`: what a queue's process shows of its bookkeeping, for checks and for operators.
+
+A view reads the process when it is asked, so a process that nobody inspects pays nothing. It is used between two turns,
+on the thread of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...runtime.credit import CreditFlow
+from ...store.queue.inspection import Counts, check, counts_of, parts_in_memory
+from .contract import VhostStorage
+from .process import Queue
+
+if TYPE_CHECKING:
+    from ...runtime.contract import Address
+    from ..channel.contract import ToChannel
+
+
+class ConsumerCounts(NamedTuple):
+    """A consumer's unacknowledged messages: as the consumer counts them, and as its channel has them."""
+
+    tag: str
+    counted: int
+    held: int
+
+
+class DiskLinks(NamedTuple):
+    """Where a queue keeps its messages. The journal knows the queue by its number, message stores by its client id."""
+
+    storage: VhostStorage
+    number: int
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """See the module. Only `is_open` may be read while the queue is not open."""
+
+    queue: Queue
+
+    @property
+    def is_open(self) -> bool:
+        return self.queue.is_open
+
+    @property
+    def name(self) -> str:
+        return self.queue.row.name
+
+    @property
+    def queue_id(self) -> str:
+        return self.queue.queue_id
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the routing table has this process for the queue's name."""
+        queue = self.queue
+        row = queue.context.routing.queue(queue.row.vhost, queue.row.name)
+        return row is not None and row.queue_id == queue.queue_id and row.address == queue.myAddress
+
+    @property
+    def credit(self) -> CreditFlow:
+        """By channel id, and by the names of journal and message stores."""
+        return self.queue.credit
+
+    # -- channels and consumers ---
+
+    def channels(self) -> Iterator[tuple[str, Address[ToChannel]]]:
+        """Id and address of each channel that the queue knows."""
+        return ((channel_id, record.address) for channel_id, record in self.queue.channels.items())
+
+    def pending(self, channel_id: str) -> set[int]:
+        """The ack tags that this channel may settle."""
+        record = self.queue.channels.get(channel_id)
+        return set() if record is None else set(record.pending)
+
+    def consumers(self) -> Iterator[ConsumerCounts]:
+        for consumer in self.queue.consumers:
+            held = sum(owner is consumer for owner in consumer.channel.pending.values())
+            yield ConsumerCounts(consumer.tag, consumer.unacked, held)
+
+    def delayed_publishes(self, channel_id: str) -> int:
+        """Messages of this channel that wait because deliveries have priority."""
+        return sum(
+            len(entry[1])
+            for _, sender_id, entries in self.queue.publish_delay.delayed
+            if sender_id == channel_id
+            for entry in entries
+        )
+
+    @property
+    def unconfirmed_publishes(self) -> int:
+        """Runs whose publishers wait for a confirm."""
+        return len(self.queue.confirms.awaiting)
+
+    # -- messages ---
+
+    @property
+    def unacked(self) -> int:
+        """Messages that were delivered and not settled, as the backing queue counts them."""
+        return self.queue.backing.depth() - len(self.queue.backing)
+
+    def counts(self) -> Iterator[tuple[Counts, Counts]]:
+        """For each part of the backing queue what it counts, and what it has."""
+        return map(counts_of, parts_in_memory(self.queue.backing))
+
+    def check_backing(self) -> None:
+        """Check QS-1 to QS-10. Raises AssertionError."""
+        check(self.queue.backing)
+
+    # -- the disk ---
+
+    @property
+    def disk(self) -> DiskLinks | None:
+        """None if the queue keeps its messages in memory alone."""
+        durability = self.queue.durability
+        return None if durability is None else DiskLinks(durability.storage, durability.number, durability.client)
+
+    def references(self, is_persistent: bool) -> Iterator[bytes]:
+        """The ids of the bodies that the queue has in the persistent or in the transient message store."""
+        durability = self.queue.durability
+        for level in durability.levels.values() if durability is not None else ():
+            for persistent, message_id in level.references():
+                if persistent == is_persistent:
+                    yield message_id

@@ -1,0 +1,54 @@
+"""What a backing queue has in memory, beside what it counts: for whoever checks its counts, or shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..messages.message import body_size
+from ..messages.pending_runs import PendingRuns
+from ..messages.run_queue import RunQueue
+from .backing_queue import BackingQueue
+from .memory_queue import MemoryQueue
+from .priority_queue import PriorityQueue
+from .variable_queue import VariableQueue
+
+
+class Counts(NamedTuple):
+    """Messages and the bytes of their bodies."""
+
+    messages: int
+    body_bytes: int
+
+
+def parts_in_memory(backing: BackingQueue) -> Iterator[RunQueue | PendingRuns]:
+    """The parts of each level that keep messages in memory: the sub-queues, and what is pending."""
+    for level in _levels(backing):
+        if isinstance(level, VariableQueue):
+            sub = level.sub_queues
+            yield from (sub.q1, sub.q2, sub.q3, sub.q4)
+        elif isinstance(level, MemoryQueue):
+            yield level._ready
+        yield level._pending  # type: ignore[attr-defined]
+
+
+def counts_of(part: RunQueue | PendingRuns) -> tuple[Counts, Counts]:
+    """What the part counts, and what its runs have."""
+    messages = body_bytes = 0
+    for run in part.runs:
+        for content in run.contents:
+            if content is not None:
+                messages += 1
+                body_bytes += body_size(content)
+    return Counts(part.count, part.body_bytes), Counts(messages, body_bytes)
+
+
+def check(backing: BackingQueue) -> None:
+    """Check QS-1 to QS-10 for each level that keeps messages on the disk. Raises AssertionError."""
+    for level in _levels(backing):
+        if isinstance(level, VariableQueue):
+            level.check()
+
+
+def _levels(backing: BackingQueue) -> list[BackingQueue]:
+    return [level for _, level in backing._levels] if isinstance(backing, PriorityQueue) else [backing]
