@@ -5,6 +5,9 @@ to one queue costs one entry here, not 400. Only a run that went to several queu
 
 A number leaves `Confirms` once: as an ack when every queue it went to has confirmed, or as a nack as soon as one of
 them refuses.
+
+Every publish of a channel has a number, also before the channel awaits confirms: with the channel's id it is the
+identity of the publish. The client's delivery tags count from confirm.select on.
 """
 
 from __future__ import annotations
@@ -84,10 +87,13 @@ class RangeSet:
 class Confirms:
     """The unconfirmed publishes of one channel. It sends nothing itself: `flush` returns what to send."""
 
-    __slots__ = ("_acked", "_by_queue", "_fan_out", "_nacked", "_waiting", "next_number")
+    __slots__ = ("_acked", "_by_queue", "_fan_out", "_nacked", "_uncounted", "_waiting", "next_number")
 
     def __init__(self) -> None:
+        #: The publish number of the next message. The publisher adds the messages that await no confirm by itself.
         self.next_number = 1
+        #: Publishes before confirm.select, which delivery tags do not count.
+        self._uncounted = 0
         #: Numbers without an outcome.
         self._waiting = RangeSet()
         #: The numbers that each queue has not confirmed or refused yet, by queue id.
@@ -106,6 +112,10 @@ class Confirms:
     def has_settled(self) -> bool:
         """Whether a flush would return anything."""
         return bool(self._acked._ranges or self._nacked._ranges)
+
+    def begin(self) -> None:
+        """The client selects confirms: it counts its publishes from here on."""
+        self._uncounted = self.next_number - 1
 
     def publish(self, count: int, queue_ids: Iterable[str]) -> int:
         """Numbers `count` publishes that went to `queue_ids` and returns the first number. No queue: acked at once."""
@@ -179,7 +189,7 @@ class Confirms:
     @seam("which confirms are sent")
     def flush(self) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
         """Return the acks and the nacks to send now, each `(delivery_tag, multiple)`, and forget them (AB-113)."""
-        acked, nacked = self._acked, self._nacked
+        acked, nacked, uncounted = self._acked, self._nacked, self._uncounted
         waiting = self._waiting.smallest
         floor = self.next_number if waiting is None else waiting
         if not nacked:
@@ -188,12 +198,15 @@ class Confirms:
                 return [], []
             if len(settled) == 1 and settled[0][1] < floor:
                 first, last = settled.pop()
-                return [(last, last > first)], []
+                return [(last - uncounted, last > first)], []
         first_ack, first_nack = acked.smallest, nacked.smallest
         acks = _grouped(acked, floor if first_nack is None else min(floor, first_nack))
         nacks = _grouped(nacked, floor if first_ack is None else min(floor, first_ack))
         acked.clear()
         nacked.clear()
+        if uncounted:
+            acks = [(number - uncounted, is_multiple) for number, is_multiple in acks]
+            nacks = [(number - uncounted, is_multiple) for number, is_multiple in nacks]
         return acks, nacks
 
 

@@ -448,7 +448,7 @@ class Channel(Process):
             self.credit.take(CONNECTION, self.taken)
             self.taken = 0
         publisher = self.publisher
-        if publisher.is_numbering and publisher.confirms.has_settled and self.state == "running":
+        if publisher.awaits_confirms and publisher.confirms.has_settled and self.state == "running":
             if self.is_committing:
                 self._flush_commit_confirms()
             else:

@@ -96,10 +96,10 @@ class Publisher:
         "_replies",
         "_tracer",
         "_version",
+        "awaits_confirms",
         "confirms",
         "held_back",
         "is_confirming",
-        "is_numbering",
     )
 
     def __init__(
@@ -121,8 +121,8 @@ class Publisher:
         self._tracer = tracer
         self.confirms = Confirms()
         self.is_confirming = False
-        #: Whether publishes get numbers: in confirm mode, and in a transaction, whose commit waits for them.
-        self.is_numbering = False
+        #: Whether publishes await confirms: in confirm mode, and in a transaction, whose commit waits for them.
+        self.awaits_confirms = False
         #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
         self.held_back: list[tuple[Publication, Origins, Sequence[bytes], int]] | None = None
         #: The limit that was set when the channel opened (AB-105).
@@ -229,7 +229,7 @@ class Publisher:
         if self.held_back is not None:
             self.held_back.append((publication, origins, contents, body_bytes))
             return
-        self._send(publication, origins, contents, body_bytes, self.is_confirming)
+        self._send(publication, origins, contents, body_bytes)
 
     def _within_limit(
         self, contents: Sequence[bytes], method_payloads: bytes | Sequence[bytes], key: bytes
@@ -247,20 +247,16 @@ class Publisher:
     def refuse_oversized(self, size: int) -> None:
         raise AmqpError(406, f"message size {size} is larger than configured max size {self._max_message_size}")
 
-    def _send(
-        self,
-        publication: Publication,
-        origins: Origins,
-        contents: Sequence[bytes],
-        body_bytes: int,
-        is_numbered: bool,
-    ) -> None:
+    def _send(self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int) -> None:
         rows = publication.rows
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
-        first_confirm = 0
-        if is_numbered:
-            first_confirm = self.confirms.publish(len(contents), [row.queue_id for row in rows])
+        confirms, awaits_confirms = self.confirms, self.awaits_confirms
+        if awaits_confirms:
+            first_number = confirms.publish(len(contents), [row.queue_id for row in rows])
+        else:
+            first_number = confirms.next_number
+            confirms.next_number = first_number + len(contents)
         if rows:
             shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
             queues = self._queues
@@ -271,7 +267,7 @@ class Publisher:
                     if row.queue_id not in queues.rows:
                         queues.watch(row)
                     batch = publishes[row.queue_id] = (row, [])
-                batch[1].append((origins, contents, body_bytes, first_confirm, shared))
+                batch[1].append((origins, contents, body_bytes, first_number, awaits_confirms, shared))
             return
         if publication.is_mandatory:
             self._return(publication, contents)
@@ -378,7 +374,9 @@ class Publisher:
     def confirm_select(self, method: methods.ConfirmSelect) -> None:
         if self.held_back is not None:
             raise AmqpError(406, "cannot switch from tx to confirm mode")
-        self.is_confirming = self.is_numbering = True
+        if not self.is_confirming:
+            self.is_confirming = self.awaits_confirms = True
+            self.confirms.begin()
         if not method.nowait:
             self._output.put_method(methods.ConfirmSelectOk())
 
@@ -401,14 +399,14 @@ class Publisher:
             raise AmqpError(406, "cannot switch from confirm to tx mode")
         if self.held_back is None:
             self.held_back = []
-            self.is_numbering = True
+            self.awaits_confirms = True
 
     def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""
         assert self.held_back is not None
         held_back, self.held_back = self.held_back, []
         for publication, origins, contents, body_bytes in held_back:
-            self._send(publication, origins, contents, body_bytes, True)
+            self._send(publication, origins, contents, body_bytes)
 
     def roll_back(self) -> None:
         assert self.held_back is not None

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from ..node.context import NodeContext
     from ..resources.contract import ToMemoryMonitor
 
-    #: A run that is published: origins, contents, body bytes, publish number of the first content (0: it is not
-    #: confirmed), id of the first content (`store/messages/message_ids.py`) if other queues get the same large bodies,
-    #: else 0. One credit for each content.
-    PublishEntry = tuple[Origins, Sequence[bytes], int, int, int]
+    #: A run that is published: origins, contents, body bytes, publish number of the first content, whether the channel
+    #: awaits confirms, id of the first content (`store/messages/message_ids.py`) if other queues get the same large
+    #: bodies, else 0. One credit for each content.
+    PublishEntry = tuple[Origins, Sequence[bytes], int, int, bool, int]
 
     #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
     AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]

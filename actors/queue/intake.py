@@ -3,13 +3,16 @@
 A publish may first wait in `PublishDelay`, while deliveries have priority over publishes. Then its runs wait until the
 end of the queue's turn, so that runs of one fate are joined: many publishers that each send a few similar messages
 would otherwise cost the queue a pass over its consumers for each of them. At the end of the turn `Intake` decides for
-each run: its messages are refused, handed straight to consumers, expired at once, or given to the backing queue.
+each run: its messages are refused, handed straight to consumers, expired at once, or stored.
+
+Each decision is a call of the backing queue, which numbers the messages. Only what it reports as safe is confirmed, so
+a backing queue that shares its messages with other replicas decides alone when that is.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,13 +29,14 @@ from ...store.messages.message import (
     joined,
     slice_of,
 )
+from ...store.messages.parts import Part, part_of_nobody, split_parts
 from ...store.queue.backing_queue import BackingQueue
 from .consumers import ChannelRecord, Consumers, Share
 from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
-from .publisher_confirms import Part, PublisherConfirms, split_parts
+from .publisher_confirms import PublisherConfirms
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
@@ -114,8 +118,10 @@ class Arrival:
     body_bytes: int
     #: The publishers of `contents`, in order.
     parts: list[Part]
+    #: Whether a channel awaits a confirm for one of the messages.
+    awaits_confirm: bool
     #: The id of the first message if other queues get the same large bodies, else 0.
-    shared: int = 0
+    shared: int
     #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
     _joined: list[bytes] | None = None
 
@@ -134,7 +140,39 @@ class Arrival:
         self._joined += contents
         self.body_bytes += body_bytes
         self.parts.append(part)
+        if part[3]:
+            self.awaits_confirm = True
         return True
+
+    def cut(self, count: int) -> Arrival:
+        """Cut off the first `count` messages, fewer than there are, and return them."""
+        contents, origins = self.contents[:count], slice_of(self.origins, slice(count))
+        body_bytes = _body_bytes(contents)
+        parts, self.parts = split_parts(self.parts, count)
+        head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared)
+        self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
+        self.body_bytes -= body_bytes
+        self.shared = self.shared and self.shared + count
+        return head
+
+    def singles(self) -> Iterator[Arrival]:
+        """Each message as a run of its own."""
+        identities = (
+            (channel_id, first + index, 1, awaits_confirm)
+            for channel_id, first, count, awaits_confirm in self.parts
+            for index in range(count)
+        )
+        origins = each_of(self.origins, len(self.contents))
+        for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
+            shared = self.shared and self.shared + index
+            yield Arrival(origin, origin, [content], _body_bytes([content]), [part], part[3], shared)
+
+    def messages(self, expiry: int | None) -> list[QueuedMessage]:
+        """The messages, for dead letters. They have no ack tags."""
+        return [
+            QueuedMessage(0, content, origin, expiry, False)
+            for content, origin in zip(self.contents, each_of(self.origins, len(self.contents)))
+        ]
 
 
 class Intake:
@@ -184,81 +222,76 @@ class Intake:
 
     def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
         """Keep the runs that a channel has published until the end of the turn."""
-        arrivals = self.arrivals
-        for origins, contents, body_bytes, first_confirm, shared in entries:
-            part = (record, first_confirm, len(contents))
+        arrivals, channel_id = self.arrivals, record.channel_id
+        for origins, contents, body_bytes, first_number, awaits_confirm, shared in entries:
+            part = (channel_id, first_number, len(contents), awaits_confirm)
             if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared):
-                arrivals.append(Arrival(any_of(origins), origins, contents, body_bytes, [part], shared))
+                arrivals.append(Arrival(any_of(origins), origins, contents, body_bytes, [part], awaits_confirm, shared))
 
     def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
-        """Dead letters and traced messages, which nobody confirms."""
+        """Dead letters and traced messages, for which nobody awaits a confirm."""
         for origin, contents, body_bytes, shared in entries:
-            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, [(None, 0, len(contents))], shared))
+            parts = [part_of_nobody(len(contents))]
+            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
 
     def accept_arrivals(self) -> None:
         arrivals, self.arrivals = self.arrivals, []
         for arrival in arrivals:
-            self._accept(arrival.origins, arrival.contents, arrival.body_bytes, arrival.parts, arrival.shared)
+            self._accept(arrival)
 
     # -- deciding -----------------------------------------------------------------------------------
 
-    def _accept(
-        self, origins: Origins, contents: Sequence[bytes], body_bytes: int, parts: list[Part], shared: int
-    ) -> None:
+    def _accept(self, arrival: Arrival) -> None:
         limit, backing, consumers = self._length_limit, self._backing, self._consumers
-        count = len(contents)
-        origin = any_of(origins)
+        count = len(arrival.contents)
+        origin = arrival.origin
         if origin.persistent and not self._is_durable:
-            origins = self._as_transient(origins)
-            origin = any_of(origins)
-        if limit.rejects_publish and limit.is_exceeded_by(count, body_bytes):
-            self._accept_within_limits(origins, contents, parts, shared)
+            arrival.origins = self._as_transient(arrival.origins)
+            arrival.origin = origin = any_of(arrival.origins)
+        if limit.rejects_publish and limit.is_exceeded_by(count, arrival.body_bytes):
+            if count == 1 or limit.is_exceeded_by(1, 0):
+                self._refuse(arrival)
+            else:
+                # There is room for some of the messages, and which ones depends on their sizes (AB-101).
+                for single in arrival.singles():
+                    self._accept(single)
             return
         expiry = None if self._message_ttl is None and origin.expiration is None else self._expiry.of(origin)
         if len(consumers) and backing.is_empty() and consumers.is_uniform:
             shares, taken = consumers.share(count)
             if taken == count:
-                self._hand_over(shares, origins, contents, body_bytes, expiry, parts, shared)
+                self._hand_over(shares, arrival, expiry)
                 return
             if taken:
-                head, contents = contents[:taken], contents[taken:]
-                head_origins, origins = slice_of(origins, slice(taken)), slice_of(origins, slice(taken, None))
-                head_bytes = _body_bytes(head)
-                head_parts, parts = split_parts(parts, taken)
-                self._hand_over(shares, head_origins, head, head_bytes, expiry, head_parts, shared)
-                body_bytes -= head_bytes
-                shared = shared and shared + taken
+                self._hand_over(shares, arrival.cut(taken), expiry)
         if expiry is not None and expiry <= self._expiry.now():
             # A TTL of 0, and no consumer can take the messages (AB-96).
-            self._confirms.confirm(parts)
-            self._dead_letterer.publish(
-                "expired",
-                [
-                    QueuedMessage(0, content, source, expiry, False)
-                    for content, source in zip(contents, each_of(origins, count))
-                ],
-            )
+            self._discard(arrival)
+            self._dead_letterer.publish("expired", arrival.messages(expiry))
             return
-        numbers = backing.publish(origins, contents, body_bytes, expiry, origin.persistent, shared=shared)
-        self._confirm_when_safe(numbers, origin, parts)
+        parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
+        numbers = backing.publish(
+            arrival.origins, arrival.contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
+        )
+        if awaits_confirm:
+            self._confirms.awaiting.add(numbers, parts)
         if limit.drops_head:
             limit.drop_overflow()
         self._dispatch.is_due = True
 
-    def _accept_within_limits(
-        self, origins: Origins, contents: Sequence[bytes], parts: list[Part], shared: int
-    ) -> None:
-        """Overflow `reject-publish`: accept messages one by one while there is room, refuse the rest (AB-101)."""
-        limit = self._length_limit
-        for index, (content, origin) in enumerate(zip(contents, each_of(origins, len(contents)))):
-            own_parts, parts = split_parts(parts, 1)
-            size = _body_bytes([content])
-            if not limit.is_exceeded_by(1, size):
-                self._accept(origin, [content], size, own_parts, shared and shared + index)
-                continue
-            if limit.dead_letters_refused:
-                self._dead_letterer.publish("maxlen", [QueuedMessage(0, content, origin, None, False)])
-            self._confirms.refuse(own_parts[0])
+    def _refuse(self, arrival: Arrival) -> None:
+        """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
+        self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
+        if self._length_limit.dead_letters_refused:
+            self._dead_letterer.publish("maxlen", arrival.messages(None))
+        self._confirms.refuse(arrival.parts)
+
+    def _discard(self, arrival: Arrival) -> None:
+        """The messages leave the queue without having been in it."""
+        parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
+        numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts)
+        if awaits_confirm:
+            self._confirms.awaiting.add(numbers, parts)
 
     def _as_transient(self, origins: Origins) -> Origins:
         """The origins without persistence, since the queue is not durable. The last answers are remembered: publishers
@@ -276,39 +309,26 @@ class Intake:
             found = self._transient_origins[origin] = origin._replace(persistent=False)
         return found
 
-    def _hand_over(
-        self,
-        shares: list[Share],
-        origins: Origins,
-        contents: Sequence[bytes],
-        body_bytes: int,
-        expiry: int | None,
-        parts: list[Part],
-        shared: int,
-    ) -> None:
+    def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
         outbox = self._dispatch.outbox
+        origins, contents = arrival.origins, arrival.contents
         if shares[0][0].no_ack:
-            self._confirms.confirm(parts)
-            self._backing.discard(origins, contents, body_bytes, False)
+            self._discard(arrival)
             for consumer, start, stop, step in shares:
                 piece = slice(start, stop, step)
                 outbox.put(consumer, (slice_of(origins, piece), False, None, contents[piece]))
             return
-        origin = any_of(origins)
-        tags = self._backing.publish_delivered(origins, contents, body_bytes, expiry, origin.persistent, shared)
-        self._confirm_when_safe(tags, origin, parts)
+        parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
+        tags = self._backing.publish_delivered(
+            origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
+        )
+        if awaits_confirm:
+            self._confirms.awaiting.add(tags, parts)
         for consumer, start, stop, step in shares:
             piece = slice(start, stop, step)
             own_tags = tags[piece]
             outbox.put_unacked(consumer, (slice_of(origins, piece), False, own_tags, contents[piece]), own_tags)
-
-    def _confirm_when_safe(self, numbers: range, origin: Origin, parts: list[Part]) -> None:
-        """The backing queue has the messages: persistent ones are confirmed when they are safe, others now (AB-111)."""
-        if origin.persistent:
-            self._confirms.add(numbers, parts)
-        else:
-            self._confirms.confirm(parts)
 
 
 def _body_bytes(contents: Sequence[bytes]) -> int:

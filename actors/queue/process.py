@@ -349,7 +349,6 @@ class Queue(Process):
         """Remove a channel that ends, with its consumers, and requeue its unacknowledged messages."""
         record = self.channels.pop(channel_id, None)
         self.credit.peer_down(channel_id)
-        self.confirms.forget_channel(channel_id)
         if record is None:
             return
         gone = [consumer for consumer in self.consumers if consumer.channel is record]

@@ -23,22 +23,16 @@ class RunQueue:
         self.body_bytes = 0
 
     def append(
-        self,
-        first: int,
-        contents: Sequence[bytes],
-        origins: Origins,
-        expiry: int | None,
-        redelivered: bool,
-        body_bytes: int,
+        self, first: int, contents: Sequence[bytes], origins: Origins, expiry: int | None, body_bytes: int
     ) -> None:
         """Add messages above all others. The list is copied, because other queues may have been given it too."""
         runs = self.runs
         self.count += len(contents)
         self.body_bytes += body_bytes
-        if runs and runs[-1].accepts(first, any_of(origins), expiry, redelivered):
+        if runs and runs[-1].accepts(first, any_of(origins), expiry, False):
             runs[-1].extend(contents, origins, body_bytes)
         else:
-            runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes))
+            runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
 
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""

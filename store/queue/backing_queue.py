@@ -13,7 +13,7 @@ The operations of queue-and-store section 3.1, as they are here:
 
 | specification | here |
 |---|---|
-| publish, batch_publish(msg, props, is_delivered) | `publish(origins, contents, …)` |
+| publish, batch_publish(msg, props, is_delivered) | `publish(origins, contents, …)`; is_delivered is always false |
 | publish_delivered, batch_publish_delivered | `publish_delivered`; returns a range of tags |
 | discard(msg_id) | `discard`; returns a range of numbers and keeps no message |
 | drain_confirmed -> ids | `drain_confirmed` -> closed ranges of numbers, each number once (QS-18) |
@@ -25,8 +25,9 @@ The operations of queue-and-store section 3.1, as they are here:
 | handle_info | `continue_paging`, the only event that a backing queue addresses to itself |
 | len | `len(queue)`: ready messages |
 | start, stop, delete_crashed | done for a whole virtual host (`store.data_dir.vhost_dir`) |
-| fold, purge_acks, is_duplicate, msg_rates, needs_timeout, timeout | absent, since no process needs them |
+| fold, purge_acks, msg_rates, needs_timeout, timeout | absent, since no process needs them |
 | handle_pre_hibernate, invoke | absent, for the same reason |
+| is_duplicate | absent, since a queue without mirrors gets each publish once |
 | zip_msgs_and_acks | not needed, since numbers are the tags |
 """
 
@@ -39,6 +40,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..messages.message import Delivery, Origins, QueuedMessage
+from ..messages.parts import Part
 
 T = TypeVar("T")
 
@@ -110,10 +112,13 @@ class BackingQueue(ABC):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
-        redelivered: bool = False,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers.
+
+        With `confirm` some publisher awaits a confirm, so `drain_confirmed` reports these numbers when they are safe.
+        `parts` say who published the messages, for a backing queue that passes them on to other replicas.
 
         `shared` is the id of the first message (`message_ids`) if other queues get the same messages and one of them
         is large, else 0.
@@ -127,6 +132,7 @@ class BackingQueue(ABC):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         """Add a run that a consumer gets at once and will ack: it is pending from the start.
@@ -135,10 +141,11 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
-        """Number a run without storing it (no-ack consumer, TTL 0, rejected).
+    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
+        """Number `count` messages that are never stored: a no-ack consumer gets them, they have a TTL of 0, or the
+        queue refuses them.
 
-        With `confirm` its numbers are confirmed at once.
+        With `confirm` their numbers are reported as safe. A refusal is without `confirm`.
         """
 
     @abstractmethod

@@ -13,6 +13,7 @@ from typing import Any
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
+from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
@@ -62,11 +63,11 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
-        redelivered: bool = False,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         numbers = self._number(len(contents), confirm)
-        self._ready.append(numbers.start, contents, origins, expiry, redelivered, body_bytes)
+        self._ready.append(numbers.start, contents, origins, expiry, body_bytes)
         return numbers
 
     def publish_delivered(
@@ -76,6 +77,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         assert not self._ready.count, "publish_delivered on a queue that is not empty"
@@ -85,8 +87,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._rates.acks_into += len(contents)
         return numbers
 
-    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
-        return self._number(len(contents), confirm)
+    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
+        return self._number(count, confirm)
 
     def _number(self, count: int, confirm: bool) -> range:
         first = self._next

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
+from ..messages.parts import Part
 from ..messages.spans import spans
 from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
 
@@ -84,11 +85,11 @@ class PriorityQueue(BackingQueue):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
-        redelivered: bool = False,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         priority, level = self._level(origins)
-        return _outer(priority, level.publish(origins, contents, body_bytes, expiry, confirm, redelivered, shared))
+        return _outer(priority, level.publish(origins, contents, body_bytes, expiry, confirm, parts, shared))
 
     def publish_delivered(
         self,
@@ -97,15 +98,16 @@ class PriorityQueue(BackingQueue):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         assert self.is_empty(), "publish_delivered on a queue that is not empty"
         priority, level = self._level(origins)
-        return _outer(priority, level.publish_delivered(origins, contents, body_bytes, expiry, confirm, shared))
+        return _outer(priority, level.publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared))
 
-    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
         priority, level = self._level(origins)
-        return _outer(priority, level.discard(origins, contents, body_bytes, confirm))
+        return _outer(priority, level.discard(origins, count, confirm, parts))
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
         confirmed = []

@@ -41,6 +41,7 @@ from ..journal.number_reserve import NumberReserve
 from ..journal.replay import Replayed
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.message_ids import StoredSpan
+from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.spans import spans
@@ -216,7 +217,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
-        redelivered: bool = False,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         first = self._next
@@ -227,7 +228,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         if expiry is not None:
             self.may_expire = True
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes), shared
+            Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes), shared
         ):
             self._write(run, confirm)
             self.sub_queues.push(run)
@@ -242,6 +243,7 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         body_bytes: int,
         expiry: int | None,
         confirm: bool,
+        parts: Sequence[Part] = (),
         shared: int = 0,
     ) -> range:
         assert self.is_empty(), "publish_delivered on a queue that is not empty"
@@ -261,12 +263,12 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self._pending.add(run)
         return range(first, end)
 
-    def discard(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, confirm: bool) -> range:
+    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
         first = self._next
-        self._next = end = first + len(contents)
+        self._next = end = first + count
         if end > self._reserve.renew_from:
             self._journal_position = self._reserve.renew(end)
-        self._rates.into += end - first
+        self._rates.into += count
         if confirm:
             self.unconfirmed.is_safe(first, end - 1)
         return range(first, end)

@@ -260,6 +260,7 @@ class Publisher:
             [build_content(1, props, body, 131072) for body in bodies],
             sum(map(len, bodies)),
             self.published + 1,
+            True,
             0,
         )
         self.published += len(bodies)

@@ -138,10 +138,13 @@ class Queue_:
         return self.stage.actor(self.address)
 
     def publish(self, channel: Any, bodies: list[bytes], first_confirm: int = 0, persistent: bool = False) -> None:
-        """Publish as a channel does. `channel` is a stub, and its address is its channel id."""
+        """Publish as a channel does. `channel` is a stub, and its address is its channel id.
+
+        `first_confirm` is the publish number of the first body; 0: the channel awaits no confirms.
+        """
         origin = Origin("", (self.row.name,), persistent)
         contents = [build_content(1, PERSISTENT if persistent else PROPS, body, 4096) for body in bodies]
-        entry = origin, contents, sum(map(len, bodies)), first_confirm, 0
+        entry = origin, contents, sum(map(len, bodies)), first_confirm, first_confirm > 0, 0
         self.stage.tell(channel, self.address, "publish", channel.actorAddressString, [entry])
 
     def consume(

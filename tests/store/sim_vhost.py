@@ -200,7 +200,7 @@ class SimQueue:
         origin = Origin("", (self.row.name,), persistent, priority)
         first = len(self.published) + 1
         self.published += contents
-        self._send(to_queue.publish(self._id, [(origin, list(contents), body_bytes, first, shared)]))
+        self._send(to_queue.publish(self._id, [(origin, list(contents), body_bytes, first, True, shared)]))
         return range(first, len(self.published) + 1)
 
     @property

@@ -82,13 +82,33 @@ def test_confirms_come_when_every_queue_has_confirmed(stage):
     stage.settle()
     assert kinds(channel.frames()) == [ConfirmSelectOk]
     ((channel_id, (entry,)),) = one.actor.take("publish")
-    assert (channel_id, entry[3], len(entry[1])) == (channel.id, 1, 2)
+    assert (channel_id, entry[3:5], len(entry[1])) == (channel.id, (1, True), 2)
     stage.tell(other.address, channel.address, "confirm", other.id, [(3, 3)])
     stage.settle()
     assert channel.frames() == [BasicAck(3, False)]
     stage.tell(one.address, channel.address, "confirm", one.id, [(1, 2)])
     stage.settle()
     assert channel.frames() == [BasicAck(2, True)]
+
+
+def test_every_publish_has_a_number_and_the_client_counts_from_confirm_select(stage):
+    """AB-110: a queue can name each publish by channel and number, and the first delivery tag is 1 all the same."""
+    queue, channel = stage.queue(process=Stub), stage.channel()
+    channel.publish([b"a", b"b"])
+    channel.publish([b"nowhere"], "no queue")
+    for _ in range(2):
+        channel.send(ConfirmSelect())  # the second one changes nothing
+        channel.publish([b"c", b"d"])
+    stage.settle()
+    runs = [entry for _, entries in queue.actor.take("publish") for entry in entries]
+    assert [(len(entry[1]), *entry[3:5]) for entry in runs] == [(2, 1, False), (2, 4, True), (2, 6, True)]
+    assert kinds(channel.frames()) == [ConfirmSelectOk, ConfirmSelectOk]
+    stage.tell(queue.address, channel.address, "confirm", queue.id, [(4, 6)])
+    stage.settle()
+    assert channel.frames() == [BasicAck(3, True)]
+    stage.tell(queue.address, channel.address, "refuse", queue.id, [(7, 7)])
+    stage.settle()
+    assert channel.frames() == [BasicNack(4, False, False)]
 
 
 @pytest.mark.parametrize(

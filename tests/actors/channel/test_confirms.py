@@ -116,11 +116,16 @@ operations = st.one_of(
 )
 
 
-@given(st.lists(operations, max_size=40))
+@given(st.integers(0, 3), st.lists(operations, max_size=40))
 @settings(max_examples=400, deadline=None)
-def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(steps):
-    """AB-110, AB-111, AB-113: fan-out, refusals, crashes and deletions in any order, flushed at any time."""
+def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(uncounted, steps):
+    """AB-110, AB-111, AB-113: fan-out, refusals, crashes and deletions in any order, flushed at any time.
+
+    The client does not count what it published before it selected confirms.
+    """
     confirms, model, client = Confirms(), Model(), Client()
+    confirms.next_number += uncounted
+    confirms.begin()
     outcomes: dict[int, str] = {}
 
     def flush() -> None:
@@ -137,8 +142,9 @@ def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(steps):
     for name, subject, detail in steps:
         if name == "publish":
             first = confirms.publish(subject, detail)
-            assert first == model.publish(subject, detail)
-            client.outstanding |= set(range(first, first + subject))
+            first_tag = model.publish(subject, detail)
+            assert first == first_tag + uncounted
+            client.outstanding |= set(range(first_tag, first_tag + subject))
         elif name == "gone":
             # A deleted queue confirms what it still owed, a crashed one refuses it.
             confirms.queue_gone(subject, is_crashed=detail)
@@ -146,7 +152,8 @@ def test_every_number_is_sent_once_with_the_outcome_of_all_its_queues(steps):
         elif name == "flush":
             flush()
         else:
-            (confirms.confirm if name == "confirm" else confirms.refuse)(subject, detail)
+            numbered = [(low + uncounted, high + uncounted) for low, high in detail]
+            (confirms.confirm if name == "confirm" else confirms.refuse)(subject, numbered)
             for span in detail:
                 model.settle(subject, numbers([span]), refused=name == "refuse")
         assert len(confirms) == len(model.waiting)

@@ -61,9 +61,8 @@ class Office(Process):
     def on_publish(self, sender: Any, bodies: list[bytes]) -> None:
         origin = Origin("", ("q",), True)
         contents = [build_content(1, PROPS, body, 131072) for body in bodies]
-        self.send(
-            self.queue, ("publish", "channel", [(origin, contents, sum(map(len, bodies)), self.published + 1, 0)])
-        )
+        entry = (origin, contents, sum(map(len, bodies)), self.published + 1, True, 0)
+        self.send(self.queue, ("publish", "channel", [entry]))
         self.published += len(bodies)
 
     def on_confirm(self, sender: Any, queue_id: str, ranges: list[tuple[int, int]]) -> None:

@@ -122,7 +122,7 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
         stage.base.end(stage.base.cells[ending.actorAddressString], CRASHED)
     stage.settle()
     actor = queue.actor
-    assert not actor.channels and not len(actor.consumers) and not actor.confirms.confirmed and not actor._monitored
+    assert not actor.channels and not len(actor.consumers) and not actor._monitored
     assert not actor.credit._credit_to
     queue.consume(staying)
     stage.settle()

@@ -63,6 +63,15 @@ def test_confirm_after_mandatory_bug(channel, name):
     assert channel.wait().method == m.BasicAck(1, False)
 
 
+def test_a_second_confirm_select_does_not_begin_anew(channel, name):
+    """Delivery tags go on; RabbitMQ 3.10 does the same (AB-110)."""
+    channel.queue(name)
+    for tag in (1, 2):
+        channel.confirm()
+        channel.publish("msg", name)
+        assert channel.wait().method == m.BasicAck(tag, False)
+
+
 def test_confirm_mandatory_unroutable(channel, name):
     """The return comes first, then the ack (AB-112)."""
     channel.confirm()

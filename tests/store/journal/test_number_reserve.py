@@ -56,7 +56,7 @@ def test_numbers_of_messages_without_a_record_are_not_given_again(tmp_path, way,
     node = Node(tmp_path)
     for _ in range(count):
         node.publish(1, TRANSIENT)
-    node.queue.discard(TRANSIENT, [b"x" * 40], 1, False)
+    node.queue.discard(TRANSIENT, 1, False)
     node.sync()
     shown = node.queue.kept_numbers()
     assert shown.stop == count + 1

@@ -54,7 +54,7 @@ class RangeMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def discard(self, count):
-        self.queue.discard(ORIGINS[0], [content(0, 4)] * count, 4 * count, False)
+        self.queue.discard(ORIGINS[0], count, False)
         self.next += count
 
     @rule(count=st.integers(1, 20))
