@@ -9,6 +9,9 @@ An actor has a **cell** (`cell`), which is its mailbox and more. The cell is in 
     exiting  the actor takes no more messages; its children were asked to exit, and the cell waits for them
     gone     the parent was sent ChildActorExited
 
+A turn of a process begins with the coroutines that a `signal.Signal` of the process has woken, or that gave way to
+other processes (`Process.next_turn`). Then it handles messages.
+
 An actor that is to end gets an ActorExitRequest, which waits in the mailbox like any other message, so that everything
 sent before it is handled. Messages that wait behind it, and messages sent later, are undeliverable: an ask is answered
 with ProcessDown, a monitor with `$down`, and anything else becomes a dead letter.
@@ -76,7 +79,8 @@ class ActorBase:
     def __init__(self, name: str, capabilities: dict[str, Any], budget: int) -> None:
         self.name = name
         self.capabilities = capabilities
-        self.budget = budget
+        #: Most messages that an actor handles in one turn, and most coroutines that a turn resumes before that.
+        self.budget = self.resume_budget = budget
         self.address = LoopAddress(SYSTEM_ADDRESS)
         self.ready: deque[Cell] = deque()
         #: Everything that takes messages, by address: cells, and the ports of outside threads.
@@ -179,6 +183,11 @@ class ActorBase:
             count = self.budget
         message: Any = None
         try:
+            if cell.woken:
+                message = ("resume",)
+                self._resume_woken(cell)
+                if actor._stop_reason is not None:
+                    count = 0
             while count:
                 count -= 1
                 sender, message = queue.popleft()
@@ -217,10 +226,18 @@ class ActorBase:
             return
         if actor._stop_reason is not None:
             self.end(cell, actor._stop_reason)
-        elif queue:
+        elif queue or cell.woken:
             self.ready.append(cell)
         else:
             cell.is_idle = True
+
+    def _resume_woken(self, cell: Cell) -> None:
+        """Resume the coroutines of `cell` whose waits are over; the rest of many in the next turns."""
+        woken, actor = cell.woken, cell.actor
+        cell.woken = list(woken[self.resume_budget :]) or ()
+        for pending in woken[: self.resume_budget]:
+            if pending is not None and actor._stop_reason is None:
+                actor._resume(pending)
 
     def _plain_turn(self, cell: Cell) -> None:
         """`turn` for an actor that is no Process."""
@@ -427,6 +444,7 @@ class ActorBase:
         cell.timers.clear()
         for fd in list(cell.fds):
             self.poller.unwatch(cell, fd)
+        cell.woken = ()
         unread, cell.queue = cell.queue, deque()
         for sender, message in unread:
             self.undeliverable(sender, cell.address, message, reason)

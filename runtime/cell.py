@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from .address import LoopAddress
+from .coroutines import Pending
 from .loop.poller import READ, WRITE
 from .loop.timers import PAYLOAD, Entry
 from .machine.memory import Memory
@@ -48,6 +49,7 @@ class Cell:
         "ready",
         "requirements",
         "timers",
+        "woken",
     )
 
     log = logging.getLogger("warren.runtime")
@@ -68,6 +70,9 @@ class Cell:
         self.fds: set[int] = set()
         self.timers: dict[int, Entry] = {}
         self.monitors: dict[tuple[str, Any], ActorAddress] = {}
+        #: What the next turn begins with: waits that are over, or None to have nothing but the turn. A list while there
+        #: is any; thousands of idle cells share the empty tuple.
+        self.woken: list[Pending | None] | tuple[()] = ()
         self.globalName: str | None = None
         self.requirements: Any = None
 
@@ -174,6 +179,15 @@ class Cell:
 
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.base.run_blocking(self, ref, function, args)
+
+    def resume_later(self, pending: Pending | None) -> None:
+        if self.actor is None:
+            return
+        if not self.woken:
+            self.woken = [pending]
+            self.base.schedule(self)
+        elif pending is not None:
+            self.woken.append(pending)
 
     def monitor(self, address: ActorAddress, ref: int) -> None:
         # Registered at once if the target is in this system, so that it cannot end before the request arrives.

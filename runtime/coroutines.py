@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,15 @@ class ReplyHandle:
         return f"<ask {self.ref} of {self.address}>"
 
 
+class TimerCall:
+    """The payload of a timer of the runtime's own: `call()` is called instead of `on_timer`."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+
+
 class Task:
     """A coroutine that a process runs, and the ask that its value answers, if there is one."""
 
@@ -34,6 +43,12 @@ class Task:
     def __init__(self, coroutine: Coroutine[Any, Any, Any], handle: ReplyHandle | None) -> None:
         self.coroutine = coroutine
         self.handle = handle
+
+    @property
+    def name(self) -> str:
+        """The qualified name of the function that the coroutine runs, for traces."""
+        name: str = getattr(self.coroutine, "__qualname__", "")
+        return name
 
     def close(self) -> None:
         """End the coroutine where it waits. Raises the error that it raises then."""
@@ -50,7 +65,7 @@ class Task:
 
 
 class Pending:
-    """An answer that has not come yet; `await` it once. `target` is the process asked, None for a blocking call."""
+    """What a coroutine waits for; `await` it once. `target` is the process asked, None if no other process answers."""
 
     __slots__ = ("_done", "_ok", "_value", "target", "task", "timer")
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from thespian.actors import ActorAddress
 
+from .coroutines import Pending
 from .machine.memory import Memory
 from .machine.sockets import Sockets
 
@@ -40,6 +41,12 @@ class Host(Protocol):
 
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Run `function(*args)`, then send the process `("$answer", ref, ok, value or error)`."""
+
+    def resume_later(self, pending: Pending | None) -> None:
+        """Give the process another turn, which begins by resuming what waits for `pending`; None: only give it a turn.
+
+        Does nothing once the process has ended.
+        """
 
     def monitor(self, address: ActorAddress, ref: int) -> None: ...
     def demonitor(self, address: ActorAddress, ref: int) -> None: ...

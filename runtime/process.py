@@ -28,6 +28,7 @@ event loop or in a simulation, `stock_host.StockHost` on Thespian's own system b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
 
@@ -44,7 +45,7 @@ from thespian.actors import (
 )
 
 from .contract import Address, Answer, C, Contract, Message, Sender
-from .coroutines import Pending, ReplyHandle, Task
+from .coroutines import Pending, ReplyHandle, Task, TimerCall
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .exit_reason import NORMAL, ExitKind, ExitReason
 
@@ -74,36 +75,20 @@ EVENTS = frozenset(
 )
 
 if TYPE_CHECKING:
-    #: A message of the runtime itself: an ask and its answer, an ask given up, a monitor, and what a monitor reports.
+    #: A message of the runtime itself: an ask and its answer, an ask given up, a monitor, what a monitor reports, and a
+    #: turn that a process gives itself on Thespian's own bases.
     OwnMessage = (
         tuple[Literal["ask"], Any, Any]
         | tuple[Literal["$answer"], Any, bool, Any]
         | tuple[Literal["$forget", "$monitor", "$demonitor"], Any]
         | tuple[Literal["$down"], Any, ExitReason]
+        | tuple[Literal["$turn"]]
     )
 
 Handler = Callable[..., Any]
 
 Args = TypeVarTuple("Args")
 Value = TypeVar("Value")
-
-
-class _AskTimeout:
-    """The payload of a timer that ends the ask `ref`, unless it was answered before."""
-
-    __slots__ = ("ref",)
-
-    def __init__(self, ref: int) -> None:
-        self.ref = ref
-
-
-class _SleepOver:
-    """Timer payload: the coroutine that awaits `sleep` number `ref` goes on."""
-
-    __slots__ = ("ref",)
-
-    def __init__(self, ref: int) -> None:
-        self.ref = ref
 
 
 class Process(Actor):
@@ -198,7 +183,7 @@ class Process(Actor):
         self.send(address, ("ask", ref, message))
         pending = self._asks[ref] = Pending(address)
         if timeout is not None:
-            pending.timer = self._host.start_timer(timeout, _AskTimeout(ref))
+            pending.timer = self._host.start_timer(timeout, TimerCall(partial(self._ask_timed_out, ref)))
         return pending
 
     def reply(self, sender: Sender, value: Any) -> None:
@@ -234,8 +219,21 @@ class Process(Actor):
         """Return what `await` waits for: `seconds` to pass. Other messages are handled meanwhile."""
         ref = self._new_ref()
         pending = self._asks[ref] = Pending(None)
-        self._host.start_timer(seconds, _SleepOver(ref))
+        self._host.start_timer(seconds, TimerCall(partial(self._answer, self.myAddress, ref, True, None)))
         return pending
+
+    def next_turn(self) -> Awaitable[None]:
+        """Return what `await` waits for: the next turn of this process, which comes after those of all others.
+
+        Work in proportion to something that a client chooses is done in steps with such a wait between them.
+        """
+        pending = Pending(None)
+        self._host.resume_later(pending)
+        return pending
+
+    def request_turn(self) -> None:
+        """Take another turn after those of all others, even if no message has come: `after_batch` is called then."""
+        self._host.resume_later(None)
 
     # -- monitors, timers, descriptors, clock ------------------------------------------------------
 
@@ -391,7 +389,7 @@ class Process(Actor):
             self.reply_error(task.handle, error)
         else:
             if type(awaited) is not Pending or awaited.task is not None:
-                raise TypeError("a process awaits what its own ask or run_blocking returned, and each only once")
+                raise TypeError("a process awaits what its own ask, run_blocking or signal returned, each only once")
             awaited.task = task
 
     def _asked_message(self, sender: ActorAddress, ref: Any, message: Any) -> None:
@@ -408,6 +406,10 @@ class Process(Actor):
             return  # the answer came after the timeout
         if pending.timer is not None:
             self._host.cancel_timer(pending.timer)
+        self._resume(pending, ok, value)
+
+    def _resume(self, pending: Pending, ok: bool = True, value: Any = None) -> None:
+        """Let the coroutine that awaits `pending` go on with this value or error."""
         pending.settle(ok, value)
         if pending.task is not None:
             self._step(pending.task)
@@ -421,18 +423,15 @@ class Process(Actor):
         if found is None:
             return None
         payload = found[0]
-        if type(payload) is _SleepOver:
-            self._answer(sender, payload.ref, True, None)
-            return None
-        if type(payload) is not _AskTimeout:
-            return self.on_timer(payload)
-        pending = self._asks.get(payload.ref)
+        return payload.call() if type(payload) is TimerCall else self.on_timer(payload)
+
+    def _ask_timed_out(self, ref: int) -> None:
+        pending = self._asks.get(ref)
         if pending is not None:
             pending.timer = None
             if pending.target is not None:
-                self.send(pending.target, ("$forget", payload.ref))
-            self._answer(sender, payload.ref, False, ProcessTimeout("no answer in the time allowed"))
-        return None
+                self.send(pending.target, ("$forget", ref))
+            self._answer(self.myAddress, ref, False, ProcessTimeout("no answer in the time allowed"))
 
     def _down(self, sender: ActorAddress, ref: int, reason: ExitReason) -> Any:
         found = self._monitored.pop(ref, None)

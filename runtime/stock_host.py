@@ -5,6 +5,7 @@ for writing. This host adds what they lack:
 
     crash           the error is caught, the monitors are notified, and the process sends itself an ActorExitRequest
     timer           a Thespian wakeup with a number; it is dropped if that number was cancelled
+    another turn    a message to itself
     monitor         messages between the two processes; for a child that was killed from outside, ChildActorExited
     blocking call   blocks, because no other process shares the operating-system process
 
@@ -20,10 +21,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, ThespianWatch, WakeupMessage
 
+from .coroutines import Pending
 from .errors import ProcessDown
 from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
 from .machine.memory import SystemMemory
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from .process import Process
 
 _TIMER = "$timer"
+
+#: The message by which a process gives itself another turn.
+_TURN: tuple[Literal["$turn"]] = ("$turn",)
 
 #: Thespian reports that a child ended, but not why.
 _EXITED = ExitReason(ExitKind.KILLED, "exited")
@@ -58,6 +63,7 @@ class StockHost:
         self._last_timer = 0
         self._fds: set[int] = set()
         self._monitors: dict[tuple[str, Any], ActorAddress] = {}
+        self._woken: list[Pending | None] = []
         self._end_reason: ExitReason | None = None
         self._exits: deque[ActorAddress] = deque(maxlen=_REMEMBERED_EXITS)
 
@@ -77,7 +83,10 @@ class StockHost:
         if isinstance(message, WakeupMessage) and type(message.payload) is tuple and message.payload[:1] == (_TIMER,):
             message = message.payload
         try:
-            process._dispatch(sender, message)
+            if type(message) is tuple and message == _TURN:
+                self._resume_woken()
+            else:
+                process._dispatch(sender, message)
             if isinstance(message, ChildActorExited):
                 self._child_gone(message.childAddress)
             process.after_batch()
@@ -100,6 +109,7 @@ class StockHost:
         self._end_reason = reason
         self._process._close(reason)
         self._timers.clear()
+        self._woken.clear()
         self._fds.clear()
         for (_, ref), watcher in self._monitors.items():
             self._process.send(watcher, ("$down", ref, reason))
@@ -139,6 +149,18 @@ class StockHost:
         except Exception as error:
             value, ok = error, False
         self._process._answer(self._process.myAddress, ref, ok, value)
+
+    def resume_later(self, pending: Pending | None) -> None:
+        if self._end_reason is None:
+            if not self._woken:
+                self._process.send(self._process.myAddress, _TURN)
+            self._woken.append(pending)
+
+    def _resume_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        for pending in woken:
+            if pending is not None and self._process._stop_reason is None:
+                self._process._resume(pending)
 
     def monitor(self, address: ActorAddress, ref: int) -> None:
         self._process.send(address, ("$monitor", ref))

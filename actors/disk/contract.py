@@ -60,13 +60,6 @@ class ToJournal(Contract):
         """From a queue that ends in order: everything it had in the journal is in its segments."""
 
     @message
-    def write_all(self) -> None:
-        """From the journal itself: answered when everything appended before is written.
-
-        No commit begins until the asker allows it.
-        """
-
-    @message
     def close(self) -> bool:
         """From the virtual host: close the files and end.
 
@@ -107,22 +100,12 @@ class ToMessageStore(Contract):
         """From queues: take away one reference of each body with an id from `first` to `last` that is not in `keep`."""
 
     @message
-    def go_on_removing(self, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
-        """From the store itself: the next part of a `remove_between`, so that other messages are handled between two
-        parts.
-        """
-
-    @message
     def empty(self, first: bytes | None, last: bytes) -> bool:
         """From the queue supervisor: forget the bodies with ids from `first` to `last`, which are about to be given
         again.
 
         Answered True.
         """
-
-    @message
-    def next_turn(self) -> bool:
-        """From the store itself: answered True when the messages that waited before this one are handled."""
 
     @message
     def missing(self, spans: list[StoredSpan]) -> list[int]:

@@ -19,6 +19,7 @@ keep the journal of all the others.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.contract import Address, Sender
@@ -26,6 +27,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
@@ -34,7 +36,7 @@ from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
 from ..queue.contract import to_queue
-from .contract import ToJournal, to_journal
+from .contract import ToJournal
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 from .settings import JournalSettings
@@ -87,8 +89,10 @@ class Journal(Process):
         self._credit = CreditFlow(CREDIT, self._grant, key="journal credit")
         self._files: JournalEngine | None = None
         self._is_committing = False
-        #: Asks to read the files while no commit runs, each with the position up to which they must be written.
-        self._readers: list[tuple[Sender, int]] = []
+        #: The positions up to which the files must be written before those who wait for `_may_read`, in their order,
+        #: read them while no commit runs.
+        self._read_positions: deque[int] = deque()
+        self._may_read = Signal(self)
         self._is_freeing = self._is_freeing_paused = False
         #: Queues that asked to open while the journal flushes for queues that are down; None at other times.
         self._openers: list[Opener] | None = None
@@ -219,10 +223,11 @@ class Journal(Process):
     def after_batch(self) -> None:
         if self._files is None or self._is_committing:
             return
-        if self._readers and self._readers[0][1] <= self._files.durable:
+        if self._read_positions and self._read_positions[0] <= self._files.durable:
             # Readers go before the next batch, because while queues publish there is always a next batch.
             self._is_committing = True
-            self.reply(self._readers.pop(0)[0], None)
+            self._read_positions.popleft()
+            self._may_read.wake()
             return
         batch = self._files.take_batch()
         if batch is not None:
@@ -324,14 +329,12 @@ class Journal(Process):
 
     async def _replay(self) -> dict[int, Replayed]:
         """Write everything appended by now, and return what the files have, by level. No commit runs meanwhile."""
-        await self.ask(self.myAddress, to_journal.write_all())
+        self._read_positions.append(self.files.position)
+        await self._may_read.wait()
         try:
             return await self.run_blocking(self.files.replay)
         finally:
             self._is_committing = False
-
-    def on_write_all(self, sender: Sender) -> None:
-        self._readers.append((sender, self.files.position))
 
     # --- the end ---
 

@@ -32,7 +32,7 @@ from ...store.bodies.sync_job import SyncJob
 from ...store.disk.disk import REFUSALS
 from ...store.messages.message_ids import StoredSpan
 from ..queue.contract import to_queue
-from .contract import ToMessageStore, to_message_store
+from .contract import ToMessageStore
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 from .settings import StoreSettings
@@ -126,21 +126,20 @@ class MessageStore(Process):
             return
         after = self._engine.remove_between(client, first, last, keep, REMOVED_AT_A_TIME)
         if after is not None:
-            self._removals += 1
-            self.send(self.myAddress, to_message_store.go_on_removing(client, after, last, keep))
+            self.spawn(self._remove_rest(client, after, last, keep))
 
-    def on_go_on_removing(self, sender: Sender, client: str, first: bytes, last: bytes, keep: Container[bytes]) -> None:
+    async def _remove_rest(self, client: str, first: bytes | None, last: bytes, keep: Container[bytes]) -> None:
+        self._removals += 1
+        while first is not None:
+            await self.next_turn()
+            first = self.engine.remove_between(client, first, last, keep, REMOVED_AT_A_TIME)
         self._removals -= 1
-        self.on_remove_between(sender, client, first, last, keep)
         self._close_when_quiet()
 
     async def on_empty(self, sender: Sender, first: bytes | None, last: bytes) -> bool:
         while first is not None and self._engine is not None:
             first = self._engine.forget_between(first, last, REMOVED_AT_A_TIME)
-            await self.ask(self.myAddress, to_message_store.next_turn())
-        return True
-
-    def on_next_turn(self, sender: Sender) -> bool:
+            await self.next_turn()
         return True
 
     def on_missing(self, sender: Sender, spans: list[StoredSpan]) -> list[int]:

@@ -262,31 +262,5 @@ class ToQueue(ToMemoryUser):
     def stored(self, kind: str, ids: list[bytes]) -> None:
         """From message stores: these bodies are on the disk (`written`), or were removed before (`ignored`)."""
 
-    # -- from the queue to itself -------------------------------------------------------------------
-
-    @message
-    def expire_more(self) -> None:
-        """Expire the next step of a long stretch of expired messages (FC-36)."""
-
-    @message
-    def page_more(self) -> None:
-        """Write the next step of messages to the disk to free memory (FC-37)."""
-
-    @message
-    def next_turn(self) -> bool:
-        """Answered at once: a coroutine that asks this goes on after the messages that wait in the mailbox."""
-
-    @message
-    def wait_loaded(self) -> None:
-        """Answered when the read from the disk that is in progress is done."""
-
-    @message
-    def wait_flushed(self) -> None:
-        """Answered when the flush or release that is in progress is done."""
-
-    @message
-    def wait_synced(self, position: int) -> None:
-        """Answered when the first `position` records of this queue are synced."""
-
 
 to_queue = ToQueue()

@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.placement import BodyIds
 from ...store.queue.read_ahead import ReadAheadJob
 from ..disk.contract import to_message_store
-from .contract import to_queue
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Sender
     from .contract import VhostStorage
 
     #: A body for each id that a store was asked for, None if the store does not have it any more.
@@ -31,7 +30,7 @@ class DiskLoader:
     `loaded` is called when more of the head is in memory.
     """
 
-    __slots__ = ("_backing", "_flush", "_is_loading", "_loaded", "_process", "_storage", "_waiters")
+    __slots__ = ("_backing", "_flush", "_has_loaded", "_is_loading", "_loaded", "_process", "_storage")
 
     def __init__(
         self,
@@ -47,7 +46,8 @@ class DiskLoader:
         self._flush = flush
         self._loaded = loaded
         self._is_loading = False
-        self._waiters: list[Sender] = []
+        #: The read in progress is done.
+        self._has_loaded = Signal(process)
 
     def prepare(self) -> None:
         """Begin to read more of the head, unless a read is in progress or nothing needs to be read."""
@@ -63,9 +63,7 @@ class DiskLoader:
         await self._run(job)
         self._is_loading = False
         self._loaded()
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            self._process.reply(waiter, None)
+        self._has_loaded.wake_all()
 
     async def _run(self, job: ReadAheadJob) -> None:
         persistent, transient = self._ask_stores(job.missing)
@@ -95,15 +93,8 @@ class DiskLoader:
 
     async def available(self) -> None:
         """Return when a message can be taken from the head, or the queue is empty."""
-        process, backing = self._process, self._backing
+        backing = self._backing
         while len(backing) and not backing.available(1):
             self.prepare()
             if self._is_loading:
-                await process.ask(process.myAddress, to_queue.wait_loaded())
-
-    def answer_when_loaded(self, waiter: Sender) -> None:
-        """Answer `waiter` when the read in progress is done."""
-        if self._is_loading:
-            self._waiters.append(waiter)
-        else:
-            self._process.reply(waiter, None)
+                await self._has_loaded.wait()

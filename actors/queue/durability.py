@@ -22,6 +22,7 @@ from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessTimeout
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...store.bodies.store_client import Sent, StoreClient
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
@@ -37,12 +38,11 @@ from ..disk.journal import CREDIT as JOURNAL_CREDIT
 from ..disk.message_store import CREDIT as STORE_CREDIT
 from ..node.context import NodeContext
 from ..resources.contract import to_memory_monitor
-from .contract import to_queue
 from .disk_loader import DiskLoader
 from .flusher import Flusher
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address, Sender
+    from ...runtime.contract import Address
     from ...store.disk.disk import Disk
     from ..disk.contract import ToMessageStore
     from .contract import NeededBodies, QueueRecovery, Terms, VhostStorage
@@ -72,6 +72,7 @@ class Durability:
         "_direct",
         "_direct_safe",
         "_has_report_timer",
+        "_has_synced",
         "_is_alone",
         "_is_durable",
         "_is_paging",
@@ -84,7 +85,6 @@ class Durability:
         "_recover",
         "_replayed",
         "_settings",
-        "_sync_waiters",
         "_synced_to",
         "_target",
         "_transient",
@@ -135,7 +135,7 @@ class Durability:
         self._is_alone = False
         #: The journal has synced this queue's records up to this position.
         self._synced_to = 0
-        self._sync_waiters: list[tuple[int, Sender]] = []
+        self._has_synced = Signal(process)
         self._has_report_timer = self._is_paging = False
         #: Seconds of the queue's traffic that may be in memory.
         self._target = INFINITE
@@ -271,7 +271,7 @@ class Durability:
                 self.flusher.begin()
             if level.paging.is_due and not self._is_paging and not self._credit.blocked:
                 self._is_paging = True
-                self._process.send(self._process.myAddress, to_queue.page_more())
+                self._process.spawn(self._page())
 
     def _log_lost(self, level: VariableQueue) -> None:
         lost, level.sub_queues.lost = level.sub_queues.lost, 0
@@ -326,10 +326,7 @@ class Durability:
     def journal_synced(self, position: int) -> None:
         """The journal has synced this queue's records up to `position`."""
         self._synced_to = position
-        if self._sync_waiters:
-            waiters, self._sync_waiters = self._sync_waiters, []
-            for wanted, waiter in waiters:
-                self.answer_when_synced(waiter, wanted)
+        self._has_synced.wake_all()
         # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
         # report of the store moves the position then.
         stored = self._persistent.durable
@@ -349,16 +346,8 @@ class Durability:
         """
         self.send()
         position = self._journal.position
-        if position > self._synced_to:
-            with suppress(ProcessTimeout):
-                await self._process.ask(self._process.myAddress, to_queue.wait_synced(position), SYNC_SECONDS)
-
-    def answer_when_synced(self, waiter: Sender, position: int) -> None:
-        """Answer `waiter` when the journal has synced this queue's records up to `position`."""
-        if position > self._synced_to:
-            self._sync_waiters.append((position, waiter))
-        else:
-            self._process.reply(waiter, None)
+        with suppress(ProcessTimeout):
+            await self._has_synced.wait_for(lambda: self._synced_to >= position, SYNC_SECONDS)
 
     # -- memory -------------------------------------------------------------------------------------
 
@@ -383,7 +372,9 @@ class Durability:
         self._target = seconds
         self._backing.set_ram_duration_target(seconds)
 
-    def page_more(self) -> None:
+    async def _page(self) -> None:
+        """Write the next step of messages to the disk to free memory (FC-37)."""
+        await self._process.next_turn()
         self._is_paging = False
         self._backing.continue_paging()
 

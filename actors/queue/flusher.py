@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...seams import seam
 from ...store.index.segment_jobs import FlushJob
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.disk_retry import DiskRetry
-from .contract import to_queue
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address, Sender
+    from ...runtime.contract import Address
     from ..resources.contract import ToAlarms
 
 log = logging.getLogger("warren.queue")
@@ -38,7 +38,16 @@ class Flusher:
     false when the queue is being deleted, so that a refused flush is not repeated.
     """
 
-    __slots__ = ("_disk_retry", "_is_open", "_is_stopping", "_levels", "_phrase", "_process", "_waiters", "is_busy")
+    __slots__ = (
+        "_became_quiet",
+        "_disk_retry",
+        "_is_open",
+        "_is_stopping",
+        "_levels",
+        "_phrase",
+        "_process",
+        "is_busy",
+    )
 
     def __init__(
         self,
@@ -54,7 +63,7 @@ class Flusher:
         self._phrase = queue_phrase(row.vhost, row.name)
         self._disk_retry = DiskRetry(process, f"the index of {self._phrase}", alarms)
         self._is_stopping = False
-        self._waiters: list[Sender] = []
+        self._became_quiet = Signal(process)
         #: A job is running, or must not begin. Whoever sets this calls `done` afterwards.
         self.is_busy = False
 
@@ -126,21 +135,11 @@ class Flusher:
     def done(self) -> None:
         """No job runs any more."""
         self.is_busy = False
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            self._process.reply(waiter, None)
+        self._became_quiet.wake_all()
 
     async def quiet(self) -> None:
         """Return when no job runs."""
-        while self.is_busy:
-            await self._process.ask(self._process.myAddress, to_queue.wait_flushed())
-
-    def answer_when_done(self, waiter: Sender) -> None:
-        """Answer `waiter` when the job in progress is done."""
-        if self.is_busy:
-            self._waiters.append(waiter)
-        else:
-            self._process.reply(waiter, None)
+        await self._became_quiet.wait_for(lambda: not self.is_busy)
 
     # -- the end ------------------------------------------------------------------------------------
 

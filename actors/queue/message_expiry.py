@@ -13,7 +13,6 @@ from ...runtime.process import Process
 from ...seams import seam
 from ...store.messages.message import Origin, QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
-from .contract import to_queue
 from .dead_letterer import DeadLetterer, collect
 
 #: Messages expired before other messages of the queue's mailbox get their turn (FC-36).
@@ -21,14 +20,16 @@ EXPIRY_STEP = 400
 
 
 class MessageExpiry:
-    """Expires messages of one queue. `prepare` has more of the head read from the disk.
+    """Expires messages of one queue.
 
+    `prepare` has more of the head read from the disk. `expire_later` has `expire` called again in another turn.
     All times are microseconds since the epoch.
     """
 
     __slots__ = (
         "_backing",
         "_dead_letterer",
+        "_expire_later",
         "_prepare",
         "_process",
         "_timer",
@@ -45,12 +46,14 @@ class MessageExpiry:
         backing: BackingQueue,
         dead_letterer: DeadLetterer,
         prepare: Callable[[], None],
+        expire_later: Callable[[], None],
     ) -> None:
         self._process = process
         self._ttl = settings.message_ttl
         self._backing = backing
         self._dead_letterer = dead_letterer
         self._prepare = prepare
+        self._expire_later = expire_later
         #: Some message was published with an expiry.
         self.is_needed = False
         #: A message may expire before the one ahead of it, so each head must be examined before it is delivered.
@@ -77,8 +80,8 @@ class MessageExpiry:
     def expire(self) -> bool:
         """Remove expired messages from the head.
 
-        False if an expired message may be left, so that nothing may be delivered yet: the rest waits for a message of
-        the queue to itself, or for the disk.
+        False if an expired message may be left, so that nothing may be delivered yet: the rest waits for the queue's
+        next turn (FC-36), or for the disk.
         """
         now = self.now()
         total = 0
@@ -89,7 +92,7 @@ class MessageExpiry:
                 return False
             total += count
             if total >= EXPIRY_STEP:
-                self._process.send(self._process.myAddress, to_queue.expire_more())
+                self._expire_later()
                 return False
         return True
 

@@ -159,7 +159,9 @@ class Queue(Process):
     def _open(self, backing: BackingQueue) -> None:
         self.backing = backing
         self.length_limit = LengthLimit(self.settings, backing, self.dead_letterer, self.prepare)
-        self.message_expiry = MessageExpiry(self, self.settings, backing, self.dead_letterer, self.prepare)
+        self.message_expiry = MessageExpiry(
+            self, self.settings, backing, self.dead_letterer, self.prepare, self._expire_later
+        )
         self.queue_expiry = QueueExpiry(self, self.settings.expires, lambda: self.is_in_use)
         self.dispatch = Dispatch(self, self.queue_id, backing, self.consumers, self.message_expiry, self.prepare)
         self.confirms = PublisherConfirms(self, self.queue_id, self.channels)
@@ -287,11 +289,9 @@ class Queue(Process):
         elif payload == "queue_expiry" and not self.is_ending and self.queue_expiry.timer_fired():
             self.spawn(self._end_by_itself("expired"))
 
-    def on_expire_more(self, sender: Sender) -> None:
+    def _expire_later(self) -> None:
         self.dispatch.is_due = True
-
-    def on_next_turn(self, sender: Sender) -> bool:
-        return True
+        self.request_turn()
 
     # -- channels -----------------------------------------------------------------------------------
 
@@ -553,18 +553,6 @@ class Queue(Process):
         self._disk.set_target(seconds)
         # The queue reports until the target is lifted: each report applies the target to what came in since.
         self._disk.start_reporting()
-
-    def on_page_more(self, sender: Sender) -> None:
-        self._disk.page_more()
-
-    def on_wait_loaded(self, sender: Sender) -> None:
-        self._disk.loader.answer_when_loaded(sender)
-
-    def on_wait_flushed(self, sender: Sender) -> None:
-        self._disk.flusher.answer_when_done(sender)
-
-    def on_wait_synced(self, sender: Sender, position: int) -> None:
-        self._disk.answer_when_synced(sender, position)
 
     # -- the queue as a whole -----------------------------------------------------------------------
 

@@ -47,7 +47,6 @@ from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
 from ..channel.contract import to_channel
 from .consumers import ChannelRecord, Consumer, Consumers
-from .contract import to_queue
 from .dispatch import Dispatch
 from .durability import Durability
 from .queue_expiry import QueueExpiry
@@ -192,7 +191,7 @@ class RangeReaders:
         while (lowest := backing.numbers().start) <= number:
             self._queue.ack(range(lowest, number + 1))
             if backing.drop_to(number, ACKS_PER_TURN):
-                await self._process.ask(self._process.myAddress, to_queue.next_turn())
+                await self._process.next_turn()
             elif self._durability is not None and lowest == backing.numbers().start:
                 await self._durability.loader.available()
             self._check_not_ending()
@@ -229,7 +228,7 @@ class RangeReaders:
             self._read(reader, backing, numbers)
             if reader.number not in self.readers:
                 return
-        self._process.send(self._process.myAddress, to_queue.next_turn())
+        self._process.request_turn()
 
     def _deliver_buffered(self, reader: RangeReader) -> None:
         consumer, buffer = reader.consumer, reader.buffer

@@ -4,7 +4,7 @@ The actors are the same as on `LoopBase`, and so are their births, turns and dea
 events differs: the world takes one step at a time, and a step of a system of actors is one of these:
 
     a turn            an actor handles the oldest message of one sender, chosen among those in its mailbox, or
-                      sometimes all messages in order, as on the loop
+                      resumes a coroutine that was woken, or sometimes does all of that in order, as on the loop
     a descriptor      an actor serves a socket that is ready
     a blocking call   the function runs here and now, and its result goes into the mailbox of its process
 
@@ -33,6 +33,7 @@ from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, 
 
 from ..actor_base import ActorBase
 from ..cell import Cell
+from ..coroutines import Pending
 from ..exit_reason import ExitReason
 from ..process import Process
 from .port import MACHINE_CRASHED, SimPort
@@ -131,19 +132,24 @@ class SimBase(ActorBase):
             return False
         world, queue = self.world, cell.queue
         name = cell.address._aaddr
-        count = 1
-        if len(queue) > 1:
-            if not self._traps and (whole or world.takes_whole_mailbox()):
-                count = min(len(queue), BUDGET)
-            elif name not in self._newborn:
-                self._bring_forward(queue)
+        count, resumed = min(len(queue), BUDGET), min(len(cell.woken), BUDGET)
+        if count + resumed > 1 and (self._traps or not (whole or world.takes_whole_mailbox())):
+            # One step: a coroutine that was woken, or a message.
+            if resumed and not (count and world.below(2)):
+                count, resumed = 0, 1
+            else:
+                count, resumed = 1, 0
+                if len(queue) > 1 and name not in self._newborn:
+                    self._bring_forward(queue)
         self._newborn.discard(name)
         time, record, describe = world.time, world.record, world.describe
+        for pending in islice(cell.woken, resumed):
+            record((time, "resume", name, _waiter(pending)))
         for sender, message in islice(queue, count):
             record((time, "turn", name, sender._aaddr, describe(message)))
-        if self._traps and self._is_trapped(cell):
+        if self._traps and count and self._is_trapped(cell):
             return True
-        self.budget = count
+        self.budget, self.resume_budget = count, resumed
         world.acting_cell = cell
         self.turn(cell)
         return True
@@ -260,6 +266,7 @@ class SimBase(ActorBase):
             actor._let_go()
         for cell in self.cells.values():
             if isinstance(cell, Cell):
+                cell.woken = ()
                 cell.queue.clear()  # the results of blocking calls in it may hold open files
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail(MACHINE_CRASHED)
@@ -333,6 +340,12 @@ class SimBase(ActorBase):
             self.request_shutdown()
             self.world.run_until(lambda: self.living == 0, SHUTDOWN_SECONDS)
             self.machine.crash()
+
+
+def _waiter(pending: Pending | None) -> str | None:
+    """The name of the coroutine that goes on; None for a turn that is only wanted for its `after_batch`."""
+    task = None if pending is None else pending.task
+    return None if task is None else task.name
 
 
 def _crash() -> None:

@@ -1,6 +1,7 @@
 """Traces: what a simulation did, as tuples (virtual time, kind, ...). These are the kinds and their fields:
 
     turn     actor, sender, message        the actor handled the message, shown by the world's `describe`
+    resume   actor, coroutine              the actor resumed a coroutine that was woken, or took a turn for nothing else
     serve    actor, descriptor, readiness  the actor served a descriptor
     recv     socket, bytes                 an actor read
     send     socket, bytes                 an actor or a client wrote, and the socket took these bytes
