@@ -296,7 +296,7 @@ class QueueIndex:
         numbers = [number for number, segment in self._segments.items() if segment.unacked]
         for unflushed in (self._embedded, self._stored):
             if unflushed.runs:
-                numbers += [unflushed.runs[0].first // self._entries, (unflushed.runs[-1].end - 1) // self._entries]
+                numbers += [unflushed.runs.head.first // self._entries, (unflushed.runs.tail.end - 1) // self._entries]
         return (min(numbers) * self._entries, (max(numbers) + 1) * self._entries) if numbers else (0, 0)
 
     def read(self, start: int, stop: int) -> list[Entries]:

@@ -5,29 +5,30 @@ A message costs a list slice (5 to 20 ns) as long as pieces are acknowledged, an
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from ...seams import seam
-from .message import have_same_fate
-from .run import Run
+from .ascending_runs import AscendingRuns, by_first
+from .run import Run, insert_joined
 from .spans import consecutive, spans
 
-
-def by_first(run: Run) -> int:
-    """The key that runs are sorted by."""
-    return run.first
+#: A run with more slots than this for each pending message is cut into the messages that it has, so that the memory of
+#: pending messages does not depend on how many others they were delivered with.
+SLOTS_A_MESSAGE = 32
 
 
 class PendingRuns:
     """Runs waiting for acknowledgement, ascending. `count` messages with `body_bytes` are in them.
 
     A settled message inside a run leaves a hole: its slot becomes None. Acknowledging a span of any step is two slice
-    operations; round robin over k consumers makes step k.
+    operations; round robin over k consumers makes step k. A run is cut at a hole when a requeued message that was there
+    becomes pending again.
     """
 
+    __slots__ = ("body_bytes", "count", "runs")
+
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: AscendingRuns[Run] = AscendingRuns()
         self.count = 0
         self.body_bytes = 0
 
@@ -36,7 +37,7 @@ class PendingRuns:
         """The lowest pending number; None if nothing is pending."""
         if not self.runs:
             return None
-        run = self.runs[0]
+        run = self.runs.head
         return (
             run.first
             if run.live == len(run.contents)
@@ -45,21 +46,29 @@ class PendingRuns:
 
     def add(self, run: Run) -> None:
         """Add a run whose numbers are not pending, and take over its list."""
-        runs = self.runs
+        block = self.runs.blocks[-1]
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
-        if not runs or runs[-1].first < run.first:
-            last = runs[-1] if runs else None
-            if (
-                last is not None
-                and last.live == len(last.contents)
+        if not block:
+            block.append(run)
+            return
+        last = block[-1]
+        end = last.first + len(last.contents)
+        if (
+            run.first > end
+            or run.first == end
+            and not (
+                last.live == len(last.contents)
                 and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base)
-            ):
-                last.extend(run.contents, run.origins, run.body_bytes)
-            else:
-                runs.append(run)
+            )
+        ):
+            self.runs.append(run)
+        elif run.first == end:
+            last.extend(run.contents, run.origins, run.body_bytes)
         else:
-            runs.insert(bisect_right(runs, run.first, key=by_first), run)
+            for other in self.runs.overlapping(run.first, run.end - 1):
+                self.runs.replace(other, other.around(run.first, run.end))
+            insert_joined(self.runs, run)
 
     def discard(self, tags: Sequence[int]) -> int:
         """Settle `tags`; returns how many of them were pending."""
@@ -71,22 +80,21 @@ class PendingRuns:
 
     def _discard_span(self, span: range) -> int:
         runs = self.runs
-        index = self._index(span[0])
         known = 0
-        while index < len(runs) and runs[index].first <= span[-1]:
-            run = runs[index]
+        for run in runs.overlapping(span[0], span[-1]):
             piece, count = _piece(span, run)
+            if not count:
+                continue
             if count == run.live == len(run.contents):
                 known += count
                 self.body_bytes -= run.body_bytes
-                del runs[index]
+                runs.remove(run)
                 continue
-            if count:
-                known += self._settle(run, piece, count)
-                if not run.live:
-                    del runs[index]
-                    continue
-            index += 1
+            known += self._settle(run, piece, count)
+            if not run.live:
+                runs.remove(run)
+            elif run.live * SLOTS_A_MESSAGE < len(run.contents):
+                runs.replace(run, run.without_holes())
         return known
 
     @seam("how many bytes an acknowledgement frees")
@@ -120,35 +128,20 @@ class PendingRuns:
         taken: list[Run] = []
         known = 0
         for span in spans(tags):
-            touched = []
             for run, piece in self._pieces(span):
-                touched.append(run.first)
                 part = run.part(piece.start, piece.stop)
                 part.redelivered = True
                 last = taken[-1] if taken else None
-                if (
-                    last is not None
-                    and last.end == part.first
-                    and have_same_fate(last.origin, part.origin)
-                    and last.expiry == part.expiry
-                    and last.kind == part.kind
-                    and last.id_base == part.id_base
+                if last is not None and last.accepts(
+                    part.first, part.origin, part.expiry, True, part.kind, part.id_base
                 ):
-                    last.extend(part.contents, part.origins, part.body_bytes)
+                    last.join(part)
                 else:
                     taken.append(part)
             known += self._discard_span(span)
-            if touched:
-                self._split(min(touched), span[-1])
         self.count -= known
         taken.sort(key=by_first)
         return taken
-
-    def _split(self, first: int, last: int) -> None:
-        """Cut runs at their holes, because the numbers there may become pending again, in other runs."""
-        start = self._index(first)
-        stop = bisect_right(self.runs, last, key=by_first)
-        self.runs[start:stop] = [part for run in self.runs[start:stop] for part in run.without_holes()]
 
     def find(self, tags: Sequence[int]) -> Iterator[tuple[Run, int]]:
         """The pending messages of `tags`, as (run, index of its slot)."""
@@ -158,10 +151,7 @@ class PendingRuns:
         """How many numbers of `span` are pending, and the (persistent, kind) of the runs that they are in."""
         count = 0
         kinds = set()
-        for position in range(self._index(span[0]), len(self.runs)):
-            run = self.runs[position]
-            if run.first > span[-1]:
-                break
+        for run in self.runs.overlapping(span[0], span[-1]):
             piece, size = _piece(span, run)
             if size:
                 count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
@@ -183,10 +173,7 @@ class PendingRuns:
 
     def _pieces(self, span: range) -> Iterator[tuple[Run, range]]:
         """The pending messages of `span`, as (run, consecutive slots of it)."""
-        for position in range(self._index(span[0]), len(self.runs)):
-            run = self.runs[position]
-            if run.first > span[-1]:
-                return
+        for run in self.runs.overlapping(span[0], span[-1]):
             piece, count = _piece(span, run)
             indices = range(piece.start, piece.stop, piece.step)
             if count and span.step == 1 and run.live == len(run.contents):
@@ -206,23 +193,12 @@ class PendingRuns:
     def between(self, start: int, stop: int) -> list[Run]:
         """Copies of the pending messages in `[start, stop)`, as ascending runs without holes."""
         found = []
-        for position in range(self._index(start), len(self.runs)):
-            run = self.runs[position]
-            if run.first >= stop:
-                break
+        for run in self.runs.overlapping(start, stop - 1):
             for piece in run.without_holes():
                 low, high = max(start, piece.first), min(stop, piece.end)
                 if low < high:
                     found.append(piece.part(low - piece.first, high - piece.first))
         return found
-
-    def _index(self, number: int) -> int:
-        """Index of the run with `number`, or of the first run above it."""
-        runs = self.runs
-        if runs and number < runs[0].end:
-            return 0  # acks mostly settle the oldest run
-        index = bisect_right(runs, number, key=by_first)
-        return index - 1 if index and runs[index - 1].end > number else index
 
     def clear(self) -> None:
         """Remove everything."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...seams import seam
+from .ascending_runs import AscendingRuns
 from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes, each_of, have_same_fate, slice_of
 from .spans import consecutive
 
@@ -126,6 +127,25 @@ class Run:
         self.live += len(contents)
         self.body_bytes += body_bytes
 
+    def join(self, other: Run) -> None:
+        """Add the messages of `other`, whose numbers follow or precede those of this run directly."""
+        is_below = other.first < self.first
+        sizes, added = self.measured(), other.measured()
+        if sizes != added or not isinstance(sizes, int):
+            mine, theirs = _spread(sizes, len(self.contents)), _spread(added, len(other.contents))
+            self.sizes = theirs + mine if is_below else mine + theirs
+        origins = self.origins
+        if isinstance(origins, list) or origins != other.origins:
+            mine_, theirs_ = each_of(origins, len(self.contents)), each_of(other.origins, len(other.contents))
+            self.origins = theirs_ + mine_ if is_below else mine_ + theirs_
+        if is_below:
+            self.first = other.first
+            self.contents[:0] = other.contents
+        else:
+            self.contents += other.contents
+        self.live += other.live
+        self.body_bytes += other.body_bytes
+
     def take(self, count: int) -> Run:
         """Cut off the first `count` messages, fewer than the run has, and return them as a run."""
         taken = self.contents[:count]
@@ -173,6 +193,37 @@ class Run:
             self.kind,
             self.id_base,
         )
+
+    def around(self, start: int, stop: int) -> list[Run]:
+        """Copies of the messages below the number `start`, and of those from the number `stop` on.
+
+        A copy may have holes, but not at its ends; there is none of a side without messages.
+        """
+        return [
+            copy
+            for low, high in ((0, start - self.first), (stop - self.first, len(self.contents)))
+            if low < high and (copy := self._copy(low, high)) is not None
+        ]
+
+    def _copy(self, low: int, high: int) -> Run | None:
+        """A copy of the slots from `low` to before `high` without the holes at its ends; None if it has only holes."""
+        contents = self.contents
+        while low < high and contents[low] is None:
+            low += 1
+        while high > low and contents[high - 1] is None:
+            high -= 1
+        if low == high:
+            return None
+        gone = contents[low:high].count(None) if self.live < len(contents) else 0
+        copy = self.part(low, high)
+        if gone:
+            sizes = copy.sizes
+            copy.live -= gone
+            if isinstance(sizes, int):
+                copy.body_bytes -= sizes * gone
+            elif sizes is not None:
+                copy.body_bytes = sum([size for size, content in zip(sizes, copy.contents) if content is not None])
+        return copy
 
     def without_holes(self) -> list[Run]:
         """This run if it has no holes, else copies of the pieces between them."""
@@ -223,3 +274,34 @@ class Run:
 def _spread(sizes: Sizes, count: int) -> tuple[int, ...]:
     """A size for each of `count` messages."""
     return (sizes,) * count if isinstance(sizes, int) else sizes
+
+
+def insert_joined(runs: AscendingRuns[Run], run: Run) -> None:
+    """Put a run where its numbers belong, joined with its neighbours as long as they are short.
+
+    Without that, messages that come back one by one would stay one run each.
+    """
+    below, above = runs.neighbours(run.first)
+    if below is not None and _are_joinable(below, run):
+        below.join(run)
+        if above is not None and _are_joinable(below, above):
+            runs.remove(above)
+            below.join(above)
+    elif above is not None and _are_joinable(run, above):
+        above.join(run)
+    else:
+        runs.insert(run)
+
+
+def _are_joinable(run: Run, next_: Run) -> bool:
+    return (
+        run.first + len(run.contents) == next_.first
+        and len(run.contents) + len(next_.contents) <= COALESCE_BELOW
+        and run.live == len(run.contents)
+        and next_.live == len(next_.contents)
+        and run.expiry == next_.expiry
+        and run.redelivered == next_.redelivered
+        and run.kind == next_.kind
+        and run.id_base == next_.id_base
+        and have_same_fate(run.origin, next_.origin)
+    )

@@ -5,20 +5,21 @@ A message costs a list slice (5 to 20 ns) as long as whole pieces are taken.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from ...seams import seam
+from .ascending_runs import AscendingRuns
 from .message import Origins, any_of, slice_of
-from .pending_runs import by_first
-from .run import Run
+from .run import Run, insert_joined
 
 
 class RunQueue:
     """Ready runs, ascending and without overlap. `count` messages with `body_bytes` are in them."""
 
+    __slots__ = ("body_bytes", "count", "runs")
+
     def __init__(self) -> None:
-        self.runs: deque[Run] = deque()
+        self.runs: AscendingRuns[Run] = AscendingRuns()
         self.count = 0
         self.body_bytes = 0
 
@@ -26,34 +27,37 @@ class RunQueue:
         self, first: int, contents: Sequence[bytes], origins: Origins, expiry: int | None, body_bytes: int
     ) -> None:
         """Add messages above all others. The list is copied, because other queues may have been given it too."""
-        runs = self.runs
+        block = self.runs.blocks[-1]
         self.count += len(contents)
         self.body_bytes += body_bytes
-        if runs and runs[-1].accepts(first, any_of(origins), expiry, False):
-            runs[-1].extend(contents, origins, body_bytes)
+        if block and block[-1].accepts(first, any_of(origins), expiry, False):
+            block[-1].extend(contents, origins, body_bytes)
         else:
-            runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
+            self.runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
 
     def push(self, run: Run) -> None:
         """Add a run above all others, and take over its list."""
-        runs = self.runs
+        block = self.runs.blocks[-1]
         self.count += len(run.contents)
         self.body_bytes += run.body_bytes
-        if runs and runs[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
-            runs[-1].extend(run.contents, run.origins, run.body_bytes)
+        if block and block[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
+            block[-1].extend(run.contents, run.origins, run.body_bytes)
         else:
-            runs.append(run)
+            self.runs.append(run)
 
     def take_last(self, count: int) -> list[Run]:
         """Remove up to `count` messages from the tail; returned ascending."""
         taken = []
         runs = self.runs
         while count > 0 and runs:
-            run = runs.pop()
+            block = runs.blocks[-1]
+            run = block.pop()
             size = len(run.contents)
             if size > count:
-                runs.append(run.take(size - count))
+                block.append(run.take(size - count))
                 size = count
+            elif not block:
+                runs.drop_empty()
             taken.append(run)
             self.count -= size
             self.body_bytes -= run.body_bytes
@@ -64,15 +68,18 @@ class RunQueue:
     def take(self, count: int) -> list[Run]:
         """Remove up to `count` messages from the head."""
         taken = []
-        runs = self.runs
-        while count > 0 and runs:
-            run = runs[0]
+        block = self.runs.blocks[0]
+        while count > 0 and block:
+            run = block[0]
             size = len(run.contents)
             if size > count:
                 run = run.take(count)
                 size = count
             else:
-                runs.popleft()
+                del block[0]
+                if not block:
+                    self.runs.drop_empty()
+                    block = self.runs.blocks[0]
             taken.append(run)
             self.count -= size
             self.body_bytes -= run.body_bytes
@@ -86,12 +93,17 @@ class RunQueue:
         for run in returned:
             self.count += len(run.contents)
             self.body_bytes += run.body_bytes
-        passed = []
-        while runs and runs[0].first < returned[-1].first:
-            passed.append(runs.popleft())
-        if passed:
-            returned = sorted(passed + returned, key=by_first)
-        runs.extendleft(reversed(returned))
+        # Runs above the head go between others one by one; the rest are put before all others at once.
+        below = len(returned)
+        if runs:
+            head = runs.head.first
+            while below and returned[below - 1].first > head:
+                below -= 1
+                insert_joined(runs, returned[below])
+        if below == 1:
+            insert_joined(runs, returned[0])
+        else:
+            runs.extend_head(returned[:below])
 
     def clear(self) -> None:
         """Remove everything."""

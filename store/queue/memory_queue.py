@@ -24,7 +24,6 @@ from .range_read import (
     RangeBatch,
     SupportsRangeRead,
     count_to,
-    from_number,
     take_range_batch,
 )
 from .rates import Rates
@@ -222,11 +221,11 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
 
     def head(self) -> QueuedMessage | None:
         runs = self._ready.runs
-        return runs[0].message(0) if runs else None
+        return runs.head.message(0) if runs else None
 
     def head_expiry(self) -> int | None:
         runs = self._ready.runs
-        return runs[0].expiry if runs else None
+        return runs.head.expiry if runs else None
 
     def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
         for message in [run.message(index) for run, index in self._pending.find(tags)]:
@@ -238,7 +237,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def numbers(self) -> range:
         ready, pending = self._ready.runs, self._pending.lowest
         lowest = self._next if pending is None else pending
-        return range(min(lowest, ready[0].first) if ready else lowest, self._next)
+        return range(min(lowest, ready.head.first) if ready else lowest, self._next)
 
     gap = range(0)
 
@@ -255,7 +254,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self, first: int, last: int, most: int = RANGE_BATCH_MESSAGES, most_bytes: int = RANGE_BATCH_BYTES
     ) -> RangeBatch:
         return take_range_batch(
-            from_number(self._ready.runs, first), self._pending.runs, first, last + 1, 0, most, most_bytes
+            self._ready.runs.from_number(first), self._pending.runs, first, last + 1, 0, most, most_bytes
         )
 
     def drop_to(self, last: int, limit: int) -> int:

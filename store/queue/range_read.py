@@ -16,12 +16,12 @@ bodies of one are read.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from heapq import merge
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 from ..index.segment_jobs import SegmentReadJob
+from ..messages.ascending_runs import AscendingRuns
 from ..messages.message import QueuedMessage
 from ..messages.records import stub_id
 from ..messages.run import Run
@@ -29,8 +29,6 @@ from .placement import ABSENT, BodyIds
 
 RANGE_BATCH_MESSAGES = 256
 RANGE_BATCH_BYTES = 1 << 20
-
-Runs = Sequence[Run]
 
 
 class RangeBatch:
@@ -114,13 +112,8 @@ class SupportsRangeRead(ABC):
         """
 
 
-def from_number(runs: Runs, number: int) -> Iterator[Run]:
-    """The runs, of ascending ones, that end above `number`, and perhaps one before them."""
-    return (runs[position] for position in range(max(0, bisect_right(runs, number, key=_FIRST) - 1), len(runs)))
-
-
 def take_range_batch(
-    ready: Iterable[Run], pending: Runs, first: int, stop: int, watermark: int, most: int, most_bytes: int
+    ready: Iterable[Run], pending: AscendingRuns[Run], first: int, stop: int, watermark: int, most: int, most_bytes: int
 ) -> RangeBatch:
     """A batch of `[first, stop)` from ascending runs.
 
@@ -129,7 +122,7 @@ def take_range_batch(
     batch = RangeBatch(stop)
     size = 0
     for number, run, index, is_pending in merge(
-        _slots(ready, first, stop, False), _slots(from_number(pending, first), first, stop, True), key=itemgetter(0)
+        _slots(ready, first, stop, False), _slots(pending.from_number(first), first, stop, True), key=itemgetter(0)
     ):
         if len(batch.messages) == most or size >= most_bytes:
             batch.next_number = number
@@ -157,6 +150,3 @@ def _slots(runs: Iterable[Run], first: int, stop: int, is_pending: bool) -> Iter
         for index in range(max(0, first - run.first), min(len(contents), stop - run.first)):
             if contents[index] is not None:
                 yield run.first + index, run, index, is_pending
-
-
-_FIRST = attrgetter("first")

@@ -24,7 +24,6 @@ from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
 from .placement import ABSENT, IN_STORE, INDEXED, TO_STORE, Placement, recovered
-from .range_read import from_number
 
 #: How many numbers of delta one load covers, at most.
 DELTA_READ = 2048
@@ -140,7 +139,7 @@ class SubQueues:
     def head(self) -> Run | None:
         """The run at the head, which stays there. None if the queue is empty, or if the run is on disk."""
         source = self.q4 if self.q4.count else self.q3
-        return source.runs[0] if source.count else None
+        return source.runs.head if source.count else None
 
     def take(self, count: int) -> list[Run]:
         """Take up to `count` messages from the head, in whatever state they are."""
@@ -215,7 +214,7 @@ class SubQueues:
             self.load_from_delta()
         if not self.q3.count:
             while self.q1.count:
-                self.q4.push(self.q1.take(len(self.q1.runs[0].contents))[0])
+                self.q4.push(self.q1.take(len(self.q1.runs.head.contents))[0])
 
     def _first_slice(self) -> range:
         delta = self.delta
@@ -276,7 +275,7 @@ class SubQueues:
         """Put requeued runs back where their numbers belong (queue-and-store section 4.6)."""
         whole: list[Run] = []
         bare: list[Run] = []
-        limit = None if self.is_lazy else self.q3.runs[0].first if self.q3.count else float("inf")
+        limit = None if self.is_lazy else self.q3.runs.head.first if self.q3.count else float("inf")
         for run in runs:
             if limit is not None and run.first < limit:
                 whole.append(run)
@@ -311,12 +310,12 @@ class SubQueues:
         Returns the rest of the quota.
         """
         while quota > 0 and self.q1.count:
-            (run,) = self.q1.take(min(quota, len(self.q1.runs[0].contents)))
+            (run,) = self.q1.take(min(quota, len(self.q1.runs.head.contents)))
             quota -= len(run.contents)
             self._place.trim(run)
             (self.q3 if self.delta.is_blank else self.q2).push(run)
         while quota > 0 and self.q4.count:
-            (run,) = self.q4.take_last(min(quota, len(self.q4.runs[-1].contents)))
+            (run,) = self.q4.take_last(min(quota, len(self.q4.runs.tail.contents)))
             quota -= len(run.contents)
             self._place.trim(run)
             self.q3.insert([run])
@@ -328,14 +327,14 @@ class SubQueues:
 
         A lazy queue moves that segment as well.
         """
-        kept_below = self._index.boundary_after(self.q3.runs[0].first) if self.q3.count and not self.is_lazy else 0
-        while quota > 0 and self.q3.count and self.q3.runs[-1].end > kept_below:
-            last = self.q3.runs[-1]
+        kept_below = self._index.boundary_after(self.q3.runs.head.first) if self.q3.count and not self.is_lazy else 0
+        while quota > 0 and self.q3.count and self.q3.runs.tail.end > kept_below:
+            last = self.q3.runs.tail
             (run,) = self.q3.take_last(min(quota, last.end - max(kept_below, last.first)))
             quota -= len(run.contents)
             self.to_delta(run)
         while quota > 0 and self.q2.count:
-            (run,) = self.q2.take(min(quota, len(self.q2.runs[0].contents)))
+            (run,) = self.q2.take(min(quota, len(self.q2.runs.head.contents)))
             quota -= len(run.contents)
             self.to_delta(run)
 
@@ -364,7 +363,7 @@ class SubQueues:
     def lowest(self) -> int | None:
         """The number of the head. If the head is in delta its number may be higher."""
         source = self.q4 if self.q4.count else self.q3
-        return source.runs[0].first if source.count else self.delta.start if self.delta.count else None
+        return source.runs.head.first if source.count else self.delta.start if self.delta.count else None
 
     def on_disk(self, first: int, last: int, most: int) -> range:
         """The numbers at the beginning of `[first, last]`, up to `most`, that are in one segment; empty if `first` is
@@ -385,7 +384,7 @@ class SubQueues:
             return self._live(on_disk.start, on_disk.stop), on_disk.stop
         stop = min(last + 1, self.delta.start) if self.delta.count and first < self.delta.start else last + 1
         return chain.from_iterable(
-            from_number(queue.runs, first) for queue in (self.q4, self.q3, self.q2, self.q1)
+            queue.runs.from_number(first) for queue in (self.q4, self.q3, self.q2, self.q1)
         ), stop
 
     def clear(self) -> None:

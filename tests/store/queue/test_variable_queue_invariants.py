@@ -193,16 +193,16 @@ def test_qs_15_publishing_pages_nothing(node):
 
 
 def out_of_order(sub: SubQueues) -> None:
-    sub.q1.runs.rotate(1)
+    sub.q1.runs.blocks[0].reverse()
     sub.q1, sub.q4 = sub.q4, sub.q1
 
 
 def body_missing_in_q1(sub: SubQueues) -> None:
-    sub.q1.runs[0].kind |= ABSENT | IN_STORE
+    sub.q1.runs.head.kind |= ABSENT | IN_STORE
 
 
 def whole_in_q3(sub: SubQueues) -> None:
-    sub.q3.runs[0].kind &= ~ABSENT
+    sub.q3.runs.head.kind &= ~ABSENT
 
 
 def nothing_in_q3(sub: SubQueues) -> None:
@@ -242,11 +242,11 @@ def too_many_in_delta(sub: SubQueues) -> None:
 
 
 def body_nowhere(sub: SubQueues) -> None:
-    sub.q3.runs[0].kind &= ~IN_STORE
+    sub.q3.runs.head.kind &= ~IN_STORE
 
 
 def no_entry(sub: SubQueues) -> None:
-    sub.q1.runs[0].kind &= ~INDEXED
+    sub.q1.runs.head.kind &= ~INDEXED
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_violation_is_seen(node, broken: Callable[[SubQueues], None], named):
 def test_a_number_that_is_ready_and_pending_is_seen(node):
     """QS-12: `check` fails if a number is both ready and pending."""
     node.publish(5)
-    run = node.queue.sub_queues.q4.runs[0]
+    run = node.queue.sub_queues.q4.runs.head
     node.queue._pending.add(run.part(1, 2))
     with pytest.raises(AssertionError, match="QS-12"):
         node.queue.check()
