@@ -41,7 +41,7 @@ def numbered(count):
 def release(stage, queue, backing):
     """The backing queue reports what it held back, and the queue has a turn in which it asks for that."""
     backing.release()
-    stage.tell(stage.metadata, queue.address, "next_turn")
+    stage.actor(queue.address).request_turn()
     stage.settle()
 
 
