@@ -34,7 +34,7 @@ from ...runtime.contract import Address, Message
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ...seams import seam
-from ...store.messages.message import Origin
+from ...store.messages.message import Origin, any_of
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
@@ -292,33 +292,34 @@ class ChannelConsumers:
             heads = consumer.redelivered_heads if is_redelivered else consumer.heads
             if number != CONTENT_CHANNEL:
                 contents = rechannel_run(contents, number)
-            largest = max(map(len, contents))
+            largest = len(contents[0]) if count == 1 else max(map(len, contents))
             if frame_max and largest > frame_max:
                 contents = [fit(content, number, frame_max) for content in contents]
+            is_large = largest >= LARGE_CONTENT
+            if is_large:
+                self._output.has_large = True
             first = deliveries.next_tag
             deliveries.next_tag = first + count
-            starts: Iterable[bytes] | None
-            ends: Iterable[bytes] | None
-            if not isinstance(origins, list):
-                head = heads.get(id(origins)) or self._make_head(consumer, heads, origins)
-                if count == 1:
-                    frames += (head.start, _TAG(first), head.end, contents[0])
-                    starts = ends = None
-                else:
-                    starts, ends = repeat(head.start), repeat(head.end)
+            if count == 1:
+                origin = any_of(origins)
+                head = heads.get(id(origin)) or self._make_head(consumer, heads, origin)
+                frames += (head.start, _TAG(first), head.end, contents[0])
             else:
-                each = [heads.get(id(origin)) or self._make_head(consumer, heads, origin) for origin in origins]
-                starts, ends = [head.start for head in each], [head.end for head in each]
-            if starts is not None and ends is not None:
+                starts: Iterable[bytes]
+                ends: Iterable[bytes]
+                if isinstance(origins, list):
+                    each = [heads.get(id(origin)) or self._make_head(consumer, heads, origin) for origin in origins]
+                    starts, ends = [head.start for head in each], [head.end for head in each]
+                else:
+                    head = heads.get(id(origins)) or self._make_head(consumer, heads, origins)
+                    starts, ends = repeat(head.start), repeat(head.end)
                 # 0.15 µs a message of one origin: everything inside runs in C.
                 tag_bytes = map(_TAG, range(first, first + count))
                 parts = chain.from_iterable(zip(starts, tag_bytes, ends, contents))
-                if largest < LARGE_CONTENT:
-                    frames.append(b"".join(parts))
-                else:
+                if is_large:
                     frames += parts
-            if largest >= LARGE_CONTENT:
-                self._output.has_large = True
+                else:
+                    frames.append(b"".join(parts))
             if not consumer.no_ack:
                 assert tags is not None
                 deliveries.expect_ack(UnackedRun(first, queue_id, tag, tags, self._process.now()))

@@ -41,7 +41,7 @@ class Transport(Protocol):
 class SocketOutput:
     """The outgoing half of a non-blocking socket."""
 
-    __slots__ = ("_notices", "_pieces", "_queued_total", "_unreported", "due", "size", "sock", "total_written")
+    __slots__ = ("_notices", "_pieces", "_unreported", "due", "size", "sock", "total_written")
 
     def __init__(self, sock: Transport) -> None:
         self.sock = sock
@@ -50,8 +50,6 @@ class SocketOutput:
         #: Bytes written since the connection began.
         self.total_written = 0
         self._pieces: deque[Buffer] = deque()
-        #: Bytes put in since the connection began.
-        self._queued_total = 0
         #: Each notice with the `total_written` at which its deliveries are sent.
         self._notices: deque[tuple[int, DeliveryNotice]] = deque()
         #: By queue id and channel id: the queue's address, and the deliveries sent and not reported yet.
@@ -62,9 +60,9 @@ class SocketOutput:
     def put(self, data: bytes, notices: Sequence[DeliveryNotice] = ()) -> None:
         self._pieces.append(data)
         self.size += len(data)
-        self._queued_total += len(data)
-        for notice in notices:
-            self._notices.append((self._queued_total, notice))
+        if notices:
+            sent_at = self.total_written + self.size
+            self._notices.extend([(sent_at, notice) for notice in notices])
 
     def write(self) -> None:
         """Write as much as the socket takes; `size` is what is left. OSError if the connection has ended."""
@@ -77,8 +75,12 @@ class SocketOutput:
                     count = self.sock.sendmsg(list(islice(pieces, IOV_MAX)))
             except BlockingIOError:
                 break
-            self.size -= count
             self.total_written += count
+            if count == self.size:
+                self.size = 0
+                pieces.clear()
+                break
+            self.size -= count
             while count:
                 first = len(pieces[0])
                 if count < first:

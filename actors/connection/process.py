@@ -29,7 +29,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.frames import heartbeat, method_frame
 from ...amqp.method import Method
 from ...amqp.parser.large_content import LargeContent
-from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, Event, FrameReader
+from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
@@ -48,7 +48,7 @@ from .handshake import Handshake, Negotiated
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
 from .log_text import one_line
 from .output import SocketOutput, Transport
-from .read_size import READ_MAX, ReadSize
+from .read_size import READ_MAX, READ_MIN, ReadSize
 from .sasl import Certified
 
 log = logging.getLogger("warren.connection")
@@ -237,9 +237,10 @@ class Connection(Process):
             if may_end:
                 self.closing.lost("the client closed the TCP connection")
             return False
-        self.received += len(data)
-        if size != BETWEEN_LARGE:
-            self.read_size.adapt(len(data))
+        received = len(data)
+        self.received += received
+        if size != BETWEEN_LARGE and (size > READ_MIN or received == size):
+            self.read_size.adapt(received)
         if self.state == "pre_init":
             data = self._take_protocol_header(data)
         self.reader.feed(data)
@@ -261,29 +262,27 @@ class Connection(Process):
 
     def read_events(self) -> None:
         """Handle the events of the reader until there are no more, or reading must stop."""
-        reader = self.reader
-        while self.state != "blocked" and not self.pauses and not self.closing.ignores_input:
+        reader, channels, closing = self.reader, self.channels, self.closing
+        while self.state != "blocked" and not self.pauses and not closing.ignores_input:
             try:
                 event = reader.next()
-                if event is not None:
-                    self._handle(event)
+                if event is None:
+                    pass
+                elif event[1] == 0:
+                    if event[0] == METHOD:
+                        self._handle_method(event[2])
+                elif self.state == "running" or self.state == "blocked":  # in others only channel 0 is handled (AB-6)
+                    channels.add_event(event)
             except AmqpError as error:
                 # Reading goes on, because the client's close may follow the fault (AB-30).
-                self.channels.flush()
-                self.closing.fail(error)
+                channels.flush()
+                closing.fail(error)
                 continue
             if reader.content_started:
                 self._content_seen()
             if event is None:
                 break
-        self.channels.flush()
-
-    def _handle(self, event: Event) -> None:
-        if event[1] == 0:
-            if event[0] == METHOD:
-                self._handle_method(event[2])
-        elif self.state in ("running", "blocked"):  # in other states only channel 0 is handled (AB-6)
-            self.channels.add_event(event)
+        channels.flush()
 
     def _content_seen(self) -> None:
         """The reader has read a content frame: a reason to block takes effect at this point (AB-33, FC-24)."""
@@ -429,9 +428,10 @@ class Connection(Process):
 
     def on_output(self, sender: Sender, pieces: list[bytes], notices: list[DeliveryNotice]) -> None:
         if self.sock is not None and not self.closing.has_sent_last_frame:
-            for piece in pieces[:-1]:
+            *before, last = pieces
+            for piece in before:
                 self.output.put(piece)
-            self.output.put(pieces[-1], notices)
+            self.output.put(last, notices)
 
     def on_writable(self, fd: int) -> None:
         """`after_batch` writes."""

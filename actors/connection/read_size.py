@@ -10,7 +10,11 @@ SMALL_READS = 8
 
 
 class ReadSize:
-    """The `size` of the next read: it doubles when a read fills the buffer, and halves after several small reads."""
+    """The `size` of the next read: it doubles when a read fills the buffer, and halves after several small reads.
+
+    The connection calls `adapt` after a read that filled the buffer, and after each read while the buffer is larger
+    than `READ_MIN`: no other read changes anything.
+    """
 
     __slots__ = ("_small_reads", "size")
 
