@@ -20,7 +20,7 @@ from ..store.index.queue_index import QueueIndex
 from ..store.journal.journal_engine import JournalEngine
 from ..store.journal.log_writer import LogWriter
 from ..store.messages.message import Delivery, Origin
-from ..store.queue.backing_queue import BackingQueue, Recover
+from ..store.queue.backing_queue import BackingQueue
 from ..store.queue.memory_queue import MemoryQueue
 from ..store.queue.priority_queue import PriorityQueue
 from ..store.queue.variable_queue import VariableQueue
@@ -94,7 +94,6 @@ class DurableQueue:
         self.persistent, self.transient = self.engines
         index = QueueIndex(disk, "queue", 1, self.log)
         self.queue = VariableQueue(1, index, self.persistent, self.transient)
-        self.queue.init(Recover.NEW)
 
     def send(self) -> None:
         """Pass on what the queue has gathered for the journal and the stores."""
@@ -205,7 +204,6 @@ def on_disk(directory: str | None) -> None:
 def main() -> None:
     on_disk(sys.argv[1] if len(sys.argv) > 1 else None)
     for queue in (MemoryQueue(), PriorityQueue(9, lambda priority: MemoryQueue())):
-        queue.init(Recover.NEW)
         print(type(queue).__name__)
         for name, (count, work) in rounds(queue).items():
             best = min(timeit.repeat(work, number=500, repeat=5)) / 500 / count

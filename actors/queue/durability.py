@@ -30,7 +30,8 @@ from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
-from ...store.queue.backing_queue import INFINITE, BackingQueue, Recover
+from ...store.queue.backing_queue import INFINITE, BackingQueue
+from ...store.queue.disk_queue import DiskQueue
 from ...store.queue.priority_queue import PriorityQueue
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.contract import to_journal, to_message_store
@@ -122,8 +123,8 @@ class Durability:
         self.number = queue_number(row.queue_id)
         #: The queue's name at the message stores and the memory monitor.
         self.client = f"{self.number:x}"
-        #: The variable queues by priority; one with priority 0 if the queue has no priorities.
-        self.levels: dict[int, VariableQueue] = {}
+        #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
+        self.levels: dict[int, DiskQueue] = {}
         self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
         self._journal = LogWriter()
         self._persistent = StoreClient()
@@ -131,7 +132,7 @@ class Durability:
         self._is_transient_registered = False
         # While the queue is recovered: what the journal has of it, and how each variable queue begins, by number.
         self._replayed: dict[int, Replayed] = {}
-        self._recover: dict[int, Recover | Terms] = {}
+        self._recover: dict[int, Terms | None] = {}
         self._is_alone = False
         #: The journal has synced this queue's records up to this position.
         self._synced_to = 0
@@ -171,14 +172,14 @@ class Durability:
             numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}
         ):
             terms = recovery.terms if levels is None else levels.get(number & 255)
-            self._recover[number] = terms or Recover.NON_CLEAN
+            self._recover[number] = terms or None
         if not self._recover and recovery.terms is not None and levels is None:
             # A queue that was empty at a clean end has nothing but its terms, which have its next number.
             self._recover[self.number << LEVEL_BITS] = recovery.terms
         needed: NeededBodies = {}
-        for number, recover in self._recover.items():
+        for number, terms in self._recover.items():
             level = self._make_level(number & 255)
-            needed[number] = await process.run_blocking(level.scan, recover, self._context.progress)
+            needed[number] = await process.run_blocking(level.scan, terms, self._context.progress)
         return needed
 
     async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
@@ -191,7 +192,7 @@ class Durability:
         """
         process = self._process
         self._register(PERSISTENT)
-        for number, recover in self._recover.items():
+        for number, terms in self._recover.items():
             missing: list[int] = []
             for spans in _batches(needed.get(number, [])):
                 adopted = [span for span in spans if self._is_alone and span.is_shared]
@@ -209,7 +210,7 @@ class Durability:
                     self._phrase,
                     len(missing),
                 )
-            await process.run_blocking(self.levels[number & 255].init_without, recover, missing)
+            await process.run_blocking(self.levels[number & 255].recover, terms, missing)
         self._recover = {}
         self._replayed = {}
         self.flusher.done()
@@ -221,15 +222,13 @@ class Durability:
             # Not `or`: an empty backing queue is false.
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._make_level(0)
         else:
-            by_priority = PriorityQueue(settings.max_priority, self._make_level)
-            by_priority.adopt(dict(self.levels))
-            backing = by_priority
+            backing = PriorityQueue(settings.max_priority, self._make_level, self.levels)
         backing.set_queue_mode(settings.queue_mode)
         self._backing = backing
         self.loader = DiskLoader(self._process, backing, self.storage, self.send, self._loaded)
         return backing
 
-    def _make_level(self, priority: int) -> VariableQueue:
+    def _make_level(self, priority: int) -> DiskQueue:
         storage = self.storage
         number = self.number << LEVEL_BITS | priority
         replayed = self._replayed.pop(number, None)
@@ -264,23 +263,19 @@ class Durability:
         """Send what the turn has gathered, and begin the jobs that it made due."""
         self.send()
         for level in self.levels.values():
-            if level.sub_queues.lost:
-                self._log_lost(level)
-            work = level.segment_writer
-            if (work.needs_flush or work.needs_removal or work.take_release() is not None) and not self.flusher.is_busy:
+            lost = level.take_lost()
+            if lost:
+                log.error(
+                    "%s: %d messages are lost, because their data on the disk is damaged or missing; the log has an "
+                    "earlier entry for each damage",
+                    self._phrase,
+                    lost,
+                )
+            if level.segment_writer.has_work and not self.flusher.is_busy:
                 self.flusher.begin()
-            if level.paging.is_due and not self._is_paging and not self._credit.blocked:
+            if level.is_paging_due and not self._is_paging and not self._credit.blocked:
                 self._is_paging = True
                 self._process.spawn(self._page())
-
-    def _log_lost(self, level: VariableQueue) -> None:
-        lost, level.sub_queues.lost = level.sub_queues.lost, 0
-        log.error(
-            "%s: %d messages are lost, because their data on the disk is damaged or missing; the log has an earlier "
-            "entry for each damage",
-            self._phrase,
-            lost,
-        )
 
     def send(self) -> None:
         """Send the journal and the stores what has gathered for them."""
@@ -300,8 +295,9 @@ class Durability:
             self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
         direct = direct_safe = 0
         for level in self.levels.values():
-            direct += level.unconfirmed.direct
-            direct_safe += level.unconfirmed.direct_safe
+            all_direct, safe_direct = level.direct_counts()
+            direct += all_direct
+            direct_safe += safe_direct
         if direct > self._direct:
             credit.spend("segments", direct - self._direct)
             self._direct = direct
@@ -402,14 +398,15 @@ class Durability:
         if not self._is_durable:
             return None
         await self.flusher.flush_last()
-        terms: Terms = self._backing.terminate()
+        levels = {priority: level.terminate() for priority, level in self.levels.items()}
+        terms: Terms = levels[0] if self._settings.max_priority is None else {"levels": levels}
         self.send()
         self._process.send(self.storage.journal, to_journal.detach(self.number))
         await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
 
 
-def _delete_files(levels: list[VariableQueue]) -> None:
+def _delete_files(levels: list[DiskQueue]) -> None:
     """Waits for the disk."""
     for level in levels:
         level.segment_writer.delete_files()

@@ -21,7 +21,7 @@ from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...seams import seam
 from ...store.index.segment_jobs import FlushJob
-from ...store.queue.variable_queue import VariableQueue
+from ...store.queue.disk_queue import DiskQueue
 from ..disk.disk_retry import DiskRetry
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ log = logging.getLogger("warren.queue")
 class Flusher:
     """The jobs of the queue `row` on its segments.
 
-    `levels` are the queue's variable queues by priority; levels that are added later are flushed as well. `is_open` is
+    `levels` are the queue's disk sides by priority; levels that are added later are flushed as well. `is_open` is
     false when the queue is being deleted, so that a refused flush is not repeated.
     """
 
@@ -54,7 +54,7 @@ class Flusher:
         process: Process,
         row: QueueRow,
         alarms: Address[ToAlarms],
-        levels: Mapping[int, VariableQueue],
+        levels: Mapping[int, DiskQueue],
         is_open: Callable[[], bool],
     ) -> None:
         self._process = process
@@ -103,7 +103,7 @@ class Flusher:
                 await self._release(level)
             self.done()
 
-    async def _release(self, level: VariableQueue) -> None:
+    async def _release(self, level: DiskQueue) -> None:
         while (job := level.segment_writer.take_release()) is not None:
             try:
                 await self._process.run_blocking(job.run)
@@ -117,7 +117,7 @@ class Flusher:
                 job.is_damaged = True
             level.segment_writer.released(job)
 
-    async def _write(self, level: VariableQueue, job: FlushJob | None) -> None:
+    async def _write(self, level: DiskQueue, job: FlushJob | None) -> None:
         if job is None:
             return
         try:

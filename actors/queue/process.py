@@ -43,7 +43,7 @@ from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...seams import seam
 from ...store.messages.message import Delivery
-from ...store.queue.backing_queue import BackingQueue, Recover
+from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.priority_queue import PriorityQueue
 from ..channel.contract import to_channel
@@ -645,6 +645,5 @@ def _memory_queue(settings: QueueSettings, clock: Callable[[], float]) -> Backin
         backing = PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
     else:
         backing = MemoryQueue(clock)
-    backing.init(Recover.NEW)
     backing.set_queue_mode(settings.queue_mode)
     return backing

@@ -40,7 +40,7 @@ class PublisherConfirms:
         """Refuse messages that the backing queue has discarded."""
         _add_publish_numbers(self.refused, parts)
 
-    def send(self, safe: Iterable[ConfirmRange]) -> None:
+    def send(self, safe: Sequence[ConfirmRange]) -> None:
         """Send the refusals of this turn, and confirms of the messages whose numbers are in the ranges `safe`."""
         if safe:
             for channel_id, ranges in self.awaiting.take(safe).items():
@@ -81,13 +81,19 @@ class AwaitingConfirms:
         else:
             entries.append(entry)
 
-    def take(self, safe: Iterable[ConfirmRange]) -> dict[str, list[ConfirmRange]]:
+    def take(self, safe: Sequence[ConfirmRange]) -> dict[str, list[ConfirmRange]]:
         """Take out the numbers in the ranges `safe`, and return the publish numbers that they have in each channel.
 
         Numbers for which no confirm waits are skipped.
         """
         confirmed: dict[str, list[ConfirmRange]] = {}
         entries = self._entries
+        if entries and len(safe) == 1 and safe[0][0] <= entries[0][0] and entries[-1][1] <= safe[0][1]:
+            # Everything that waits is safe, as it is at each turn of a queue that nothing holds back.
+            self._entries = []
+            for _, _, parts in entries:
+                _add_publish_numbers(confirmed, parts)
+            return confirmed
         for first, last in safe:
             at = bisect_right(entries, (first,))
             if at and entries[at - 1][1] >= first:

@@ -81,10 +81,6 @@ class StoreClient:
         except KeyError as error:
             raise NotLoaded(error.args[0].hex()) from None
 
-    def contains(self, message_id: bytes) -> bool:
-        """Whether the message was written and not sent yet. Only the store knows about all others."""
-        return message_id in self._writes
-
     def answered(self, message_ids: Iterable[bytes]) -> None:
         """The store has reported these as written or ignored."""
         for message_id in message_ids:

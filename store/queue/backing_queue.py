@@ -21,11 +21,12 @@ The operations of queue-and-store section 3.1, as they are here:
 | drop(ack_required) | `drop(count, ack_required)` -> `Dropped`; `count` 0 means EMPTY |
 | dropwhile(pred), fetchwhile(pred, fun, acc) | the same with a limit; `Swept` says why it stopped |
 | ack(tags), requeue(tags) -> ids | `ack`, `requeue` -> how many tags were known |
-| ackfold, purge, depth, is_empty, info, resume, … | the same names |
+| ackfold, purge, depth, is_empty, resume, … | the same names |
+| init, terminate | `scan`, `recover` and `terminate` of a queue with a disk (`store.queue.disk_queue`) |
 | handle_info | `continue_paging`, the only event that a backing queue addresses to itself |
 | len | `len(queue)`: ready messages |
 | start, stop, delete_crashed | done for a whole virtual host (`store.data_dir.vhost_dir`) |
-| fold, purge_acks, msg_rates, needs_timeout, timeout | absent, since no process needs them |
+| info, fold, purge_acks, msg_rates, needs_timeout, timeout | absent, since no process needs them |
 | handle_pre_hibernate, invoke | absent, for the same reason |
 | is_duplicate | absent, since a queue without mirrors gets each publish once |
 | zip_msgs_and_acks | not needed, since numbers are the tags |
@@ -33,7 +34,6 @@ The operations of queue-and-store section 3.1, as they are here:
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,16 +51,6 @@ INFINITE = float("inf")
 
 #: Called with (expiry in microseconds or None, body size in bytes); a message with expiry None never expires.
 Predicate = Callable[[int | None, int], bool]
-
-
-class Recover(enum.Enum):
-    """What `init` finds on disk: nothing, or the files of an unclean end.
-
-    After a clean end it gets the terms of `terminate` instead.
-    """
-
-    NEW = "new"
-    NON_CLEAN = "non_clean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +78,11 @@ class Swept:
 
 
 class BackingQueue(ABC):
-    """See the module. `expiry` is absolute, in microseconds since the epoch; None means never."""
+    """See the module. `expiry` is absolute, in microseconds since the epoch; None means never.
 
-    @abstractmethod
-    def init(self, recover: Recover | dict[str, Any]) -> None:
-        """Begin, empty or with the messages on disk. Called once, before all other methods."""
-
-    @abstractmethod
-    def terminate(self) -> dict[str, Any]:
-        """End, and keep the persistent messages. Returns the terms for the next `init`."""
+    Processes call every method, and nothing else: whatever offers these can be the backing queue of a queue process.
+    A new backing queue is empty. Only a `DiskQueue` can be recovered.
+    """
 
     @abstractmethod
     def delete_and_terminate(self) -> None:
@@ -239,10 +225,6 @@ class BackingQueue(ABC):
     @abstractmethod
     def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
         """Call `fun(message, acc)` for pending messages, which stay pending. Unknown tags are skipped."""
-
-    @abstractmethod
-    def info(self, key: str) -> Any:
-        """An info item of queue-and-store section 3.1; "" for an unknown key."""
 
     # -- memory and mode
 

@@ -1,14 +1,12 @@
-"""The backing queue of a node without a data directory: every message is in memory.
+"""The backing queue of a node without a data directory: every message is in memory, and ends with the queue.
 
-Publishes are confirmed at once, and no message survives `terminate`. The tests of other backing queues use it as
-their model.
+Every publish is safe at once. The tests of other backing queues use this one as their model.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
@@ -17,7 +15,7 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
-from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
+from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Swept, T
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -37,17 +35,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._pending = PendingRuns()
         self._next = 0
         self._confirmed: list[tuple[int, int]] = []
-        self._mode = "default"
         self._rates = Rates(clock)
-
-    def init(self, recover: Recover | dict[str, Any]) -> None:
-        """Begin empty, since no message was kept. Numbers continue from those of the terms."""
-        if isinstance(recover, dict):
-            self._next = recover.get("next_seq_id", 0)
-
-    def terminate(self) -> dict[str, Any]:
-        self.delete_and_terminate()
-        return {"next_seq_id": self._next}
 
     def delete_and_terminate(self) -> None:
         self._ready.clear()
@@ -260,36 +248,10 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
     def drop_to(self, last: int, limit: int) -> int:
         return self.drop(count_to(self._ready.runs, last, limit), False).count
 
-    def info(self, key: str) -> Any:
-        if key in ("messages_ram", "messages_ready_ram", "messages_unacknowledged_ram"):
-            return {
-                "messages_ram": self.depth(),
-                "messages_ready_ram": len(self),
-                "messages_unacknowledged_ram": self._pending.count,
-            }[key]
-        if key in ("message_bytes", "message_bytes_ram"):
-            return self.ready_bytes + self.unacked_bytes
-        if key == "message_bytes_ready":
-            return self.ready_bytes
-        if key == "message_bytes_unacknowledged":
-            return self.unacked_bytes
-        if key in (
-            "messages_persistent",
-            "message_bytes_persistent",
-            "disk_reads",
-            "disk_writes",
-            "messages_paged_out",
-            "message_bytes_paged_out",
-        ):
-            return 0
-        if key == "backing_queue_status":
-            return {"mode": self._mode, "len": len(self), "next_seq_id": self._next}
-        return ""
-
     # -- memory and mode: there is nothing to page out
 
     def set_queue_mode(self, mode: str) -> None:
-        self._mode = mode
+        pass
 
     def set_ram_duration_target(self, seconds: float) -> None:
         pass

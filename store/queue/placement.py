@@ -52,8 +52,6 @@ class Bodies(Protocol):
 
     def read(self, message_ids: Sequence[bytes]) -> list[bytes | None]: ...
 
-    def contains(self, message_id: bytes) -> bool: ...
-
 
 class Placement:
     """The places of one queue's messages.
@@ -75,7 +73,6 @@ class Placement:
         #: Whether a store may have bodies of this queue to which other queues refer as well.
         self.has_shared = False
         self._loaded: dict[bytes, bytes | None] = {}
-        self.reads = self.writes = 0
 
     def split(self, run: Run, shared: int = 0) -> Iterator[Run]:
         """Cut a run into pieces that are all embedded or all for the store. A limit of 0 embeds nothing.
@@ -133,7 +130,6 @@ class Placement:
             return
         messages = list(zip(self.ids(run), [slot for slot in run.contents if slot is not None], strict=True))
         position = self._store(run).write(messages)
-        self.writes += len(messages)
         if run.origin.persistent:
             self.store_position = position
         self.has_bodies = True
@@ -155,8 +151,6 @@ class Placement:
                 run.first, self._stubs(run), run.origins, run.expiry, run.redelivered, run.body_bytes, run.sizes
             )
         run.kind |= INDEXED
-        if not is_stored:
-            self.writes += len(run.contents)
         if run.origin.persistent and is_journaled:
             return self.index.publish(entries, is_stored)
         self.index.page(entries, is_stored)
@@ -175,7 +169,6 @@ class Placement:
         if not run.kind & ABSENT:
             return run.contents
         ids = self.ids(run)
-        self.reads += len(ids)
         loaded = self._loaded
         if all(message_id in loaded for message_id in ids):
             return [loaded[message_id] for message_id in ids]

@@ -11,14 +11,14 @@ uses two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.parts import Part
 from ..messages.spans import spans
-from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
+from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Swept, T
 
 LEVEL_SHIFT = 56
 NUMBER_MASK = (1 << LEVEL_SHIFT) - 1
@@ -27,37 +27,24 @@ Value = TypeVar("Value")
 
 
 class PriorityQueue(BackingQueue):
-    """`make_level(priority)` returns the backing queue of a level, before its `init`."""
+    """`make_level(priority)` returns a new backing queue for a level. `levels` are those that there are already."""
 
-    def __init__(self, max_priority: int, make_level: Callable[[int], BackingQueue]) -> None:
+    def __init__(
+        self,
+        max_priority: int,
+        make_level: Callable[[int], BackingQueue],
+        levels: Mapping[int, BackingQueue] | None = None,
+    ) -> None:
         assert 0 <= max_priority <= 255
         self._max = max_priority
         self._make_level = make_level
-        self._levels: list[tuple[int, BackingQueue]] = []  # QS-36: strictly descending
-        self._by_priority: dict[int, BackingQueue] = {}
+        self._by_priority = dict(levels or {})
+        self._levels = sorted(self._by_priority.items(), reverse=True)  # QS-36: strictly descending
         self._mode = "default"
         self._target = INFINITE
 
-    def init(self, recover: Recover | dict[str, Any]) -> None:
-        """Terms are `{"levels": {priority: terms}}`.
-
-        After an unclean end every level is recovered; a new queue opens none.
-        """
-        if isinstance(recover, dict):
-            for priority, terms in recover["levels"].items():
-                self._open(int(priority), terms)
-        elif recover is Recover.NON_CLEAN:
-            for priority in range(self._max + 1):
-                self._open(priority, recover)
-
-    def adopt(self, levels: dict[int, BackingQueue]) -> None:
-        """Begin with initialised levels that `make_level` has made. Called instead of `init`."""
-        self._by_priority = levels
-        self._levels = sorted(levels.items(), reverse=True)
-
-    def _open(self, priority: int, recover: Recover | dict[str, Any]) -> BackingQueue:
+    def _open(self, priority: int) -> BackingQueue:
         level = self._make_level(priority)
-        level.init(recover)
         level.set_queue_mode(self._mode)
         level.set_ram_duration_target(self._target)
         self._by_priority[priority] = level
@@ -67,10 +54,7 @@ class PriorityQueue(BackingQueue):
     def _level(self, origins: Origins) -> tuple[int, BackingQueue]:
         priority = min(any_of(origins).priority, self._max)
         level = self._by_priority.get(priority)
-        return priority, level if level is not None else self._open(priority, Recover.NEW)
-
-    def terminate(self) -> dict[str, Any]:
-        return {"levels": {priority: level.terminate() for priority, level in self._levels}}
+        return priority, level if level is not None else self._open(priority)
 
     def delete_and_terminate(self) -> None:
         for _, level in self._levels:
@@ -265,20 +249,7 @@ class PriorityQueue(BackingQueue):
             acc = level.ackfold(_with_outer_tag(priority, fun), acc, inner)
         return acc
 
-    def info(self, key: str) -> Any:
-        if key == "backing_queue_status":
-            return {
-                "mode": self._mode,
-                "len": len(self),
-                "priority_lengths": {priority: len(level) for priority, level in self._levels},
-            }
-        if key == "head_message_timestamp":
-            # The highest level with messages decides, even if its head has no timestamp (queue-and-store section 9).
-            return next((level.info(key) for _, level in self._levels if level.depth()), "")
-        values = [level.info(key) for _, level in self._levels]
-        return sum(values) if values and all(isinstance(value, (int, float)) for value in values) else ""
-
-    # -- memory, sync, mode
+    # -- memory and mode
 
     def set_queue_mode(self, mode: str) -> None:
         self._mode = mode

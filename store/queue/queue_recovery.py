@@ -8,6 +8,7 @@ which bodies exist. Counts made by a scan override those of the terms (D-7).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ..disk.progress import Progress
@@ -15,7 +16,8 @@ from ..index.queue_index import QueueIndex
 from ..index.segment_scan import Scan
 from ..journal.replay import Replayed
 from ..messages.message_ids import StoredSpan
-from .backing_queue import Recover
+from ..messages.pending_runs import PendingRuns
+from .sub_queues import SubQueues
 
 
 class RecoveredQueue(NamedTuple):
@@ -37,7 +39,7 @@ class RecoveredQueue(NamedTuple):
     is_scanned: bool
 
 
-def terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
+def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
     """The recovery terms for the next start. Waits for the disk."""
     has_any = found.messages > 0
     return {
@@ -51,6 +53,16 @@ def terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
     }
 
 
+def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
+    """How many ready and pending messages are persistent, and their body bytes. Visits every run in memory."""
+    delta = sub.delta
+    kept = [(run.live, run.body_bytes) for run in chain(sub.runs_in_memory(), pending.runs) if run.origin.persistent]
+    return (
+        sum(count for count, _ in kept) + delta.count - delta.transient,
+        sum(size for _, size in kept) + delta.body_bytes - delta.transient_bytes,
+    )
+
+
 class QueueRecovery:
     """One start of a queue. `replayed` are the queue's records in the journal."""
 
@@ -61,22 +73,21 @@ class QueueRecovery:
         self._replayed = replayed
         self._scan: Scan | None = None
 
-    def scan(self, recover: Recover | dict[str, Any], progress: Progress) -> list[StoredSpan]:
-        """Return the messages whose bodies are in the persistent message store. Waits for the disk."""
-        if recover is Recover.NEW:
-            return []
+    def scan(self, known: dict[str, Any] | None, progress: Progress) -> list[StoredSpan]:
+        """Return the messages whose bodies are in the persistent message store. Waits for the disk.
+
+        `known` are the recovery terms, None after an unclean end.
+        """
         replayed, self._replayed = self._replayed, None
-        self._scan = self._index.scan(
-            replayed, recover.get("segments") if isinstance(recover, dict) else None, progress
-        )
+        self._scan = self._index.scan(replayed, known.get("segments") if known is not None else None, progress)
         return [] if self._scan is None else self._scan.stored
 
-    def finish(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> RecoveredQueue:
+    def finish(self, known: dict[str, Any] | None, missing: Sequence[int]) -> RecoveredQueue:
         """Finish the start of a queue that existed before; the store has no body for the numbers `missing`.
 
         Call it after `scan`.
         """
-        known: dict[str, Any] = recover if isinstance(recover, dict) else {}
+        known = known or {}
         if self._scan is None:
             next_number = known["next_seq_id"]
             return RecoveredQueue(

@@ -65,9 +65,9 @@ class SegmentWriter:
     # -- removal of files
 
     @property
-    def needs_removal(self) -> bool:
-        """Whether there are segments without messages."""
-        return self._index.has_emptied
+    def has_work(self) -> bool:
+        """Whether there is a flush that would free memory, a segment without messages, or a release."""
+        return self.needs_flush or self._index.has_emptied or bool(self._releases)
 
     def take_removal(self) -> FlushJob | None:
         """The job that removes segments without messages; None if there are none. It is handed back to `flushed`."""

@@ -14,7 +14,7 @@ Except for a change to lazy mode, messages leave memory only in `set_ram_duratio
 
 This module adds and removes messages. Its parts do the rest: `queue_recovery` finds the messages at a start,
 `segment_writer` writes segments, `read_ahead` reads them before they are needed, `paging` decides what stays in
-memory, `peek` reads without taking, and `queue_figures` computes statistics.
+memory, and `peek` reads without taking.
 
 Who waits for the disk
 ----------------------
@@ -45,12 +45,12 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.spans import spans
-from .backing_queue import SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Recover, Swept, T
+from .backing_queue import SWEEP_LIMIT, Dropped, Predicate, Swept, T
+from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
 from .placement import EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
-from .queue_figures import QueueFigures
-from .queue_recovery import QueueRecovery, RecoveredQueue, terms
+from .queue_recovery import QueueRecovery, RecoveredQueue, persistent, recovery_terms
 from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead, count_to
 from .rates import Rates
 from .read_ahead import ReadAhead, ReadAheadJob
@@ -64,7 +64,7 @@ LAZY_UNFLUSHED_BYTES = 512 << 10
 DIRECT_BYTES = 32 << 10
 
 
-class VariableQueue(BackingQueue, SupportsRangeRead):
+class VariableQueue(DiskQueue, SupportsRangeRead):
     """See the module.
 
     queue           the number under which the journal has this queue
@@ -76,13 +76,11 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
     """
 
     __slots__ = (
-        "_figures",
         "_index",
         "_journal_position",
         "_peek",
         "_next",
         "_pending",
-        "_persistent",
         "_place",
         "_rates",
         "_read_ahead",
@@ -111,14 +109,12 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         keeps_numbers: bool = True,
     ) -> None:
         self._index = index
-        self._persistent = persistent
         self._recovery = QueueRecovery(index, replayed)
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
         self.sub_queues = SubQueues(self._place, self._pending)
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
         self._peek = Peek(self.sub_queues, self._pending, self._place)
-        #: Whether any message has, or had, an expiry.
         self.may_expire = False
         self._next = 0
         self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
@@ -129,33 +125,14 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         self._journal_position = 0
         self.segment_writer = SegmentWriter(self._place, self.unconfirmed)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
-        self._figures = QueueFigures(self.sub_queues, self._pending, self._place, self.paging, self._rates)
 
     # -- life
 
-    def scan(self, recover: Recover | dict[str, Any], progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
-        """The first half of `init`: returns the messages whose bodies are in the persistent store.
+    def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
+        return self._recovery.scan(terms, progress)
 
-        Waits for the disk.
-        """
-        return self._recovery.scan(recover, progress)
-
-    def init(self, recover: Recover | dict[str, Any]) -> None:
-        self.init_without(
-            recover,
-            [
-                number
-                for span in self.scan(recover)
-                for number, message_id in zip(span.numbers, span.ids())
-                if not self._persistent.contains(message_id)
-            ],
-        )
-
-    def init_without(self, recover: Recover | dict[str, Any], missing: Sequence[int]) -> None:
-        """The second half: the store has no body for the numbers `missing`. Waits for the disk."""
-        if recover is Recover.NEW:
-            return
-        found = self._recovery.finish(recover, missing)
+    def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
+        found = self._recovery.finish(terms, missing)
         self.may_expire = found.may_expire
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
@@ -169,9 +146,8 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self.sub_queues.load_from_delta()
 
     def terminate(self) -> dict[str, Any]:
-        """Waits for the disk. The terms count pending persistent messages, which are ready after the restart."""
-        count, body_bytes = self._figures.persistent()
-        return terms(
+        count, body_bytes = persistent(self.sub_queues, self._pending)
+        return recovery_terms(
             self._index,
             RecoveredQueue(
                 count, body_bytes, self._next, self._watermark, self.may_expire, self._place.has_shared, self.gap, False
@@ -180,11 +156,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
 
     @property
     def has_lost_entries(self) -> bool:
-        """Whether damage was found in the index since the start.
-
-        No queue may refer to some bodies in the store any more, so the next start must count references as after an
-        unclean end.
-        """
         return self._index.has_lost_entries
 
     def delete_and_terminate(self) -> None:
@@ -517,13 +488,6 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
             self._hand_out(run, False)
         return count
 
-    def info(self, key: str) -> Any:
-        return (
-            self._figures.status(self._next, self._watermark)
-            if key == "backing_queue_status"
-            else self._figures.item(key)
-        )
-
     # -- memory
 
     def set_queue_mode(self, mode: str) -> None:
@@ -550,8 +514,9 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         if self.paging.is_due:
             self._page()
 
+    # -- the disk side
+
     def durable(self, journal: int, store: int) -> None:
-        """Take note that everything up to these positions is on disk."""
         unconfirmed = self.unconfirmed
         if journal > unconfirmed.journal_durable:
             unconfirmed.journal_durable = journal
@@ -559,12 +524,20 @@ class VariableQueue(BackingQueue, SupportsRangeRead):
         if store > unconfirmed.store_durable:
             unconfirmed.store_durable = store
 
-    def references(self) -> Iterator[tuple[bool, bytes]]:
-        """The id of each body in a message store that this queue refers to, after whether its store is the persistent
-        one.
+    def direct_counts(self) -> tuple[int, int]:
+        return self.unconfirmed.direct, self.unconfirmed.direct_safe
 
-        Reads all of delta, so it waits for the disk. The simulation compares the ids with the counts of the stores.
-        """
+    @property
+    def is_paging_due(self) -> bool:
+        return self.paging.is_due
+
+    def take_lost(self) -> int:
+        lost = self.sub_queues.lost
+        if lost:
+            self.sub_queues.lost = 0
+        return lost
+
+    def references(self) -> Iterator[tuple[bool, bytes]]:
         sub = self.sub_queues
         return (
             (run.origin.persistent, message_id)

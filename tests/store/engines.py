@@ -158,6 +158,34 @@ def stored_ids(disk: Disk, directory: str, queue: int, segment: int, replayed: R
     return [message_id for span in (found.stored if found is not None else []) for message_id in span.ids()]
 
 
+def recover(queue: VariableQueue, persistent: DirectBodies, terms: dict[str, Any] | None) -> None:
+    """Both halves of a recovery. `terms` are those of a clean end; None after an unclean one."""
+    needed = queue.scan(terms)
+    queue.recover(
+        terms,
+        [
+            number
+            for span in needed
+            for number, message_id in zip(span.numbers, span.ids())
+            if not persistent.contains(message_id)
+        ],
+    )
+
+
+def status(queue: VariableQueue) -> dict[str, Any]:
+    """Where the ready messages of a queue are, by the names of queue-and-store section 4.9."""
+    sub = queue.sub_queues
+    return {
+        **{name: getattr(sub, name).count for name in ("q1", "q2", "q3", "q4")},
+        "delta": sub.delta.count,
+        "len": len(sub),
+        "mode": "lazy" if sub.is_lazy else "default",
+        "target_ram_count": queue.paging.target,
+        "next_deliver_seq_id": queue._watermark,
+        "rates": queue._rates.rates,
+    }
+
+
 def write_journal(journal: JournalEngine, levels: Iterable[VariableQueue]) -> int:
     """Commit what was appended; if the journal has closed files, flush every level and give them up.
 

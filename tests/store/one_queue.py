@@ -6,10 +6,9 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
-from warren.store.queue.backing_queue import Recover
 from warren.store.queue.variable_queue import VariableQueue
 
-from .engines import DirectBodies, DirectLog, DirectQueue, stored_ids
+from .engines import DirectBodies, DirectLog, DirectQueue, recover, status, stored_ids
 
 SEGMENT = 64
 PERSISTENT = Origin("", ("q",), persistent=True)
@@ -34,18 +33,19 @@ class Node:
         self.tmp_path = tmp_path
         self.kind = kind
         self.options = {"embed_below": embed_below, "io_batch_size": io_batch_size, "segment_entries": SEGMENT, **more}
-        self.queue = self.opened(Recover.NEW)
+        self.queue = self.opened(None, is_new=True)
 
-    def opened(self, recover):
+    def opened(self, terms, is_new=False):
         self.journal = JournalEngine(self.disk, "journal")
         replayed = self.journal.recover().get(1)
         self.persistent = DirectBodies(self.disk, "persistent", str(self.tmp_path / "p"))
         self.transient = DirectBodies(self.disk, "transient", str(self.tmp_path / "t"), is_durable=False)
         self.transient.recover(may_trust=False)
         index = QueueIndex(self.disk, "q", 1, DirectLog(self.journal), SEGMENT)
-        self.persistent.recover(isinstance(recover, dict), lambda: [stored_ids(self.disk, "q", 1, SEGMENT, replayed)])
+        self.persistent.recover(terms is not None, lambda: [stored_ids(self.disk, "q", 1, SEGMENT, replayed)])
         queue = self.kind(1, index, self.persistent, self.transient, replayed, **self.options)
-        queue.init(recover)
+        if not is_new:
+            recover(queue, self.persistent, terms)
         return queue
 
     def sync(self):
@@ -64,12 +64,12 @@ class Node:
         self.persistent.engine.abandon()
         self.transient.engine.abandon()
         self.disk.kill()
-        self.queue = self.opened(Recover.NON_CLEAN)
+        self.queue = self.opened(None)
 
     def status(self, *keys):
         self.queue.check()
-        status = self.queue.info("backing_queue_status")
-        return tuple(status[key][2] if key == "delta" else status[key] for key in keys)
+        found = status(self.queue)
+        return tuple(found[key] for key in keys)
 
     def publish(self, count, origin=PERSISTENT, confirm=False, size=10):
         return self.queue.publish(origin, contents(count, size), count * size, None, confirm)

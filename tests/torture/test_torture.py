@@ -38,11 +38,11 @@ LogWriter.ack = lambda self, queue, spans: self.position
 """,
     "no message is flagged as redelivered after a crash": """
 from warren.store.queue.variable_queue import VariableQueue
-init = VariableQueue.init_without
-def forgetful(self, recover, missing):
-    init(self, recover, missing)
+recover = VariableQueue.recover
+def forgetful(self, terms, missing):
+    recover(self, terms, missing)
     self._watermark = 0
-VariableQueue.init_without = forgetful
+VariableQueue.recover = forgetful
 """,
 }
 

@@ -108,7 +108,7 @@ def test_rejected_messages_whose_bodies_are_paged_out_are_dead_lettered_whole(st
     eater = consumer(stage, queue, acks=False)
     stage.until(lambda: len(eater.got) == 10)
     stage.target = 0.0
-    stage.until(lambda: not queue.actor.backing.info("messages_unacknowledged_ram") or size == 10)
+    stage.until(lambda: not queue.actor.backing.paging.ram_acks() or size == 10)
     queue.tell(eater.myAddress, "settle", "reject", [eater.tags[:4]])
     queue.tell(eater.myAddress, "settle", "ack", [eater.tags[4:6]])
     queue.tell(eater.myAddress, "settle", "reject", [eater.tags[6:]])
@@ -125,7 +125,7 @@ def test_a_channel_that_ends_while_its_rejections_are_read(stage, disk):
     eater = consumer(stage, queue, acks=False)
     stage.until(lambda: len(eater.got) == 4)
     stage.target = 0.0
-    stage.until(lambda: not queue.actor.backing.info("messages_unacknowledged_ram"))
+    stage.until(lambda: not queue.actor.backing.paging.ram_acks())
     queue.tell(eater.myAddress, "settle", "reject", [eater.tags])
     queue.tell(eater.myAddress, "channel_closing")
     assert all_buried(stage, grave, 4) == wanted

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from warren.store.journal.number_reserve import AHEAD, NumberReserve
-from warren.store.queue.backing_queue import Recover
 
 from ..one_queue import TRANSIENT, Node, tags
 
@@ -66,7 +65,7 @@ def test_numbers_of_messages_without_a_record_are_not_given_again(tmp_path, way,
         node.disk.kill()
     else:
         node.disk.crash(Random(way))
-    node.queue = node.opened(Recover.NON_CLEAN)
+    node.queue = node.opened(None)
     assert shown.stop <= node.publish(1).start <= shown.stop + AHEAD
 
 

@@ -16,11 +16,11 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin, any_of, body_size, each_of
-from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
+from warren.store.queue.backing_queue import INFINITE, BackingQueue
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import LEVEL_SHIFT, PriorityQueue
 
-from ..engines import DirectBodies, DirectLog, DirectQueue, stored_ids, write_journal
+from ..engines import DirectBodies, DirectLog, DirectQueue, recover, stored_ids, write_journal
 
 MAX_PRIORITY = 3
 ORIGINS = [Origin("", ("q",), persistent=bool(p % 2), priority=p) for p in range(MAX_PRIORITY + 2)]
@@ -55,7 +55,6 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.since_sync: list[Held] = []
         self.queue = self.make_queue()
-        self.queue.init(Recover.NEW)
         self.ready: list[Held] = []
         self.pending: dict[int, Held] = {}
         self.next = [0] * (MAX_PRIORITY + 1)
@@ -318,7 +317,7 @@ class VariableMachine(QueueMachine):
         kept = [held for held in self.all_held() if held.origin.persistent]
         is_lazy = self.queue.sub_queues.is_lazy
         self.queue = self.open_queue(may_trust=isinstance(terms, dict))
-        self.queue.init(terms)
+        recover(self.queue, self.stores[0], terms)
         self.queue.set_queue_mode("lazy" if is_lazy else "default")
         self.pending = {}
         self.unconfirmed = set()
@@ -341,7 +340,7 @@ class VariableMachine(QueueMachine):
         """No durable message is lost, whichever sub-queue it was in."""
         self.sync()
         self.end_life(seed, kill)
-        self.restarted(Recover.NON_CLEAN, True)
+        self.restarted(None, True)
         assert self.queue._next > max((held.tag for held in self.ready), default=-1)
         self.next[0] = self.queue._next
 
@@ -360,7 +359,7 @@ class VariableMachine(QueueMachine):
         self.disk.heal()
         self.end_life(seed, kill)
         self.ready, self.pending = list(possible.values()), {}
-        self.restarted(Recover.NON_CLEAN, True)
+        self.restarted(None, True)
         tags = [tag for delivery in self.queue.fetch(1 << 30, True) for tag in delivery.tags]
         found = self.queue.ackfold(lambda message, acc: [*acc, message], [], tags)
         self.queue.requeue(tags)
@@ -405,20 +404,7 @@ TestVariableQueueWithoutEmbedding.settings = SETTINGS
 
 @pytest.fixture
 def priorities() -> PriorityQueue:
-    queue = PriorityQueue(MAX_PRIORITY, lambda priority: MemoryQueue())
-    queue.init(Recover.NEW)
-    return queue
-
-
-def test_numbers_go_on_after_a_clean_restart():
-    """Numbers continue after a clean restart, even if the messages themselves are gone."""
-    queue = MemoryQueue()
-    queue.init(Recover.NEW)
-    queue.publish(ORIGINS[0], [content(3)] * 5, 15, None, False)
-    terms = queue.terminate()
-    queue = MemoryQueue()
-    queue.init(terms)
-    assert queue.publish(ORIGINS[0], [content(3)], 3, None, False) == range(5, 6)
+    return PriorityQueue(MAX_PRIORITY, lambda priority: MemoryQueue())
 
 
 def test_drop_takes_from_the_highest_level(priorities):
@@ -443,11 +429,3 @@ def test_ackfold_visits_the_highest_level_first(priorities):
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
     tags = [tag for delivery in priorities.fetch(3, True) for tag in delivery.tags]
     assert priorities.ackfold(lambda m, acc: acc + [m.origin.priority], [], tags[::-1]) == [3, 2, 1]
-
-
-def test_an_unknown_info_key_is_empty(priorities):
-    """An unknown item is empty, before and after the queue has a level."""
-    for _ in range(2):
-        assert priorities.info("no such item") == ""
-        priorities.publish(ORIGINS[0], [content(1)], 1, None, False)
-    assert priorities.info("message_bytes_ready") == 2

@@ -57,7 +57,7 @@ def test_a_lazy_queue_of_any_length_takes_the_same_memory(tmp_path):
             grown.append(held(vhost) - empty)
     finally:
         tracemalloc.stop()
-    assert queue.backing.info("messages_ram") == 0 and len(queue) == 100_000
+    assert queue.backing.sub_queues.ram_count == 0 and len(queue) == 100_000
     assert max(grown) <= 1_500_000, grown
     assert grown[1] - grown[0] <= 100_000, grown
     for start in range(0, 100_000, 10_000):

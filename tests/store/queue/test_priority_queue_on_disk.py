@@ -18,10 +18,10 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import any_of
-from warren.store.queue.backing_queue import INFINITE, BackingQueue, Recover
+from warren.store.queue.backing_queue import INFINITE, BackingQueue
 from warren.store.queue.priority_queue import LEVEL_SHIFT, NUMBER_MASK, PriorityQueue
 
-from ..engines import DirectBodies, DirectLog, DirectQueue, stored_ids, write_journal
+from ..engines import DirectBodies, DirectLog, DirectQueue, recover, stored_ids, write_journal
 from .test_backing_queues import MAX_PRIORITY, ORIGINS, PriorityMachine, content
 
 SEGMENT = 16
@@ -34,9 +34,9 @@ class Priorities:
         self.disk = FaultyDisk()
         self.root = tempfile.mkdtemp()
         self.boot = 0
-        self.open(Recover.NEW)
+        self.open(is_new=True)
 
-    def open(self, recover: Recover) -> BackingQueue:
+    def open(self, is_new: bool) -> BackingQueue:
         self.disk.make_dir("journal")
         self.journal = JournalEngine(self.disk, "journal", file_limit=3000)
         self.replayed = self.journal.recover()
@@ -49,8 +49,10 @@ class Priorities:
         )
         self.persistent.recover(False, self.references)
         self.transient.recover(may_trust=False)
-        self.queue = PriorityQueue(MAX_PRIORITY, self.make_level)
-        self.queue.init(recover)
+        levels = {} if is_new else {priority: self.make_level(priority) for priority in range(MAX_PRIORITY + 1)}
+        for level in levels.values():
+            recover(level, self.persistent, None)
+        self.queue = PriorityQueue(MAX_PRIORITY, self.make_level, levels)
         return self.queue
 
     def references(self):
@@ -100,7 +102,7 @@ class Priorities:
         else:
             self.disk.crash(Random(seed))
             self.boot += 1
-        return self.open(Recover.NON_CLEAN)
+        return self.open(is_new=False)
 
     def close(self) -> None:
         shutil.rmtree(self.root)
@@ -184,10 +186,10 @@ def test_each_level_pages_by_itself(priorities, size):
             ORIGINS[priority], [content(size, number) for number in range(100)], 100 * size, None, False
         )
     priorities.page(0)
-    status = priorities.queue.info("backing_queue_status")
-    assert status["priority_lengths"] == {3: 100, 2: 100, 1: 100}
+    assert {priority: len(level) for priority, level in priorities.levels.items()} == {3: 100, 2: 100, 1: 100}
     # But for a segment at each head, whose bodies stay if they are embedded.
-    assert priorities.queue.info("messages_ready_ram") == (3 * 16 if size == 5 else 0)
+    in_memory = sum(level.sub_queues.ram_count for level in priorities.levels.values())
+    assert in_memory == (3 * 16 if size == 5 else 0)
     priorities.queue.publish(ORIGINS[3], [content(size, 100)], size, None, False)
     got = [
         (any_of(delivery.origins).priority, number)

@@ -14,7 +14,7 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
-from warren.store.queue.backing_queue import INFINITE, Recover
+from warren.store.queue.backing_queue import INFINITE
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.variable_queue import VariableQueue
 
@@ -35,7 +35,6 @@ class RangeMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = self.make_queue()
-        self.queue.init(Recover.NEW)
         self.held: dict[int, bytes] = {}
         self.pending: set[int] = set()
         self.next = 0

@@ -34,10 +34,10 @@ def test_ack_limiting(node):
     """With half of 1024 messages fetched, 512 of each kind are in memory; paging leaves none there and loses none."""
     node.publish(1024)
     node.queue.fetch(512, True)
-    keys = ("messages_ready_ram", "messages_unacknowledged_ram", "messages_ram")
-    assert [node.queue.info(key) for key in keys] == [512, 512, 1024]
+    sub, paging = node.queue.sub_queues, node.queue.paging
+    assert (sub.ram_count, paging.ram_acks()) == (512, 512)
     page_all(node.queue)
-    assert [node.queue.info(key) for key in keys] == [0, 0, 0]
+    assert (sub.ram_count, paging.ram_acks()) == (0, 0)
     assert node.queue.requeue(range(512)) == 512
     node.queue.check()
     assert [c for d in node.queue.fetch(2000, True) for c in d.contents] == contents(1024)
@@ -62,7 +62,7 @@ def test_ackfold_reads_the_disk(node):
     node.queue.fetch(3, True)
     page_all(node.queue)
     assert node.queue.ackfold(lambda message, acc: [*acc, message.content], [], [1]) == contents(1, first=1)
-    assert node.queue.info("messages_ram") == 0
+    assert node.queue.sub_queues.ram_count + node.queue.paging.ram_acks() == 0
 
 
 def test_pending_bodies_are_read_together(tmp_path):
@@ -198,7 +198,7 @@ def test_lazy_backlog_is_not_in_memory(tmp_path):
         node.publish(25, size=1000)  # fewer bytes than a run that skips the journal
         assert node.queue._index.unflushed_bytes <= (512 << 10) + 25_000
     assert node.status("delta", "q3", "len") == (5000, 0, 5000)
-    assert node.queue.info("messages_ram") == 0
+    assert node.queue.sub_queues.ram_count + node.queue.paging.ram_acks() == 0
     node.queue.set_queue_mode("default")
     assert tags(node.queue.fetch(6000, False)) == list(range(5000))
 
@@ -209,10 +209,10 @@ def test_paging_round_is_bounded(node):
         node.publish(1000)
     node.queue.paging.target = 0
     node.queue.resume()
-    assert node.queue.info("messages_ready_ram") == 2000
+    assert node.queue.sub_queues.ram_count == 2000
     assert node.queue.paging.is_due
     page_all(node.queue)
-    assert node.queue.info("messages_ready_ram") == 0
+    assert node.queue.sub_queues.ram_count == 0
 
 
 def test_lost_body_is_dropped_not_delivered(node):
@@ -239,7 +239,7 @@ def test_memory_target_follows_rates(tmp_path):
     assert node.queue.ram_duration() == pytest.approx(1000 / (4 * 100))  # 200/s, half of it after one half-life
     node.queue.set_ram_duration_target(2.0)
     assert node.status("target_ram_count") == (200,)
-    assert node.queue.info("messages_ready_ram") == 200
+    assert node.queue.sub_queues.ram_count == 200
 
 
 def test_duration_is_the_mean_of_two_samples(tmp_path):

@@ -70,12 +70,12 @@ def test_qs_6_empty_is_what_has_neither_q3_nor_q4(node, paged):
 def test_qs_8_what_is_in_memory_is_part_of_what_there_is(node):
     """Counts and bytes agree, with some messages pending and some paged."""
     everywhere(node)
-    info = node.queue.info
     node.queue.fetch(5, True)
-    assert 0 < info("messages_ready_ram") < len(node.queue)
-    assert 0 < info("message_bytes_ram") < info("message_bytes") == node.queue.ready_bytes + node.queue.unacked_bytes
-    assert info("messages_persistent") == node.queue.depth()
+    sub = node.queue.sub_queues
+    assert 0 < sub.ram_count < len(node.queue)
+    assert 0 < sub.ram_bytes < node.queue.ready_bytes
     node.queue.check()
+    assert node.queue.terminate()["persistent_count"] == node.queue.depth()
 
 
 def test_qs_9_delta_does_not_count_its_holes(node):
@@ -178,15 +178,18 @@ def test_qs_15_publishing_pages_nothing(node):
     sub = node.queue.sub_queues
     for turn in range(1, 21):
         node.publish(100, TRANSIENT)
-        assert (sub.q4.count, node.queue.info("disk_writes"), node.queue.info("messages_ready_ram")) == (
-            100 * turn,
-            0,
-            100 * turn,
-        )
+        assert (sub.q4.count, sub.ram_count) == (100 * turn, 100 * turn)
+    assert not bodies_of(node.transient)
     node.publish(100)
-    assert node.queue.info("disk_writes") == 100, "the bodies of what was published now"
+    assert len(bodies_of(node.persistent)) == 100, "the bodies of what was published now"
+    assert not bodies_of(node.transient)
     page_all(node.queue)
-    assert node.queue.info("messages_ready_ram") == 0
+    assert sub.ram_count == 0
+
+
+def bodies_of(store):
+    """The ids of the bodies that a store has been given."""
+    return dict(store.engine.reference_counts())
 
 
 # -- `check`
