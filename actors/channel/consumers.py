@@ -27,6 +27,7 @@ from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import fit, rechannel_run
+from ...amqp.method import Method
 from ...routing.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
 from ...routing.phrases import generated_name
 from ...routing.rows import QueueRow
@@ -96,6 +97,7 @@ class ChannelConsumers:
         "_limiter",
         "_output",
         "_process",
+        "_put_unasked",
         "_queues",
         "_replies",
         "_tracer",
@@ -116,8 +118,11 @@ class ChannelConsumers:
         tracer: Tracer,
         prefetch: int,
         is_running: Callable[[], bool],
+        put_unasked: Callable[[Method], None],
     ) -> None:
-        """`is_running` returns whether the channel is neither closing nor closed."""
+        """`is_running` returns whether the channel is neither closing nor closed. `put_unasked` sends the client a
+        method that answers nothing.
+        """
         self._process = process
         self._context = context
         self._config = config
@@ -128,6 +133,7 @@ class ChannelConsumers:
         self._replies = replies
         self._tracer = tracer
         self._is_running = is_running
+        self._put_unasked = put_unasked
         self.by_tag: dict[str, ChannelConsumer] = {}
         #: The prefetch of consumers registered from now on; 0 is no limit.
         self.prefetch = prefetch
@@ -209,7 +215,7 @@ class ChannelConsumers:
         """End a consumer, and notify the client if it supports that; the client sends no answer."""
         del self.by_tag[consumer.tag]
         if self._config.has_cancel_notify:
-            self._output.put_method(methods.BasicCancel(consumer.tag, True))
+            self._put_unasked(methods.BasicCancel(consumer.tag, True))
 
     def running(self, queue_id: str, tag: str) -> ChannelConsumer | None:
         """The consumer `tag` if it consumes from that queue, and is neither starting nor ending."""

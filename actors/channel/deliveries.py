@@ -135,10 +135,13 @@ class Deliveries:
             self._settle_runs(outcome, runs)
 
     def _settle_runs(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
+        self._gather(outcome, runs)
+        self._limiter.settled(runs)
+
+    def _gather(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
         settle = self._queues.settle
         for run in runs:
             settle(run.queue_id, outcome, run.tags)
-        self._limiter.settled(runs)
 
     def recover(self, is_requeue: bool) -> None:
         """Handle basic.recover: return all unacknowledged messages to their queues."""
@@ -155,10 +158,12 @@ class Deliveries:
     def commit(self) -> None:
         """Settle what the transaction has held back."""
         assert self.unacked.held_back is not None
-        # Emptied first: the limiter must not count these deliveries any longer.
         held_back, self.unacked.held_back = self.unacked.held_back, []
         for outcome, runs in held_back:
-            self._settle_runs(outcome, runs)
+            self._gather(outcome, runs)
+        # Once for all of them: in between, the limiter would still exempt deliveries of basic.get that it counts no
+        # longer, and grant as many deliveries too many.
+        self._limiter.settled([run for _, runs in held_back for run in runs])
 
     def roll_back(self) -> None:
         """Make the deliveries that were settled in the transaction unacknowledged again."""

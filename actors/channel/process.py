@@ -87,6 +87,7 @@ class Channel(Process):
         "shut_down_for",
         "state",
         "taken",
+        "unasked",
     )
 
     contract = ToChannel
@@ -97,6 +98,8 @@ class Channel(Process):
         self.state = "starting"
         self.busy = False
         self.backlog: deque[Event] = deque()
+        #: Methods for the client that answer nothing, and that wait for the end of a busy time.
+        self.unasked: list[Method] = []
         self.input_paused = False
         #: The owner's unanswered `shut_down`.
         self.shut_down_for: Sender | None = None
@@ -137,6 +140,7 @@ class Channel(Process):
             tracer,
             0 if is_global else prefetch,
             self._is_running,
+            self._put_unasked,
         )
         self.publisher = Publisher(self, context, config, output, queues, replies, tracer)
         self.declares = Declares(self, context, config, output, queues)
@@ -171,9 +175,25 @@ class Channel(Process):
                     self._check_committing()
                 return
 
+    def _put_unasked(self, method: Method) -> None:
+        """Send the client a method that answers nothing, behind the answer to the method in progress.
+
+        A client that waits for that answer may take no other method first: py-amqp raises if the basic.cancel of a
+        consumer comes between queue.delete and its answer.
+        """
+        if self.busy:
+            self.unasked.append(method)
+        else:
+            self.output.put_method(method)
+
     def resume(self) -> None:
         """Handle the events that have come in while a method kept the channel busy."""
         self.busy = False
+        if self.unasked:
+            unasked, self.unasked = self.unasked, []
+            if self.state == "running":
+                for method in unasked:
+                    self.output.put_method(method)
         backlog = self.backlog
         while backlog and not self.busy:
             self._handle(backlog.popleft())
@@ -410,7 +430,7 @@ class Channel(Process):
         if len(confirms):
             self.is_committing = self.busy = True
             return
-        confirms.flush()  # forgets the acks of publishes that reached no queue
+        confirms.flush()  # forgets the acks of publishes that reached no queue, or one that has ended
         self.output.put_method(methods.TxCommitOk())
 
     def _flush_commit_confirms(self) -> None:

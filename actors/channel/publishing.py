@@ -17,7 +17,7 @@ from ...amqp import methods
 from ...amqp.decoding import publish_fields
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
-from ...amqp.frames import content_properties, method_frame, rechannel_run, with_properties
+from ...amqp.frames import content_properties, rechannel_run, with_properties
 from ...amqp.parser.skimmer import SPECIAL, has_headers, is_special
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.arguments import MAX_EXPIRY
@@ -74,8 +74,11 @@ class Publication:
     reply_keys: tuple[str, ...]
     #: A headers exchange may route these messages, so each must be routed by its own headers.
     is_by_headers: bool = False
-    #: Publications of one group have the same queues, and may share a run. 0: the message needs a run of its own.
+    #: Publications of one group have the same queues, and may share a run. 0: the message needs a run of its own; so it
+    #: is in a transaction, whose commit may find the queues gone and have to return each message with its own key.
     group: int = 0
+    #: The version of the routing table for which `rows` were found.
+    version: int = 0
 
 
 class Publisher:
@@ -251,35 +254,43 @@ class Publisher:
         rows = publication.rows
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
+        if not rows:
+            self._drop(publication, contents)
+            return
         confirms, awaits_confirms = self.confirms, self.awaits_confirms
         if awaits_confirms:
             first_number = confirms.publish(len(contents), [row.queue_id for row in rows])
         else:
             first_number = confirms.next_number
             confirms.next_number = first_number + len(contents)
-        if rows:
-            shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
-            queues = self._queues
-            publishes = queues.publishes
-            for row in rows:
-                batch = publishes.get(row.queue_id)
-                if batch is None:
-                    if row.queue_id not in queues.rows:
-                        queues.watch(row)
-                    batch = publishes[row.queue_id] = (row, [])
-                batch[1].append((origins, contents, body_bytes, first_number, awaits_confirms, shared))
-            return
-        if publication.is_mandatory:
-            self._return(publication, contents)
+        shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
+        queues = self._queues
+        publishes = queues.publishes
+        for row in rows:
+            batch = publishes.get(row.queue_id)
+            if batch is None:
+                if row.queue_id not in queues.rows:
+                    queues.watch(row)
+                batch = publishes[row.queue_id] = (row, [])
+            batch[1].append((origins, contents, body_bytes, first_number, awaits_confirms, shared))
+
+    def _drop(self, publication: Publication, contents: Sequence[bytes]) -> None:
+        """No queue gets the messages: return them if they are mandatory, and confirm each before the next is returned.
+
+        A client that gets a return does not expect confirms of earlier publishes behind it (AB-113).
+        """
+        for content in contents:
+            if publication.is_mandatory:
+                self._return(publication, content)
+            if self.awaits_confirms:
+                self.confirms.publish(1, ())
+                if self.is_confirming:
+                    self.flush_confirms()
 
     @seam("which unroutable messages are returned")
-    def _return(self, publication: Publication, contents: Sequence[bytes]) -> None:
-        output = self._output
-        method = methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key)
-        frame = method_frame(output.number, method)
-        for content in contents:
-            output.frames.append(frame)
-            output.put_content(content)
+    def _return(self, publication: Publication, content: bytes) -> None:
+        self._output.put_method(methods.BasicReturn(312, "NO_ROUTE", publication.exchange, publication.routing_key))
+        self._output.put_content(content)
 
     def _send_reply(self, reply_key: str, publication: Publication, contents: Sequence[bytes]) -> None:
         channel_id, key = parse_reply_key(reply_key)
@@ -310,12 +321,20 @@ class Publisher:
         rows = () if is_by_headers else routing.route(vhost, exchange_name, keys, fate.headers)
         origin = Origin(exchange_name, keys, fate.is_persistent, fate.priority, fate.expiration)
         publication = Publication(
-            exchange_name, routing_key, is_mandatory, origin, rows, fate.props, reply_keys, is_by_headers
+            exchange_name,
+            routing_key,
+            is_mandatory,
+            origin,
+            rows,
+            fate.props,
+            reply_keys,
+            is_by_headers,
+            version=routing.version,
         )
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()
             self._groups.clear()
-        if rows and not reply_keys and fate.props is None:
+        if rows and not reply_keys and fate.props is None and self.held_back is None:
             publication.group = self._group_of(rows)
         self._publications[method_payload, key] = publication
         return publication
@@ -400,13 +419,27 @@ class Publisher:
         if self.held_back is None:
             self.held_back = []
             self.awaits_confirms = True
+            self._publications.clear()  # they have groups
 
     def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""
         assert self.held_back is not None
         held_back, self.held_back = self.held_back, []
+        version = self._context.routing.version
         for publication, origins, contents, body_bytes in held_back:
+            if publication.version != version:
+                publication = self._with_queues_of_now(publication)
             self._send(publication, origins, contents, body_bytes)
+
+    def _with_queues_of_now(self, publication: Publication) -> Publication:
+        """The publication with the queues that have the names of its queues now.
+
+        The bindings count that there were at the publish (AB-115). But a queue may be gone since, or another one may
+        have its name.
+        """
+        routing, vhost = self._context.routing, self._config.vhost
+        found = [routing.queue(vhost, row.name) for row in publication.rows]
+        return replace(publication, rows=tuple([row for row in found if row is not None]))
 
     def roll_back(self) -> None:
         assert self.held_back is not None

@@ -166,6 +166,20 @@ def test_settlements_of_a_transaction_make_room_at_its_commit(channel, full):
     assert sum(settle_down(channel, 4, full).values()) == 4
 
 
+def test_gets_that_a_transaction_settles_make_no_room(channel, full):
+    """AB-128: the limit of the channel does not count them, neither before nor after the commit."""
+    channel.call(m.TxSelect())
+    channel.qos(1, global_=True)
+    tags = [channel.get(full).tag for _ in range(4)]
+    channel.consume(full, "shared")
+    assert settle_down(channel, 1, full) == {"shared": 1}
+    for tag in reversed(tags):
+        channel.ack(tag)
+        channel.ready(full)
+    channel.call(m.TxCommit())
+    assert settle_down(channel, 0, full) == {}
+
+
 def test_limit_of_the_channel_is_raised(channel, full):
     """AB-127: after the channel's limit is raised from 2 to 5, three more messages are delivered."""
     channel.qos(2, global_=True)

@@ -80,6 +80,23 @@ def test_confirm_mandatory_unroutable(channel, name):
     assert channel.wait().method == m.BasicAck(1, False)
 
 
+def test_confirms_of_unroutable_messages_keep_the_order_of_returns(channel, name):
+    """AB-112, AB-113: each publish is confirmed before the next one is returned."""
+    channel.confirm()
+    with channel.client.in_one_piece():
+        for body, mandatory in (("1", False), ("2", True), ("3", True), ("4", False)):
+            channel.publish(body, f"{name}-absent", mandatory=mandatory)
+    received = [channel.wait() for _ in range(6)]
+    assert [event.body or (event.tag, event.method.multiple) for event in received] == [
+        (1, False),
+        b"2",
+        (2, False),
+        b"3",
+        (3, False),
+        (4, False),
+    ]
+
+
 def test_confirm_unroutable_message(channel, name):
     """An ack without return (AB-111)."""
     channel.confirm()

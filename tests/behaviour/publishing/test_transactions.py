@@ -64,6 +64,29 @@ def test_returns_come_at_commit(tx, name):
     assert tx.wait().method == m.TxCommitOk()
 
 
+def test_a_message_whose_queue_is_gone_at_the_commit_is_returned(tx, client, name):
+    """AB-115, AB-116: the bindings of the publish count, and the queues of the commit."""
+    other = client.channel()
+    tx.publish("back", name, mandatory=True)
+    tx.publish("lost", name)
+    tx.qos(0)
+    other.delete(name)
+    tx.send(m.TxCommit())
+    event = tx.wait()
+    assert (event.method.reply_code, event.body) == (312, b"back")
+    assert tx.wait().method == m.TxCommitOk()
+
+
+def test_a_queue_that_has_the_name_at_the_commit_gets_the_message(tx, client, name):
+    other = client.channel()
+    tx.publish("m", name, mandatory=True)
+    tx.qos(0)
+    other.delete(name)
+    other.queue(name)
+    tx.call(m.TxCommit())
+    assert other.get_all(name) == [b"m"]
+
+
 def test_settlements_take_effect_at_commit(tx, client, name):
     """AB-115, AB-116: settlements take effect at the commit, in order."""
     other = client.channel()

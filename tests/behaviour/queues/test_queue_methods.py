@@ -421,6 +421,19 @@ def test_delete_of_an_absent_queue_succeeds_with_0(channel, name):
     assert channel.delete(name) == 0
 
 
+def test_a_consumer_that_deletes_its_queue_gets_delete_ok_first(client, channel, name):
+    """AB-126: the notifications follow, and other channels get theirs."""
+    other = client.channel()
+    channel.queue(name)
+    for tag in "ab":
+        channel.consume(name, tag)
+    other.consume(name, "c")
+    channel.send(m.QueueDelete(queue=name))
+    assert channel.wait().method == m.QueueDeleteOk(0)
+    assert {channel.wait().method.consumer_tag for _ in range(2)} == {"a", "b"}
+    assert other.wait().method == m.BasicCancel("c", True)
+
+
 def test_delete_counts_ready_messages(channel, name):
     """amqp-broker section 7, AB-86: not unacknowledged ones, which may still be acknowledged."""
     channel.queue(name)
