@@ -6,7 +6,7 @@ A router holds the bindings of one exchange in the data structure that its type 
     direct    routing key -> destinations               one dictionary look-up for each key
     fanout    destinations                              all of them
     topic     trie of words                             see `topic_trie`
-    headers   binding -> its arguments, prepared        tests every binding
+    headers   required headers -> destinations          see `headers_index`
 
 A router returns destinations of its own exchange only; `table` continues through exchanges among them.
 """
@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..amqp.constants import PRECONDITION_FAILED
-from ..amqp.errors import AmqpError
+from ..amqp.errors import AmqpError, binary_text
 from ..amqp.fields import TYPE_NAMES, Table
 from .destinations import Destination, DestinationSet
+from .headers_index import MATCH_MODES, HeadersIndex
 from .phrases import exchange_phrase, value_text
 from .rows import Binding
 from .topic_trie import TopicTrie
@@ -106,54 +107,19 @@ class TopicRouter:
 class HeadersRouter:
     """Follows the bindings whose arguments match the headers (AB-71)."""
 
-    __slots__ = ("_patterns",)
+    __slots__ = ("_index",)
 
     def __init__(self) -> None:
-        #: Binding -> whether one matching argument suffices, and the arguments to compare with headers.
-        self._patterns: dict[Binding, tuple[bool, tuple[tuple[str, str, Any], ...]]] = {}
+        self._index = HeadersIndex()
 
     def add(self, binding: Binding) -> None:
-        mode = _match_mode(binding.arguments)
-        skip_x = mode in (b"all", b"any")
-        required = tuple(
-            entry for entry in binding.arguments if entry[0] != "x-match" and not (skip_x and entry[0].startswith("x-"))
-        )
-        self._patterns[binding] = mode in (b"any", b"any-with-x"), required
+        self._index.add(binding.arguments, binding.target)
 
     def remove(self, binding: Binding) -> None:
-        del self._patterns[binding]
+        self._index.remove(binding.arguments, binding.target)
 
     def route(self, routing_keys: tuple[str, ...], headers: Table | None) -> tuple[Destination, ...]:
-        values: dict[str, Any] = {}
-        for name, _, value in headers or ():
-            values.setdefault(name, value)
-        found: dict[Destination, None] = {}
-        for binding, (any_suffices, required) in self._patterns.items():
-            matches = (_matches(values, entry) for entry in required)
-            if any(matches) if any_suffices else all(matches):
-                found[binding.target] = None
-        return tuple(found)
-
-
-_MATCH_MODES = (b"all", b"any", b"all-with-x", b"any-with-x")
-
-
-def _match_mode(arguments: Table) -> bytes:
-    # A binding in the data directory may have a value that `check_binding` no longer accepts. It means the default
-    # (AB-71).
-    found = arguments.get("x-match")
-    return found[1] if found is not None and found[1] in _MATCH_MODES else b"all"
-
-
-def _matches(values: dict[str, Any], entry: tuple[str, str, Any]) -> bool:
-    name, letter, required = entry
-    if name not in values:
-        return False
-    if letter == "V":
-        return True
-    value = values[name]
-    # Letters are not compared, so numbers match by value. But True equals 1 only in Python, not in AMQP.
-    return bool(value == required) and isinstance(value, bool) == isinstance(required, bool)
+        return self._index.find(headers)
 
 
 class UnavailableRouter:
@@ -199,10 +165,15 @@ def check_binding(exchange_type: str, arguments: Table) -> None:
     if letter != "S":
         raise AmqpError(
             PRECONDITION_FAILED,
-            f"Invalid x-match field type {TYPE_NAMES[letter]} (value {value_text(value)}); expected longstr",
+            f"Invalid x-match field type {TYPE_NAMES[letter]} (value {_term(value)}); expected longstr",
         )
-    if value not in _MATCH_MODES:
+    if value not in MATCH_MODES:
         raise AmqpError(
             PRECONDITION_FAILED,
-            f'Invalid x-match field value "{value_text(value)}"; expected all, any, all-with-x, or any-with-x',
+            f"Invalid x-match field value {_term(value)}; expected all, any, all-with-x, or any-with-x",
         )
+
+
+def _term(value: Any) -> str:
+    """The value as RabbitMQ prints it in these texts: a string as an Erlang binary."""
+    return binary_text(value) if isinstance(value, bytes) else value_text(value)

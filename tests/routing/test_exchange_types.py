@@ -156,10 +156,10 @@ class TestCheckBinding:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ("some", 'Invalid x-match field value "some"; expected all, any, all-with-x, or any-with-x'),
+            ("some", 'Invalid x-match field value <<"some">>; expected all, any, all-with-x, or any-with-x'),
             (1, "Invalid x-match field type signedint (value 1); expected longstr"),
             (True, "Invalid x-match field type bool (value true); expected longstr"),
-            (b"any", "Invalid x-match field type binary (value any); expected longstr"),
+            (b"any", 'Invalid x-match field type binary (value <<"any">>); expected longstr'),
             (None, "Invalid x-match field type void (value undefined); expected longstr"),
             ([1], "Invalid x-match field type array (value [{signedint,1}]); expected longstr"),
         ],

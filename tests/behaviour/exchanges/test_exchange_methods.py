@@ -7,7 +7,7 @@ import pytest
 from warren.amqp import methods as m
 from warren.amqp.fields import Table
 
-from ..wire import table
+from ..wire import Refused, table
 
 DEFAULT = "operation not permitted on the default exchange"
 
@@ -169,18 +169,26 @@ def test_unbind_without_a_binding_succeeds(channel, name):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("some", 'Invalid x-match field value "some"; expected all, any, all-with-x, or any-with-x'),
+        ("some", 'Invalid x-match field value <<"some">>; expected all, any, all-with-x, or any-with-x'),
+        ("", "Invalid x-match field value <<>>; expected all, any, all-with-x, or any-with-x"),
+        (b"all", 'Invalid x-match field type binary (value <<"all">>); expected longstr'),
         (7, "Invalid x-match field type signedint (value 7); expected longstr"),
     ],
 )
 def test_x_match_is_checked(client, name, value, text):
-    """AB-72: also if the destination is an exchange."""
+    """AB-72: also if the destination is an exchange. A string is printed as an Erlang binary."""
     channel = client.channel()
     channel.queue(name)
     channel.exchange(name)
     arguments = table({"x-match": value})
-    channel.refuses(406, text, m.QueueBind(queue=name, exchange="amq.headers", arguments=arguments))
-    client.channel().refuses(406, text, m.ExchangeBind(destination=name, source="amq.match", arguments=arguments))
+    for method in (
+        m.QueueBind(queue=name, exchange="amq.headers", arguments=arguments),
+        m.ExchangeBind(destination=name, source="amq.match", arguments=arguments),
+    ):
+        with pytest.raises(Refused) as refused:
+            client.channel().call(method)
+        close = refused.value.close
+        assert (close.reply_code, close.reply_text) == (406, f"PRECONDITION_FAILED - {text}")
 
 
 def test_binding_twice_is_one_binding(channel, name):
