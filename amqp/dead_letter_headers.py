@@ -5,6 +5,8 @@ message dies again in the same queue for the same reason, the count in its table
 front. Clients may have written the array too. Their tables are kept as far as possible: duplicates are merged, and
 elements that are no tables stay where they are but are never compared.
 
+Every table that gets a new value is sorted by name, as in RabbitMQ.
+
 All functions are pure: they return new values and change no argument.
 """
 
@@ -112,11 +114,11 @@ def _with_death(headers: Table, death: Table) -> Table:
     existing = headers.get("x-death")
     if existing is None:
         for part in ("reason", "queue", "exchange"):
-            headers = headers.replaced(f"x-first-death-{part}", *_field(death, part))
+            headers = _with(headers, f"x-first-death-{part}", *_field(death, part))
         return prepend_to_array_header(headers, "x-death", death)
     letter, deaths = existing
     if letter != "A":
-        return headers.replaced("x-death", "A", (("F", death),))
+        return _with(headers, "x-death", "A", (("F", death),))
     key = _key(death)
     others = []
     for entry in _merged(deaths):
@@ -124,7 +126,16 @@ def _with_death(headers: Table, death: Table) -> Table:
             death = _counted_up(entry[1])
         else:
             others.append(entry)
-    return headers.replaced("x-death", "A", (("F", death), *others))
+    return _with(headers, "x-death", "A", (("F", death), *others))
+
+
+def _with(headers: Table, name: str, letter: str, value: Any) -> Table:
+    """`headers` with this value under `name`, sorted by name as RabbitMQ sorts every table that it changes."""
+    return Table(sorted(headers.replaced(name, letter, value), key=_encoded_name))
+
+
+def _encoded_name(entry: tuple[str, str, Any]) -> bytes:
+    return _encoded(entry[0])
 
 
 def _field(death: Table, name: str) -> Field:
@@ -162,7 +173,7 @@ def _merged(deaths: tuple[Field, ...]) -> list[Field]:
 def _counted_up(death: Table) -> Table:
     count = death.get("count")
     number = count[1] + 1 if count is not None and isinstance(count[1], int) else 1
-    return death.replaced("count", "l", number)
+    return _with(death, "count", "l", number)
 
 
 # -- headers that are arrays of tables ---
@@ -177,11 +188,11 @@ def prepend_to_array_header(headers: Table, name: str, entry: Table) -> Table:
     """
     existing = headers.get(name)
     if existing is None:
-        return headers.replaced(name, "A", (("F", entry),))
+        return _with(headers, name, "A", (("F", entry),))
     letter, value = existing
     if letter == "A":
-        return headers.replaced(name, "A", (("F", entry), *value))
-    return _with_invalid(headers, name, existing).replaced(name, "A", (("F", entry),))
+        return _with(headers, name, "A", (("F", entry), *value))
+    return _with(_with_invalid(headers, name, existing), name, "A", (("F", entry),))
 
 
 def _with_invalid(headers: Table, name: str, found: Field) -> Table:
@@ -194,4 +205,4 @@ def _with_invalid(headers: Table, name: str, found: Field) -> Table:
         invalid = Table(((INVALID_HEADERS, "A", (existing,)),))
     before = invalid.get(name)
     earlier = before[1] if before is not None and before[0] == "A" else ()
-    return headers.replaced(INVALID_HEADERS, "F", invalid.replaced(name, "A", (found, *earlier)))
+    return _with(headers, INVALID_HEADERS, "F", _with(invalid, name, "A", (found, *earlier)))

@@ -305,6 +305,35 @@ def test_dead_letter_headers_cycle(channel, pair):
     assert death(second) == {**death(first), "count": ("l", 2)}
 
 
+def test_dead_letter_headers_are_sorted(channel, pair):
+    """The headers of a dead letter come in the order of their names. An entry of x-death does from its second count on,
+    and what is inside other headers stays as it is.
+    """
+    pair.declare()
+    headers = {"z": 1, "B": {"z": 1, "a": 2}, "a": 3, "CC": ["no-queue"], "BCC": ["no-queue"], "x-e": None}
+    channel.publish("1", pair.queue, headers=headers)
+    event = channel.get(pair.queue)
+    assert [name for name, _, _ in event.headers] == ["z", "B", "a", "CC", "x-e"]
+    channel.reject(event.tag, requeue=False)
+    (first,) = pair.taken(1)
+    sorted_names = [
+        "B",
+        "a",
+        "x-death",
+        "x-e",
+        *(f"x-first-death-{part}" for part in ("exchange", "queue", "reason")),
+        "z",
+    ]
+    assert [name for name, _, _ in first.headers] == sorted_names
+    assert [name for name, _, _ in first.headers.get("B")[1]] == ["z", "a"]
+    assert list(death(first)) == ["count", "reason", "queue", "time", "exchange", "routing-keys"]
+    channel.publish("2", pair.queue, headers=first.headers)
+    channel.reject(channel.get(pair.queue).tag, requeue=False)
+    (second,) = pair.taken(1)
+    assert [name for name, _, _ in second.headers] == sorted_names
+    assert list(death(second)) == sorted(death(first))
+
+
 def test_dead_letter_headers_BCC(channel, pair):
     """The BCC header is absent before and after (AB-75)."""
     pair.declare()
