@@ -154,7 +154,8 @@ def _comparable(value: Any) -> Hashable:
     if isinstance(value, bool):
         return "t", value
     if not isinstance(value, tuple):
-        return value  # type: ignore[no-any-return]
+        scalar: Hashable = value
+        return scalar
     flat: list[Any] = []
     waiting: list[Any] = [value]
     while waiting:

@@ -279,11 +279,14 @@ class Publisher:
 
         A client that gets a return does not expect confirms of earlier publishes behind it (AB-113).
         """
+        confirms = self.confirms
+        if not self.awaits_confirms:
+            confirms.next_number += len(contents)
         for content in contents:
             if publication.is_mandatory:
                 self._return(publication, content)
             if self.awaits_confirms:
-                self.confirms.publish(1, ())
+                confirms.publish(1, ())
                 if self.is_confirming:
                     self.flush_confirms()
 
