@@ -1,15 +1,15 @@
 """`HeadersIndex`: the bindings of a headers exchange, found by the headers of a message (AB-71).
 
-Comparing the message with each binding would cost more with every binding. The index finds matching bindings by looking
-them up. A binding becomes one or more *requirements*, each a set of headers that must all be there:
+Comparing the message with each binding would cost more with every binding, so the index has dictionaries of what the
+bindings require. A binding becomes one or more *requirements*, each a set of headers that must all be there:
 
     all     one requirement with every argument
     any     a requirement for each argument
 
 The *shape* of a requirement is the names that it needs. For each shape there is a dictionary from the required values
-to destinations. So a message costs one look-up for each shape whose names it has, however many bindings share the
-shape; publishers and consumers agree on names, so there are few shapes. A shape is looked at only if the message has
-its *anchor*, one of its names.
+to destinations. So a message costs one access to a dictionary for each shape whose names it has, however many bindings
+share the shape; publishers and consumers agree on names, so there are few shapes. A shape is tried only if the message
+has its *anchor*, one of its names.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ...amqp.fields import Table, table_from
 from ...amqp.properties import Properties, decode_properties
 from ..model.copies import PromiseBroken, PublishedMessage
 
-#: Headers that the broker adds to a dead letter. It also removes the expiration.
+#: Headers that the broker adds to a dead letter. It also removes the expiration, and sorts the headers by name.
 _DEATH_HEADERS = ("x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange")
 
 
@@ -48,6 +48,7 @@ def check_properties(
     expected, found = properties_of(message), decode_properties(props)
     if is_dead:
         expected.expiration = None
+        expected.headers = Table(sorted(expected.headers)) if expected.headers else None
         kept = [entry for entry in found.headers or () if entry[0] not in _DEATH_HEADERS]
         found.headers = Table(kept) if kept else None
     elif (method.exchange, method.routing_key) != (message.exchange, message.routing_key):
