@@ -122,9 +122,10 @@ class AscendingRuns(Generic[R]):
         if not block:
             return []
         run = block[0]
-        if first < run.end:
+        end = run.end
+        if first < end:
             # Acknowledgements mostly settle the oldest run.
-            if last < run.end:
+            if last < end:
                 return [run] if last >= run.first else []
             at = index = 0
         else:

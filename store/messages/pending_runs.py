@@ -74,14 +74,18 @@ class PendingRuns:
         """Settle `tags`; returns how many of them were pending."""
         known = 0
         for span in spans(tags):
-            known += self._discard_span(span)
-        self.count -= known
+            known += self.discard_from(self.overlapping(span), span)
         return known
 
-    def _discard_span(self, span: range) -> int:
+    def overlapping(self, span: range) -> list[Run]:
+        """The runs that reach into `span`. Between its numbers, and in holes, a run may have none of them."""
+        return self.runs.overlapping(span[0], span[-1])
+
+    def discard_from(self, overlapping: Sequence[Run], span: range) -> int:
+        """Settle the numbers of `span` in its `overlapping` runs; returns how many of them were pending."""
         runs = self.runs
         known = 0
-        for run in runs.overlapping(span[0], span[-1]):
+        for run in overlapping:
             piece, count = _piece(span, run)
             if not count:
                 continue
@@ -95,6 +99,7 @@ class PendingRuns:
                 runs.remove(run)
             elif run.live * SLOTS_A_MESSAGE < len(run.contents):
                 runs.replace(run, run.without_holes())
+        self.count -= known
         return known
 
     @seam("how many bytes an acknowledgement frees")
@@ -126,7 +131,6 @@ class PendingRuns:
     def take(self, tags: Sequence[int]) -> list[Run]:
         """Settle `tags`; returns their messages as ascending runs, flagged redelivered."""
         taken: list[Run] = []
-        known = 0
         for span in spans(tags):
             for run, piece in self._pieces(span):
                 part = run.part(piece.start, piece.stop)
@@ -138,25 +142,13 @@ class PendingRuns:
                     last.join(part)
                 else:
                     taken.append(part)
-            known += self._discard_span(span)
-        self.count -= known
+            self.discard_from(self.overlapping(span), span)
         taken.sort(key=by_first)
         return taken
 
     def find(self, tags: Sequence[int]) -> Iterator[tuple[Run, int]]:
         """The pending messages of `tags`, as (run, index of its slot)."""
         return (found for span in spans(tags) for found in self._slots(span))
-
-    def survey(self, span: range) -> tuple[int, set[tuple[bool, int]]]:
-        """How many numbers of `span` are pending, and the (persistent, kind) of the runs that they are in."""
-        count = 0
-        kinds = set()
-        for run in self.runs.overlapping(span[0], span[-1]):
-            piece, size = _piece(span, run)
-            if size:
-                count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
-                kinds.add((run.origin.persistent, run.kind))
-        return count, kinds
 
     def missing(self, span: range) -> list[range]:
         """The parts of `span` that are not pending."""
@@ -188,7 +180,12 @@ class PendingRuns:
 
     def count_in(self, span: range) -> int:
         """How many numbers of `span` are pending."""
-        return self.survey(span)[0]
+        count = 0
+        for run in self.overlapping(span):
+            piece, size = _piece(span, run)
+            if size:
+                count += size if run.live == len(run.contents) else size - run.contents[piece].count(None)
+        return count
 
     def between(self, start: int, stop: int) -> list[Run]:
         """Copies of the pending messages in `[start, stop)`, as ascending runs without holes."""

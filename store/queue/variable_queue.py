@@ -390,14 +390,15 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         pending = self._pending
         known = 0
         for span in spans(tags):
-            here, kinds = pending.survey(span)
-            if here == len(span) and kinds <= _INDEXED_ONLY:
-                # The common case, small persistent messages, is one record.
+            runs = pending.overlapping(span)
+            kinds = {(run.origin.persistent, run.kind) for run in runs}
+            if kinds <= _MEMORY_ONLY:
+                known += pending.discard_from(runs, span)
+            elif kinds <= _INDEXED_ONLY and pending.count_in(span) == len(span):
+                # The common case on the disk, small persistent messages, is one record.
                 self._journal_position = self._index.ack(span)
-                known += pending.discard(span)
-            elif here == len(span) and kinds <= _MEMORY_ONLY:
-                known += pending.discard(span)
-            elif here:
+                known += pending.discard_from(runs, span)
+            else:
                 runs = pending.take(span)
                 self._place.forget(runs)
                 known += sum(len(run.contents) for run in runs)
