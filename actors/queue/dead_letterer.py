@@ -165,9 +165,7 @@ class Rejections:
 
     def _drop(self, tags: Sequence[int]) -> None:
         if self._dead_letterer.is_enabled:
-            messages: list[QueuedMessage] = []
-            self._backing.ackfold(collect, messages, tags)
-            self._dead_letterer.publish("rejected", messages)
+            self._dead_letterer.publish("rejected", self._backing.pending_messages(tags))
         else:
             self._dead_letterer.count("rejected", len(tags))
         self._backing.ack(tags)
@@ -181,9 +179,3 @@ class Rejections:
         if self._waiter is not None and not self._reads:
             self._process.reply(self._waiter, True)
             self._waiter = None
-
-
-def collect(message: QueuedMessage, messages: list[QueuedMessage]) -> list[QueuedMessage]:
-    """Append the message: the function that `BackingQueue.fetchwhile` and `ackfold` gather messages with."""
-    messages.append(message)
-    return messages

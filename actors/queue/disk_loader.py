@@ -87,7 +87,7 @@ class DiskLoader:
         )
 
     async def prepare_pending(self, tags: Sequence[int]) -> None:
-        """Return when `ackfold` of these ack tags finds all bodies in memory."""
+        """Return when `pending_messages` of these ack tags finds all bodies in memory."""
         while (job := self._backing.prepare_pending(tags)) is not None:
             await self._run(job)
 

@@ -78,4 +78,4 @@ class LengthLimit:
                 for delivery in deliveries:
                     backing.ack(delivery.tags)
             else:
-                dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH), False).count)
+                dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH)))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ...amqp.frames import content_properties
 from ...amqp.properties import decode_properties
 from ...routing.rows import QueueRow
-from ...store.messages.message import QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.priority_queue import LEVEL_SHIFT
 from .consumers import ChannelRecord, Consumers
@@ -75,12 +74,8 @@ def _head_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int | str:
     if ready is not None and ready.tag == oldest or backing.prepare_pending([oldest]) is not None:
         found = ready
     else:
-        found = backing.ackfold(_keep, None, [oldest])
+        found = next(iter(backing.pending_messages([oldest])), None)
     if found is None or not found.content:
         return ""
     timestamp = decode_properties(content_properties(found.content)).timestamp
     return "" if timestamp is None else timestamp
-
-
-def _keep(message: QueuedMessage, _: QueuedMessage | None) -> QueuedMessage | None:
-    return message

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from ...routing.arguments import QueueSettings
 from ...runtime.process import Process
 from ...seams import seam
-from ...store.messages.message import Origin, QueuedMessage
+from ...store.messages.message import Origin
 from ...store.queue.backing_queue import BackingQueue
-from .dead_letterer import DeadLetterer, collect
+from .dead_letterer import DeadLetterer
 
 #: Messages expired before other messages of the queue's mailbox get their turn (FC-36).
 EXPIRY_STEP = 400
@@ -99,15 +99,11 @@ class MessageExpiry:
     def _expire_available(self, now: int) -> int:
         """Remove expired messages that are in memory, at most a step. Behind them there may be more on the disk."""
 
-        def is_expired(expiry: int | None, size: int) -> bool:
-            return expiry is not None and expiry <= now
-
         if not self._dead_letterer.is_enabled:
-            count = self._backing.dropwhile(is_expired, EXPIRY_STEP).count
+            count = self._backing.drop_expired(now, EXPIRY_STEP)
             self._dead_letterer.count("expired", count)
             return count
-        messages: list[QueuedMessage] = []
-        self._backing.fetchwhile(is_expired, collect, messages, EXPIRY_STEP)
+        messages = self._backing.fetch_expired(now, EXPIRY_STEP)
         self._dead_letterer.publish("expired", messages)
         self._backing.ack([message.tag for message in messages])
         return len(messages)

@@ -18,10 +18,11 @@ The operations of queue-and-store section 3.1, as they are here:
 | discard(msg_id) | `discard`; returns a range of numbers and keeps no message |
 | drain_confirmed -> ids | `drain_confirmed` -> closed ranges of numbers, each number once (QS-18) |
 | fetch(ack_required) | `fetch(count, ack_required)` -> deliveries; an empty list means EMPTY |
-| drop(ack_required) | `drop(count, ack_required)` -> `Dropped`; `count` 0 means EMPTY |
-| dropwhile(pred), fetchwhile(pred, fun, acc) | the same with a limit; `Swept` says why it stopped |
+| drop(ack_required) | `drop(count)` -> how many; acks are never required |
+| dropwhile(pred), fetchwhile(pred, fun, acc) | `drop_expired`, `fetch_expired`, since no other predicate is needed |
 | ack(tags), requeue(tags) -> ids | `ack`, `requeue` -> how many tags were known |
-| ackfold, purge, depth, is_empty, resume, … | the same names |
+| ackfold(fun, acc, tags) | `pending_messages(tags)` |
+| purge, depth, is_empty, resume, … | the same names |
 | init, terminate | `scan`, `recover` and `terminate` of a queue with a disk (`store.queue.disk_queue`) |
 | handle_info | `continue_paging`, the only event that a backing queue addresses to itself |
 | len | `len(queue)`: ready messages |
@@ -35,46 +36,13 @@ The operations of queue-and-store section 3.1, as they are here:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from ..messages.message import Delivery, Origins, QueuedMessage
 from ..messages.parts import Part
 
-T = TypeVar("T")
-
-#: The most messages that one `dropwhile` or `fetchwhile` takes; the caller loops (queue-and-store section 4.5).
-SWEEP_LIMIT = 4096
-
 INFINITE = float("inf")
-
-#: Called with (expiry in microseconds or None, body size in bytes); a message with expiry None never expires.
-Predicate = Callable[[int | None, int], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """The result of `drop`. `tags` are the ack tags if acks were required, else empty."""
-
-    count: int
-    body_bytes: int
-    tags: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What `dropwhile` or `fetchwhile` took from the head, and where it stopped.
-
-    `is_exhausted`: no ready message is left, and `head_expiry` is None. `reached_limit`: the next message was not
-    tested; call again.
-    """
-
-    count: int
-    body_bytes: int
-    head_expiry: int | None
-    is_exhausted: bool
-    reached_limit: bool
 
 
 class BackingQueue(ABC):
@@ -145,18 +113,19 @@ class BackingQueue(ABC):
         """Take up to `count` messages from the head; with `ack_required` they become pending."""
 
     @abstractmethod
-    def drop(self, count: int, ack_required: bool) -> Dropped:
-        """`fetch` without reading the bodies."""
+    def drop(self, count: int) -> int:
+        """Remove up to `count` messages from the head without reading their bodies; returns how many."""
 
     @abstractmethod
-    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
-        """Remove from the head while `pred` holds, at most `limit` messages."""
+    def drop_expired(self, now: int, limit: int) -> int:
+        """Remove messages from the head that expire no later than `now`, up to `limit`; returns how many.
+
+        It stops at the first message that does not, and at one that must be read from the disk first.
+        """
 
     @abstractmethod
-    def fetchwhile(
-        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
-    ) -> tuple[Swept, T]:
-        """`dropwhile`, but each message becomes pending and is passed to `fun(message, acc)`."""
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        """`drop_expired`, but the messages become pending and are returned."""
 
     @abstractmethod
     def ack(self, tags: Sequence[int]) -> int:
@@ -188,7 +157,7 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def prepare_pending(self, tags: Sequence[int]) -> Any:
-        """A job (`ReadAheadJob`) that reads the bodies for an `ackfold` in the same turn, or None if it needs none."""
+        """A job that reads the bodies for `pending_messages` in the same turn, or None if all are in memory."""
 
     # -- inspection
 
@@ -223,8 +192,8 @@ class BackingQueue(ABC):
         """Expiry of the next message; None if it never expires or the queue is empty."""
 
     @abstractmethod
-    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        """Call `fun(message, acc)` for pending messages, which stay pending. Unknown tags are skipped."""
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        """The pending messages with these tags, which stay pending. Unknown tags are skipped."""
 
     # -- memory and mode
 

@@ -15,7 +15,7 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
-from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Swept, T
+from .backing_queue import INFINITE, BackingQueue
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -114,49 +114,30 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
             rates.acks_into += count
             self._pending.add(run)
 
-    def drop(self, count: int, ack_required: bool) -> Dropped:
-        runs = self._ready.take(count)
-        dropped = Dropped(
-            sum(len(run.contents) for run in runs),
-            sum(run.body_bytes for run in runs),
-            [tag for run in runs for tag in range(run.first, run.end)] if ack_required else [],
-        )
-        if ack_required:
-            self._make_pending(runs)
-        else:
-            self._rates.out += dropped.count
+    def drop(self, count: int) -> int:
+        dropped = sum(len(run.contents) for run in self._ready.take(count))
+        self._rates.out += dropped
         return dropped
 
-    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
-        count, swept = self._sweep(pred, limit)
-        self._ready.take(count)
-        self._rates.out += count
-        return swept
+    def drop_expired(self, now: int, limit: int) -> int:
+        return self.drop(self._expired(now, limit))
 
-    def fetchwhile(
-        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
-    ) -> tuple[Swept, T]:
-        count, swept = self._sweep(pred, limit)
-        runs = self._ready.take(count)
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        runs = self._ready.take(self._expired(now, limit))
         messages = [message for run in runs for message in run.messages()]
         self._make_pending(runs)
-        for message in messages:
-            acc = fun(message, acc)
-        return swept, acc
+        return messages
 
-    def _sweep(self, pred: Predicate, limit: int) -> tuple[int, Swept]:
-        """For how many messages at the head `pred` holds, and the `Swept` that describes their removal."""
-        count = swept_bytes = 0
+    def _expired(self, now: int, limit: int) -> int:
+        """How many messages at the head, up to `limit`, expire no later than `now`. The messages of a run all do or
+        none does.
+        """
+        count = 0
         for run in self._ready.runs:
-            for index in range(len(run.contents)):
-                if count == limit:
-                    return count, Swept(count, swept_bytes, run.expiry, False, True)
-                size = run.size_at(index)
-                if not pred(run.expiry, size):
-                    return count, Swept(count, swept_bytes, run.expiry, False, False)
-                count += 1
-                swept_bytes += size
-        return count, Swept(count, swept_bytes, None, True, False)
+            if count >= limit or run.expiry is None or run.expiry > now:
+                break
+            count += len(run.contents)
+        return min(count, limit)
 
     def ack(self, tags: Sequence[int]) -> int:
         known = self._pending.discard(tags)
@@ -215,10 +196,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         runs = self._ready.runs
         return runs.head.expiry if runs else None
 
-    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        for message in [run.message(index) for run, index in self._pending.find(tags)]:
-            acc = fun(message, acc)
-        return acc
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        return [run.message(index) for run, index in self._pending.find(tags)]
 
     # -- by number
 
@@ -246,7 +225,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         )
 
     def drop_to(self, last: int, limit: int) -> int:
-        return self.drop(count_to(self._ready.runs, last, limit), False).count
+        return self.drop(count_to(self._ready.runs, last, limit))
 
     # -- memory and mode: there is nothing to page out
 

@@ -6,13 +6,12 @@ below the `watermark` were at the head before, so they count as redelivered (D-5
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..index.segment_jobs import SegmentReadJob
 from ..messages.message import QueuedMessage
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
-from .backing_queue import T
 from .placement import ABSENT, IN_STORE, INDEXED, Placement
 from .range_read import RANGE_BATCH_MESSAGES, RangeBatch, take_range_batch
 from .sub_queues import DELTA_READ, SubQueues
@@ -40,14 +39,13 @@ class Peek:
             run.first, content or b"", run.origin_at(0), run.expiry, run.redelivered or run.first < watermark
         )
 
-    def visit_pending(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        for run, index in list(self._pending.find(tags)):
-            content = self._content(run, index)
-            if content is not None:
-                acc = fun(
-                    QueuedMessage(run.first + index, content, run.origin_at(index), run.expiry, run.redelivered), acc
-                )
-        return acc
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        """The pending messages with these tags, without those whose bodies are lost."""
+        return [
+            QueuedMessage(run.first + index, content, run.origin_at(index), run.expiry, run.redelivered)
+            for run, index in list(self._pending.find(tags))
+            if (content := self._content(run, index)) is not None
+        ]
 
     def _content(self, run: Run, index: int) -> bytes | None:
         if run.kind & ABSENT:

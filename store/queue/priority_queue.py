@@ -12,18 +12,15 @@ uses two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.parts import Part
 from ..messages.spans import spans
-from .backing_queue import INFINITE, SWEEP_LIMIT, BackingQueue, Dropped, Predicate, Swept, T
+from .backing_queue import INFINITE, BackingQueue
 
 LEVEL_SHIFT = 56
 NUMBER_MASK = (1 << LEVEL_SHIFT) - 1
-
-Value = TypeVar("Value")
 
 
 class PriorityQueue(BackingQueue):
@@ -116,42 +113,29 @@ class PriorityQueue(BackingQueue):
                 break  # the rest of this level comes before lower ones, even if it must be read from disk first
         return deliveries
 
-    def drop(self, count: int, ack_required: bool) -> Dropped:
-        dropped = dropped_bytes = 0
-        tags: list[int] = []
-        for priority, level in self._levels:
-            if dropped == count:
+    def drop(self, count: int) -> int:
+        dropped = 0
+        for _, level in self._levels:
+            dropped += level.drop(count - dropped)
+            if dropped == count or not level.is_empty():
                 break
-            part = level.drop(count - dropped, ack_required)
-            dropped += part.count
-            dropped_bytes += part.body_bytes
-            tags += _outer_tags(priority, part.tags)
+        return dropped
+
+    def drop_expired(self, now: int, limit: int) -> int:
+        dropped = 0
+        for _, level in self._levels:
+            dropped += level.drop_expired(now, limit - dropped)
             if not level.is_empty():
                 break
-        return Dropped(dropped, dropped_bytes, tags)
+        return dropped
 
-    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
-        return self._sweep(limit, lambda priority, level, left: level.dropwhile(pred, left))
-
-    def fetchwhile(
-        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
-    ) -> tuple[Swept, T]:
-        def sweep(priority: int, level: BackingQueue, left: int) -> Swept:
-            nonlocal acc
-            swept, acc = level.fetchwhile(pred, _with_outer_tag(priority, fun), acc, left)
-            return swept
-
-        return self._sweep(limit, sweep), acc
-
-    def _sweep(self, limit: int, sweep: Callable[[int, BackingQueue, int], Swept]) -> Swept:
-        count = swept_bytes = 0
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        messages: list[QueuedMessage] = []
         for priority, level in self._levels:
-            swept = sweep(priority, level, limit - count)
-            count += swept.count
-            swept_bytes += swept.body_bytes
-            if not swept.is_exhausted:
-                return replace(swept, count=count, body_bytes=swept_bytes)
-        return Swept(count, swept_bytes, None, True, False)
+            messages += _outer_messages(priority, level.fetch_expired(now, limit - len(messages)))
+            if not level.is_empty():
+                break
+        return messages
 
     def ack(self, tags: Sequence[int]) -> int:
         return sum(level.ack(inner) for _, level, inner in self._partition(tags))
@@ -235,7 +219,7 @@ class PriorityQueue(BackingQueue):
         for priority, level in self._levels:
             message = level.head()
             if message is not None:
-                return _outer_message(priority, message)
+                return _outer_messages(priority, [message])[0]
         return None
 
     def head_expiry(self) -> int | None:
@@ -244,10 +228,12 @@ class PriorityQueue(BackingQueue):
                 return level.head_expiry()
         return None
 
-    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        for priority, level, inner in self._partition(tags):
-            acc = level.ackfold(_with_outer_tag(priority, fun), acc, inner)
-        return acc
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        return [
+            message
+            for priority, level, inner in self._partition(tags)
+            for message in _outer_messages(priority, level.pending_messages(inner))
+        ]
 
     # -- memory and mode
 
@@ -285,14 +271,9 @@ def _outer_tags(priority: int, tags: Sequence[int]) -> Sequence[int]:
     return [base + tag for tag in tags] if base else tags
 
 
-def _outer_message(priority: int, message: QueuedMessage) -> QueuedMessage:
-    return message._replace(tag=(priority << LEVEL_SHIFT) + message.tag) if priority else message
-
-
-def _with_outer_tag(
-    priority: int, fun: Callable[[QueuedMessage, Value], Value]
-) -> Callable[[QueuedMessage, Value], Value]:
-    return (lambda message, acc: fun(_outer_message(priority, message), acc)) if priority else fun
+def _outer_messages(priority: int, messages: list[QueuedMessage]) -> list[QueuedMessage]:
+    base = priority << LEVEL_SHIFT
+    return [message._replace(tag=base + message.tag) for message in messages] if base else messages
 
 
 def _within(span: range, priority: int) -> range:

@@ -29,7 +29,7 @@ synced, confirms them. Small runs go to the journal as well, where one sync serv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -45,7 +45,6 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.spans import spans
-from .backing_queue import SWEEP_LIMIT, Dropped, Predicate, Swept, T
 from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
@@ -330,61 +329,38 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         else:
             self._place.forget([run])
 
-    def drop(self, count: int, ack_required: bool) -> Dropped:
-        dropped = dropped_bytes = 0
-        tags: list[int] = []
-        for run in self._take(self.available(count)):
-            dropped += len(run.contents)
-            dropped_bytes += run.body_bytes
-            if ack_required:
-                tags += range(run.first, run.end)
-            self._hand_out(run, ack_required)
-        return Dropped(dropped, dropped_bytes, tags)
+    def drop(self, count: int) -> int:
+        return self._forget_handed_out(self._take(self.available(count)))
 
-    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
-        swept, runs = self._sweep(pred, limit)
+    def _forget_handed_out(self, runs: Iterable[Run]) -> int:
+        """Count messages that were taken from the head as handed out, and forget them; returns how many."""
+        count = 0
         for run in runs:
+            count += len(run.contents)
             self._hand_out(run, False)
-        return swept
+        return count
 
-    def fetchwhile(
-        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
-    ) -> tuple[Swept, T]:
-        swept, runs = self._sweep(pred, limit)
+    def drop_expired(self, now: int, limit: int) -> int:
+        return self._forget_handed_out(self._take_expired(now, limit))
+
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
         messages = []
-        for run in runs:
+        for run in self._take_expired(now, limit):
             for whole, contents in self._readable(run):
                 messages += [
                     QueuedMessage(whole.first + index, content, whole.origin_at(index), whole.expiry, whole.redelivered)
                     for index, content in enumerate(contents)
                 ]
                 self._hand_out(whole, True)
-        for message in messages:
-            acc = fun(message, acc)
-        return swept, acc
+        return messages
 
-    def _sweep(self, pred: Predicate, limit: int) -> tuple[Swept, list[Run]]:
-        """Take up to `limit` messages while `pred` holds.
-
-        The next head is examined in place, so nothing has to be put back.
-        """
-        limit = self.available(limit)
-        taken: list[Run] = []
-        count = swept_bytes = 0
-        while (head := self.sub_queues.head()) is not None:
-            passing = 0
-            most = min(len(head.contents), limit - count)
-            while passing < most and pred(head.expiry, head.size_at(passing)):
-                passing += 1
-            is_done = passing < len(head.contents)
-            expiry = head.expiry
-            for run in self._take(passing):
-                count += len(run.contents)
-                swept_bytes += run.body_bytes
-                taken.append(run)
-            if is_done:
-                return Swept(count, swept_bytes, expiry, False, passing == most), taken
-        return Swept(count, swept_bytes, None, self.is_empty(), not self.is_empty()), taken
+    def _take_expired(self, now: int, limit: int) -> Iterator[Run]:
+        """Take up to `limit` messages that expire no later than `now`. Those of a run all do or none does."""
+        left = self.available(limit)
+        while left and (head := self.sub_queues.head()) is not None and head.expiry is not None and head.expiry <= now:
+            count = min(len(head.contents), left)
+            left -= count
+            yield from self._take(count)
 
     def ack(self, tags: Sequence[int]) -> int:
         pending = self._pending
@@ -455,8 +431,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         run = self.sub_queues.head()
         return None if run is None else run.expiry
 
-    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
-        return self._peek.visit_pending(fun, acc, tags)
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
+        return self._peek.pending_messages(tags)
 
     # -- by number
 
@@ -483,11 +459,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         in_memory = sub.q4.count + sub.q3.count
         if sub.delta.count and not sub.is_lazy:
             in_memory -= 1  # the last of q3 stays (QS-5)
-        count = 0
-        for run in self._take(count_to(chain(sub.q4.runs, sub.q3.runs), last, min(limit, in_memory))):
-            count += len(run.contents)
-            self._hand_out(run, False)
-        return count
+        count = count_to(chain(sub.q4.runs, sub.q3.runs), last, min(limit, in_memory))
+        return self._forget_handed_out(self._take(count))
 
     # -- memory
 

@@ -9,8 +9,7 @@ its real order, is tested with the processes instead: see `sim_vhost`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from warren.store.bodies.store_client import StoreClient
@@ -23,7 +22,6 @@ from warren.store.journal.log_writer import LogWriter
 from warren.store.journal.replay import Replayed
 from warren.store.messages.message import Delivery, QueuedMessage
 from warren.store.messages.run import Run
-from warren.store.queue.backing_queue import SWEEP_LIMIT, Dropped, Predicate, Swept, T
 from warren.store.queue.read_ahead import ReadAheadJob
 from warren.store.queue.variable_queue import VariableQueue
 
@@ -246,38 +244,23 @@ class DirectQueue(VariableQueue):
             deliveries += found
         return deliveries
 
-    def drop(self, count: int, ack_required: bool) -> Dropped:
-        dropped = Dropped(0, 0, [])
-        while dropped.count < count and self._load_head():
-            more = super().drop(count - dropped.count, ack_required)
-            dropped = Dropped(
-                dropped.count + more.count, dropped.body_bytes + more.body_bytes, [*dropped.tags, *more.tags]
-            )
+    def drop(self, count: int) -> int:
+        dropped = 0
+        while dropped < count and self._load_head():
+            dropped += super().drop(count - dropped)
         return dropped
 
-    def dropwhile(self, pred: Predicate, limit: int = SWEEP_LIMIT) -> Swept:
-        return self._sweep_all(lambda rest: super(DirectQueue, self).dropwhile(pred, rest), limit)
+    def drop_expired(self, now: int, limit: int) -> int:
+        dropped = 0
+        while self._load_head() and (more := super().drop_expired(now, limit - dropped)):
+            dropped += more
+        return dropped
 
-    def fetchwhile(
-        self, pred: Predicate, fun: Callable[[QueuedMessage, T], T], acc: T, limit: int = SWEEP_LIMIT
-    ) -> tuple[Swept, T]:
-        def sweep(rest: int) -> Swept:
-            nonlocal acc
-            swept, acc = super(DirectQueue, self).fetchwhile(pred, fun, acc, rest)
-            return swept
-
-        return self._sweep_all(sweep, limit), acc
-
-    def _sweep_all(self, sweep: Callable[[int], Swept], limit: int) -> Swept:
-        """Sweep until the predicate fails, `limit` is reached or the queue is empty."""
-        count = body_bytes = 0
-        while True:
-            self._load_head()
-            swept = sweep(limit - count)
-            count += swept.count
-            body_bytes += swept.body_bytes
-            if not swept.reached_limit or count == limit:
-                return replace(swept, count=count, body_bytes=body_bytes)
+    def fetch_expired(self, now: int, limit: int) -> list[QueuedMessage]:
+        messages: list[QueuedMessage] = []
+        while self._load_head() and (more := super().fetch_expired(now, limit - len(messages))):
+            messages += more
+        return messages
 
     def head(self) -> QueuedMessage | None:
         self._load_head()
@@ -287,10 +270,10 @@ class DirectQueue(VariableQueue):
         self._load_head()
         return super().head_expiry()
 
-    def ackfold(self, fun: Callable[[QueuedMessage, T], T], acc: T, tags: Sequence[int]) -> T:
+    def pending_messages(self, tags: Sequence[int]) -> list[QueuedMessage]:
         while (job := self.prepare_pending(tags)) is not None:
             self._run_read(job)
-        return super().ackfold(fun, acc, tags)
+        return super().pending_messages(tags)
 
     # -- methods that make jobs due
 

@@ -125,7 +125,7 @@ def test_paging_stops_on_a_disk_alarm_and_goes_on_after_it(disk_broker, disk_cli
     queue = inside.queue(QUEUE)
 
     def in_memory():
-        return inside.call(lambda: queue.backing.info("messages_ready_ram"))
+        return inside.call(lambda: queue.backing.sub_queues.ram_count)
 
     disk_broker.set_alarm("disk", True)
     disk_broker.set_memory_high_watermark(0)

@@ -1,4 +1,7 @@
-"""priority_queue_SUITE: a test for each case (AB-104, queue-and-store section 12.4), in memory and on a disk."""
+"""priority_queue_SUITE: a test for each case (AB-104, queue-and-store section 12.4), in memory and on a disk.
+
+But for `unknown_info_key`: a backing queue is asked for no item by its name.
+"""
 
 import os
 
@@ -190,11 +193,6 @@ def test_info_head_message_timestamp(channel, inside, queue):
     assert timestamp() == 1000
     channel.get(queue, no_ack=True)
     assert timestamp() == ""
-
-
-def test_unknown_info_key(inside, channel, queue):
-    """An unknown item is empty, not an error (AB-176)."""
-    assert inside.call(lambda: inside.queue(queue).backing.info("no such item")) == ""
 
 
 def test_gen_server2_stats(inside, channel, queue):

@@ -238,15 +238,12 @@ def test_variable_queue_all_the_bits_not_covered_elsewhere_B(node):
 
 
 def test_variable_queue_drop(node):
-    """Drop with ack returns a tag that requeue accepts; drop without ack empties the queue."""
+    """Drop empties the queue, also of a message that was requeued. (The suite's drop with ack is a fetch here.)"""
     node.publish(1)
     page_all(node.queue)
-    dropped = node.queue.drop(1, True)
-    assert (dropped.count, dropped.tags, len(node.queue)) == (1, [0], 0)
-    node.queue.requeue(dropped.tags)
-    assert len(node.queue) == 1
-    assert node.queue.drop(1, False).tags == []
-    assert node.queue.is_empty() and node.queue.depth() == 0
+    assert node.queue.requeue(tags(node.queue.fetch(1, True))) == 1
+    assert (node.queue.drop(2), len(node.queue), node.queue.depth()) == (1, 0, 0)
+    assert node.queue.is_empty()
 
 
 def test_variable_queue_fold_msg_on_disk(node):
@@ -255,15 +252,11 @@ def test_variable_queue_fold_msg_on_disk(node):
     page_all(node.queue)
     taken = tags(node.queue.fetch(1, True))
     page_all(node.queue)
-    assert node.queue.ackfold(lambda message, acc: [*acc, message.content], [], taken) == contents(1)
-
-
-def is_below(number):
-    """A predicate for messages whose expiry equals their number."""
-    return lambda expiry, size: expiry < number
+    assert [message.content for message in node.queue.pending_messages(taken)] == contents(1)
 
 
 def numbered(node, count, origin=PERSISTENT):
+    """Each message expires at its number."""
     for number in range(count):
         node.queue.publish(origin, contents(1, first=number), 10, number, False)
 
@@ -271,24 +264,21 @@ def numbered(node, count, origin=PERSISTENT):
 def test_variable_queue_dropfetchwhile(node):
     """Fetchwhile returns the first 5 in order; after a requeue dropwhile takes 5, and 5 remain in order."""
     numbered(node, 10)
-    swept, messages = node.queue.fetchwhile(is_below(5), lambda message, acc: [*acc, message.tag], [])
-    assert (messages, swept.head_expiry) == ([0, 1, 2, 3, 4], 5)
+    messages = [message.tag for message in node.queue.fetch_expired(4, 10)]
+    assert (messages, node.queue.head_expiry()) == ([0, 1, 2, 3, 4], 5)
     node.queue.requeue(messages)
-    assert node.queue.dropwhile(is_below(5)).head_expiry == 5
+    assert (node.queue.drop_expired(4, 10), node.queue.head_expiry()) == (5, 5)
     assert drain(node.queue)[0] == [5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("sweep", ["dropwhile", "fetchwhile"])
+@pytest.mark.parametrize("sweep", ["drop_expired", "fetch_expired"])
 def test_variable_queue_dropwhile_and_fetchwhile_varying_ram_duration(node, sweep):
-    """A predicate that does not hold leaves the head in place, in memory and on disk."""
+    """A head that has not expired stays in place, in memory and on disk."""
     for step in (lambda: page_all(node.queue), lambda: node.queue.set_ram_duration_target(INFINITE)):
         numbered(node, 3)
         step()
         for _ in range(3):
-            if sweep == "dropwhile":
-                assert node.queue.dropwhile(is_below(0)).count == 0
-            else:
-                assert node.queue.fetchwhile(is_below(0), lambda message, acc: acc, None)[0].count == 0
+            assert not getattr(node.queue, sweep)(-1, 10)
         assert len(drain(node.queue)[0]) == 3
 
 
@@ -297,7 +287,7 @@ def test_variable_queue_dropwhile_restart(node, is_flushed):
     """Of 10,000 persistent messages 5 are dropped; after a clean restart 9,995 are left, then none."""
     for _ in range(10):
         node.publish(1000)
-    node.queue.dropwhile(lambda expiry, size: True, 5)
+    node.queue.drop(5)
     if is_flushed:
         node.queue.segment_writer.flush(True)
     queue = restarted(node, node.stop())

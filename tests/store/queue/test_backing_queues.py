@@ -163,36 +163,22 @@ class QueueMachine(RuleBasedStateMachine):
         if ack_required:
             self.pending.update((held.tag, held) for held in taken)
 
-    @rule(count=st.integers(0, 8), ack_required=st.booleans())
-    def drop(self, count, ack_required):
+    @rule(count=st.integers(0, 8))
+    def drop(self, count):
         taken, self.ready = self.ready[:count], self.ready[count:]
-        dropped = self.queue.drop(count, ack_required)
-        assert dropped.count == len(taken)
-        assert dropped.body_bytes == sum(held.size for held in taken)
-        assert dropped.tags == ([held.tag for held in taken] if ack_required else [])
-        if ack_required:
-            self.pending.update((held.tag, held) for held in taken)
+        assert self.queue.drop(count) == len(taken)
 
     @rule(now=st.integers(0, 9), limit=st.sampled_from([1, 3, 4096]), keep=st.booleans())
-    def sweep(self, now, limit, keep):
-        def is_expired(expiry, size):
-            return expiry is not None and expiry <= now
-
-        if keep:
-            swept, messages = self.queue.fetchwhile(is_expired, lambda message, acc: acc + [message], [], limit)
-        else:
-            swept = self.queue.dropwhile(is_expired, limit)
+    def expire(self, now, limit, keep):
         taken = []
-        while self.ready and len(taken) < limit and is_expired(self.ready[0].expiry, 0):
+        while self.ready and len(taken) < limit and self.ready[0].expiry is not None and self.ready[0].expiry <= now:
             taken.append(self.ready.pop(0))
-        assert (swept.count, swept.body_bytes) == (len(taken), sum(held.size for held in taken))
-        assert swept.is_exhausted == (not self.ready)
-        assert swept.head_expiry == (self.ready[0].expiry if self.ready else None)
-        if self.ready and not is_expired(self.ready[0].expiry, 0) and len(taken) < limit:
-            assert not swept.reached_limit
-        if keep:
-            assert [(m.tag, m.content, m.expiry) for m in messages] == [(h.tag, h.content, h.expiry) for h in taken]
-            self.pending.update((held.tag, held) for held in taken)
+        if not keep:
+            assert self.queue.drop_expired(now, limit) == len(taken)
+            return
+        messages = self.queue.fetch_expired(now, limit)
+        assert [(m.tag, m.content, m.expiry) for m in messages] == [(h.tag, h.content, h.expiry) for h in taken]
+        self.pending.update((held.tag, held) for held in taken)
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), requeue=st.booleans())
@@ -211,7 +197,7 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             chosen = [tags[-1] + 1, tags[0]]
         known = [tag for tag in tags if tag in chosen]
-        assert sorted(m.tag for m in self.queue.ackfold(lambda m, acc: acc + [m], [], chosen)) == known
+        assert sorted(message.tag for message in self.queue.pending_messages(chosen)) == known
         if requeue:
             assert self.queue.requeue(chosen) == len(known)
             self.ready += [replace(self.pending[tag], redelivered=True) for tag in known]
@@ -361,7 +347,7 @@ class VariableMachine(QueueMachine):
         self.ready, self.pending = list(possible.values()), {}
         self.restarted(None, True)
         tags = [tag for delivery in self.queue.fetch(1 << 30, True) for tag in delivery.tags]
-        found = self.queue.ackfold(lambda message, acc: [*acc, message], [], tags)
+        found = self.queue.pending_messages(tags)
         self.queue.requeue(tags)
         assert certain <= {message.tag for message in found}
         for message in found:
@@ -411,7 +397,7 @@ def test_drop_takes_from_the_highest_level(priorities):
     """Of priorities 1, 2, 3 published three times, a limit of four leaves 2, 1, 1, 1 (AB-104)."""
     for priority in (1, 2, 3) * 3:
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
-        priorities.drop(max(0, len(priorities) - 4), False)
+        priorities.drop(max(0, len(priorities) - 4))
     assert [any_of(d.origins).priority for d in priorities.fetch(9, False) for _ in d.contents] == [2, 1, 1, 1]
 
 
@@ -419,13 +405,12 @@ def test_expired_low_level_waits_behind_live_high_head(priorities):
     """A sweep stops at the first level whose head has not expired (AB-104)."""
     priorities.publish(ORIGINS[3], [content(1)], 1, None, False)
     priorities.publish(ORIGINS[1], [content(1)], 1, 5, False)
-    swept = priorities.dropwhile(lambda expiry, size: expiry is not None)
-    assert (swept.count, swept.is_exhausted, len(priorities)) == (0, False, 2)
+    assert (priorities.drop_expired(9, 10), len(priorities)) == (0, 2)
 
 
-def test_ackfold_visits_the_highest_level_first(priorities):
+def test_pending_messages_are_those_of_the_highest_level_first(priorities):
     """A multiple reject dead-letters 3, 2, 1 in that order."""
     for priority in (1, 2, 3):
         priorities.publish(ORIGINS[priority], [content(1)], 1, None, False)
     tags = [tag for delivery in priorities.fetch(3, True) for tag in delivery.tags]
-    assert priorities.ackfold(lambda m, acc: acc + [m.origin.priority], [], tags[::-1]) == [3, 2, 1]
+    assert [message.origin.priority for message in priorities.pending_messages(tags[::-1])] == [3, 2, 1]

@@ -56,12 +56,12 @@ def test_requeue_into_q3_and_delta(node):
     assert got == [(tag, tag < 3 * SEGMENT) for tag in range(3 * SEGMENT + 5)]
 
 
-def test_ackfold_reads_the_disk(node):
+def test_bodies_of_pending_messages_are_read_from_the_disk(node):
     """Bodies of pending messages that are not in memory are read, and not kept."""
     node.publish(SEGMENT * 2)
     node.queue.fetch(3, True)
     page_all(node.queue)
-    assert node.queue.ackfold(lambda message, acc: [*acc, message.content], [], [1]) == contents(1, first=1)
+    assert [message.content for message in node.queue.pending_messages([1])] == contents(1, first=1)
     assert node.queue.sub_queues.ram_count + node.queue.paging.ram_acks() == 0
 
 
@@ -85,7 +85,7 @@ def test_pending_bodies_are_read_together(tmp_path):
         assert tags(queue.fetch(2, True)) == [first, first + 1]
     run(queue.prepare_pending(range(4)))
     assert queue.prepare_pending(range(4)) is None
-    assert queue.ackfold(lambda message, acc: [*acc, message.tag], [], range(4)) == [0, 1, 2, 3]
+    assert [message.tag for message in queue.pending_messages(range(4))] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("embed_below", [0, 1024])
@@ -151,7 +151,7 @@ def test_watermark_gap(node):
 def test_clean_restart_after_drop(node):
     """variable_queue_dropwhile_restart: 5 of 1000 dropped, 995 after a clean stop with terms, then empty."""
     node.publish(1000)
-    node.queue.dropwhile(lambda expiry, size: True, 5)
+    node.queue.drop(5)
     terms = node.stop()
     node.queue = node.opened(terms)
     assert len(node.queue) == 995
@@ -249,7 +249,7 @@ def test_duration_is_the_mean_of_two_samples(tmp_path):
     node.publish(1000)
     now[0] += 5.0
     node.queue.ram_duration()
-    node.queue.drop(1000, False)
+    node.queue.drop(1000)
     now[0] += 5.0
     rates = node.queue.ram_duration(), node.status("rates")[0]
     assert rates[0] == pytest.approx((0 + 1000) / (4 * sum(rates[1])))
