@@ -53,6 +53,8 @@ class ChannelRecord:
     pending: dict[int, Consumer | None] = field(default_factory=dict)
     #: How many of the queue's consumers are this channel's.
     consumers: int = 0
+    #: Those of them that are set aside, in the order in which that happened.
+    set_aside: dict[Consumer, None] = field(default_factory=dict)
 
     def take_pending(self, tags: Sequence[int]) -> Sequence[int]:
         """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""
@@ -85,7 +87,6 @@ class Consumer:
     user: str
     #: Deliveries that await an ack; those to a `no_ack` consumer do not count.
     unacked: int = 0
-    is_set_aside: bool = False
 
     @property
     @seam("how many messages a consumer can take")
@@ -209,7 +210,9 @@ class Consumers:
             if self.active is consumer:
                 # The next by priority, then age: `max` keeps the first of equals.
                 self.active = max(self._all, key=lambda other: other.priority, default=None)
-        elif not consumer.is_set_aside:
+        elif consumer in consumer.channel.set_aside:
+            del consumer.channel.set_aside[consumer]
+        else:
             self._lines[consumer.priority].remove(consumer)
         if not any(other.priority == consumer.priority for other in self._all):
             self._lines.pop(consumer.priority, None)
@@ -220,7 +223,6 @@ class Consumers:
         if line is None:
             line = self._lines[consumer.priority] = deque()
             self._priorities = sorted(self._lines, reverse=True)
-        consumer.is_set_aside = False
         line.append(consumer)
 
     def resume(self, channel: ChannelRecord) -> bool:
@@ -231,17 +233,16 @@ class Consumers:
         if self.single_active:
             active = self.active
             return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_grant)
-        found = False
+        if channel.set_aside:
+            # The consumer that has waited longest comes first. In the order of their age, the oldest consumer of a
+            # channel would get every message that a channel-wide prefetch of 1 lets through.
+            for consumer in [consumer for consumer in channel.set_aside if consumer.capacity > 0]:
+                del channel.set_aside[consumer]
+                self._enter_line(consumer)
         for consumer in self._all if channel.consumers else ():
-            if consumer.channel is not channel:
-                continue
-            if consumer.capacity > 0:
-                if consumer.is_set_aside:
-                    self._enter_line(consumer)
-                found = True
-            elif consumer.awaits_grant:
-                found = True
-        return found
+            if consumer.channel is channel and (consumer.capacity > 0 or consumer.awaits_grant):
+                return True
+        return False
 
     # -- sharing out --------------------------------------------------------------------------------
 
@@ -302,7 +303,8 @@ class Consumers:
             for _ in range(len(line)):
                 if line[0].capacity > 0:
                     return line
-                line.popleft().is_set_aside = True
+                aside = line.popleft()
+                aside.channel.set_aside[aside] = None
         return None
 
     def _active_with_room(self) -> Consumer | None:

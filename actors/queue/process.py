@@ -402,6 +402,19 @@ class Queue(Process):
             self._take(*delayed.popleft())
         self._accept_arrivals()
 
+    def _catch_up(self) -> None:
+        """Accept what was published and deliver what has become deliverable before this message, as if every message
+        had a turn of its own: an ack in front of basic.cancel lets the consumer have one more message.
+        """
+        self._take_delayed()
+        if self.dispatch.is_due and self._may_deliver:
+            self.dispatch.deliver()
+
+    @property
+    def _may_deliver(self) -> bool:
+        is_held = self.is_held and self.durability is not None
+        return self.is_open and not is_held and self.row.vhost not in self.context.routing.recovering
+
     def _accept_arrivals(self) -> None:
         if not self.is_open:
             return  # the queue is being deleted, and nobody would remove what it wrote now
@@ -452,6 +465,7 @@ class Queue(Process):
         if consumer is None:
             self.range_readers.cancel(channel_id, tag)
             return True
+        self._catch_up()
         self.dispatch.send()  # cancel-ok follows every delivery already sent
         self.consumers.remove(consumer)
         if not consumer.channel.consumers:
@@ -562,7 +576,7 @@ class Queue(Process):
         return len(self.backing), len(self.consumers)
 
     async def on_purge(self, sender: Sender) -> int:
-        self._take_delayed()
+        self._catch_up()
         count = self.backing.purge()
         if self.durability is not None and count:
             await self.durability.synced()
@@ -586,7 +600,7 @@ class Queue(Process):
     # -- the end ------------------------------------------------------------------------------------
 
     def _check_not_ending(self) -> None:
-        self._take_delayed()
+        self._catch_up()
         if self.is_ending:
             raise no_queue(self.row.vhost, self.row.name)
 
@@ -595,7 +609,7 @@ class Queue(Process):
         return None if self.is_ending else self._delete_if(if_unused, if_empty)
 
     async def _delete_if(self, if_unused: bool, if_empty: bool) -> int:
-        self._take_delayed()
+        self._catch_up()
         phrase = queue_phrase(self.row.vhost, self.row.name)
         if if_empty and len(self.backing):
             raise AmqpError(PRECONDITION_FAILED, f"{phrase} not empty")

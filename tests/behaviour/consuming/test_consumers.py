@@ -141,6 +141,41 @@ def test_no_delivery_after_cancel_ok(channel, name):
     assert [event.body for event in got] + channel.get_all(name) == [str(number).encode() for number in range(500)]
 
 
+@pytest.mark.parametrize("before", ["ack", "publish"])
+def test_what_is_sent_before_a_cancel_is_done_before_it(channel, name, before):
+    """An ack or a publish in front of basic.cancel in one write: the consumer gets one more message, then cancel-ok."""
+    channel.queue(name)
+    channel.qos(1)
+    if before == "ack":
+        channel.fill(name, "1", "2")
+    channel.consume(name, "t")
+    tag = channel.delivery().tag if before == "ack" else 0
+    with channel.client.in_one_piece():
+        if before == "ack":
+            channel.ack(tag)
+        else:
+            channel.publish("2", name)
+        channel.send(m.BasicCancel("t"))
+    assert channel.wait().body == b"2"
+    assert channel.wait().method == m.BasicCancelOk("t")
+
+
+@pytest.mark.parametrize("method", [m.BasicGet(), m.QueuePurge()], ids=["get", "purge"])
+def test_what_is_sent_before_a_get_or_purge_is_done_before_it(channel, name, method):
+    """The consumer has room after its ack, so the next message is the consumer's."""
+    channel.queue(name)
+    channel.qos(1)
+    channel.fill(name, "1", "2", "3")
+    channel.consume(name, "t")
+    tag = channel.delivery().tag
+    with channel.client.in_one_piece():
+        channel.ack(tag)
+        channel.send(method)
+    answer = channel.wait(m.BasicGetOk, m.QueuePurgeOk)
+    assert answer.body == b"3" or answer.method == m.QueuePurgeOk(1)
+    assert channel.delivery().body == b"2"
+
+
 def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
     """AB-120: a cancelled consumer receives nothing more; another gets the rest, and what the first one requeues."""
     channel.queue(name)

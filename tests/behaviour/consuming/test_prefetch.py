@@ -104,6 +104,24 @@ def test_limit_of_the_channel_is_shared(channel, full, name):
         assert got(channel, full, other) == {}
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+def test_consumers_share_the_limit_of_the_channel_without_starving(client, channel, name, limit):
+    """AB-122, AB-127: each settlement lets the consumer deliver that has waited longest."""
+    channel.queue(name)
+    channel.qos(limit, global_=True)
+    for tag in "ab":
+        channel.consume(name, tag)
+    other = client.channel()
+    for number in range(20):
+        other.publish(str(number), name)
+    tags = []
+    for _ in range(20):
+        event = channel.delivery()
+        tags.append(event.method.consumer_tag)
+        channel.ack(event.tag)
+    assert tags == ["a", "b"] * 10
+
+
 def test_queues_share_the_limit_of_the_channel_without_starving(channel, full, name):
     """AB-127: all messages of both queues arrive, and never more than the limit at a time."""
     other = channel.queue(f"{name}-other")
