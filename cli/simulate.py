@@ -24,13 +24,21 @@ SEEDS = 1 << 32
 )
 @click.option("--plan", type=click.File(), help="Run the plan in this file in each schedule, instead of random plans.")
 @click.option(
+    "--conversation",
+    type=click.File(),
+    help="Play the conversation in this file, once for each schedule in another order, and print what followed. The "
+    "first order is the plainest.",
+)
+@click.option(
     "--shrink/--no-shrink",
     default=True,
     show_default=True,
     help="After a failure, look for a shorter schedule that fails too. Takes some seconds.",
 )
 @click.option("--story", is_flag=True, help="Print the story of the last schedule even if nothing is broken.")
-def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool, story: bool) -> None:
+def simulate(
+    seed: int | None, schedules: int, plan: TextIO | None, conversation: TextIO | None, shrink: bool, story: bool
+) -> None:
     """Run simulated brokers with simulated clients, and check that the brokers keep their guarantees.
 
     Each schedule runs a node on a simulated machine. Clients publish, consume, acknowledge and disconnect at random,
@@ -49,6 +57,9 @@ def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool
     from ..simulation.shrinking import shrink as shrunk
 
     logging.getLogger("warren").setLevel(logging.CRITICAL)  # schedules crash processes on purpose
+    if conversation is not None:
+        _play(conversation, schedules)
+        return
     try:
         chosen = None if plan is None else parse_plan(plan.read())
     except ValueError as error:
@@ -75,6 +86,30 @@ def simulate(seed: int | None, schedules: int, plan: TextIO | None, shrink: bool
     )
     click.echo(f"\nTo repeat the failure: warren simulate --seed {outcome.seed} --schedules 1")
     sys.exit(1)
+
+
+def _play(file: TextIO, orders: int) -> None:
+    """Play the conversation in the file in that many orders, and print it with what followed."""
+    from ..simulation.conversation import ConversationError, parse_conversation
+    from ..simulation.playing import ConversationBroken, Player
+
+    try:
+        conversation = parse_conversation(file.read(), file.name)
+    except ConversationError as error:
+        raise CommandFailure(f"--conversation: {error}", EX_USAGE) from error
+    first = None
+    for seed in (None, *_progress(range(orders - 1))):
+        try:
+            played = conversation.with_reports(Player(conversation, seed).play())
+        except ConversationBroken as error:
+            click.echo(str(error))
+            sys.exit(1)
+        if first is None:
+            first = played
+            click.echo(first, nl=False)
+        elif played != first:
+            click.echo(f"\nIn the order of seed {seed} something else followed:\n\n{played}", nl=False)
+            sys.exit(1)
 
 
 def _progress(seeds: range) -> Iterator[int]:

@@ -10,8 +10,9 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.cell import Cell
 from ..runtime.errors import ProcessDown
-from ..runtime.sim.sim_base import SimulatedCrash
+from ..runtime.sim.sim_base import Match, SimulatedCrash
 from .model import invariants
 from .model.copies import PromiseBroken
 from .node import MEMORY_USED
@@ -301,6 +302,28 @@ class Faults:
         if base is not None:
             base.crash_when(match, after=bool(action.number("late")))
 
+    def crash_at(self, match: Match, after: bool) -> None:
+        """Let the process crash that is about to handle the first message for which `match` returns True.
+
+        With `after` it crashes when it has handled the message.
+        """
+        base = self.node.base
+
+        def crashes(address: str, message: Any) -> bool:
+            if base is None or not match(address, message):
+                return False
+            self._will_crash(base.cells[address].actor)
+            return True
+
+        if base is not None:
+            base.crash_when(crashes, after=after)
+
+    def crash_now(self, cell: Cell) -> None:
+        """Let this process crash between two of its turns."""
+        assert self.node.base is not None
+        self._will_crash(cell.actor)
+        self.node.base.crash(cell, SimulatedCrash("by the scenario"))
+
     def _will_crash(self, actor: Any) -> None:
         """Report to the model that this process crashes now."""
         self.has_crashed = True
@@ -314,7 +337,7 @@ class Faults:
             # A queue that cannot be recovered when the node starts is down until it is tried again after a while.
             queue.on_crash(queue.survives_restart, may_stay_down=not self.node.is_up)
         elif kind in ("Channel", "Connection"):
-            client = self._client_of(actor)
+            client = self.client_of(actor)
             self._tell(
                 f"the process of {'a channel' if kind == 'Channel' else 'the connection'} of "
                 f"{client.name if client else 'nobody'} crashes"
@@ -332,7 +355,7 @@ class Faults:
             self._tell(f"process {kind} crashes, and the virtual host with it")
             self._vhost_fails()
 
-    def _client_of(self, actor: Any) -> Client | None:
+    def client_of(self, actor: Any) -> Client | None:
         """The client at the other end of a connection or channel, whose name begins with the client's host and port."""
         name = str(getattr(actor, "connection_name", None) or getattr(actor, "name", ""))
         for client in self.schedule.clients.values():

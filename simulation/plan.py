@@ -151,15 +151,7 @@ def parse_plan(text: str) -> Plan:
         raise ValueError("a plan begins with a line 'node store=... credit=... queues=...'")
     head = _values(lines[0].split()[1:], lines[0])
     initial, more = str(head.get("credit", "400,200")).split(",")
-    actions = []
-    for line in lines[1:]:
-        who, *words = line.split()
-        if not words:
-            raise ValueError(f"this line does not say what {who} does: {line}")
-        name, _, channel = who.partition("/")
-        values = _values(words[1:], line)
-        then = int(values.pop("then", 0))
-        actions.append(Action(name, int(channel or 0), words[0], values, then))
+    actions = [parse_action(line) for line in lines[1:]]
     queues = tuple(str(head.get("queues", "orders")).split(","))
     for queue in queues:
         if queue not in NAMES:
@@ -173,6 +165,17 @@ def parse_plan(text: str) -> Plan:
         int(head.get("heartbeat", 0)),
         head.get("messages") == "differing",
     )
+
+
+def parse_action(line: str) -> Action:
+    """The action that this line describes. Raises ValueError, which names the line."""
+    who, *words = line.split()
+    if not words:
+        raise ValueError(f"this line does not say what {who} does: {line}")
+    name, _, channel = who.partition("/")
+    values = _values(words[1:], line)
+    then = int(values.pop("then", 0))
+    return Action(name, int(channel or 0), words[0], values, then)
 
 
 def _values(words: Sequence[str], line: str) -> dict[str, int | str]:

@@ -38,9 +38,14 @@ class DiskLinks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """See the module. Only `is_open` may be read while the queue is not open."""
+    """See the module. Only `is_started` and `is_open` may be read before the queue was given its row."""
 
     queue: Queue
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the supervisor's `start` was handled, which gives the queue its row."""
+        return hasattr(self.queue, "row")
 
     @property
     def is_open(self) -> bool:

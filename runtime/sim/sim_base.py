@@ -36,6 +36,7 @@ from ..cell import Cell
 from ..coroutines import Pending
 from ..exit_reason import ExitReason
 from ..process import Process
+from .holds import HeldCalls, Hold, Holds
 from .port import MACHINE_CRASHED, SimPort
 from .sim_sockets import SimSockets
 
@@ -101,6 +102,9 @@ class SimBase(ActorBase):
         #: Ports that were ever made, for their addresses.
         self.ports = 0
         self._traps: list[tuple[Match, bool]] = []
+        self._holds = Holds()
+        #: Blocking calls that are held.
+        self._held_jobs: list[_Job] = []
         #: Addresses of actors that have not had a turn. Never iterated, because the order of a set may differ.
         self._newborn: set[str] = set()
         self._port = SimPort(self, "outside")
@@ -132,15 +136,19 @@ class SimBase(ActorBase):
             return False
         world, queue = self.world, cell.queue
         name = cell.address._aaddr
-        count, resumed = min(len(queue), BUDGET), min(len(cell.woken), BUDGET)
+        free = self._holds.bring_forward(name, queue)
+        if not free and not cell.woken:
+            cell.is_idle = True  # a message that is not held, or `release`, puts it on the run queue again
+            return False
+        count, resumed = min(free, BUDGET), min(len(cell.woken), BUDGET)
         if count + resumed > 1 and (self._traps or not (whole or world.takes_whole_mailbox())):
             # One step: a coroutine that was woken, or a message.
             if resumed and not (count and world.below(2)):
                 count, resumed = 0, 1
             else:
                 count, resumed = 1, 0
-                if len(queue) > 1 and name not in self._newborn:
-                    self._bring_forward(queue)
+                if free > 1 and name not in self._newborn:
+                    self._bring_forward(queue, free)
         self._newborn.discard(name)
         time, record, describe = world.time, world.record, world.describe
         for pending in islice(cell.woken, resumed):
@@ -154,11 +162,11 @@ class SimBase(ActorBase):
         self.turn(cell)
         return True
 
-    def _bring_forward(self, queue: deque[tuple[ActorAddress, Any]]) -> None:
-        """Choose a sender and put its first message at the head of the mailbox."""
+    def _bring_forward(self, queue: deque[tuple[ActorAddress, Any]], free: int) -> None:
+        """Choose a sender, among those of the first `free` messages, and put its first message at the head."""
         seen = set()
         firsts = []
-        for position, (sender, _) in enumerate(islice(queue, LOOK_AHEAD)):
+        for position, (sender, _) in enumerate(islice(queue, min(free, LOOK_AHEAD))):
             if sender._aaddr not in seen:
                 seen.add(sender._aaddr)
                 firsts.append(position)
@@ -196,6 +204,28 @@ class SimBase(ActorBase):
         world.record((world.time, "job", address._aaddr, job.function.__name__, ok))
         self.enqueue(address, address, ("$answer", job.ref, ok, value))
         return True
+
+    # -- what is held ------------------------------------------------------------------------------
+
+    def hold(self, hold: Hold | HeldCalls) -> None:
+        """Hold these messages, or these blocking calls, until `release`."""
+        if isinstance(hold, Hold):
+            self._holds.messages.append(hold)
+        else:
+            self._holds.calls.append(hold)
+
+    def release(self, hold: Hold | HeldCalls) -> None:
+        """What this hold has held is possible now, unless another one holds it too."""
+        if isinstance(hold, Hold):
+            self._holds.messages.remove(hold)
+            for cell in list(self.cells.values()):
+                if isinstance(cell, Cell) and cell.actor is not None and cell.queue:
+                    self.schedule(cell)
+        else:
+            self._holds.calls.remove(hold)
+            held, self._held_jobs = self._held_jobs, []
+            for job in held:
+                self._add_job(job)
 
     # -- crashes of actors -------------------------------------------------------------------------
 
@@ -252,6 +282,7 @@ class SimBase(ActorBase):
         self.sockets.end(has_power)
         self.ready.clear()
         self.jobs.clear()
+        self._held_jobs.clear()
         self._calls.clear()
         actors: list[Any] = [
             cell.actor for cell in self.cells.values() if isinstance(cell, Cell) and isinstance(cell.actor, Process)
@@ -300,7 +331,10 @@ class SimBase(ActorBase):
         """The delay of a blocking call is over: it is a possible step from now on."""
         job = self._calls.pop(number, None)
         if job is not None:  # otherwise the machine has crashed
-            self.jobs.append(job)
+            self._add_job(job)
+
+    def _add_job(self, job: _Job) -> None:
+        (self._held_jobs if self._holds.hold_call(job.cell.address._aaddr) else self.jobs).append(job)
 
     # -- what thespian.actors.ActorSystem calls ----------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""Schedules that once broke a promise, one for each bug that the simulation has found, replayed exactly.
+"""Conversations that once broke a promise, one for each bug that the simulation has found.
 
-A file in tests/testdata/simulation/ has the bug as a comment, the plan, the order (`plain`, or that of a seed), and the
-story without times. With WARREN_WRITE_SCENARIOS=1 the test writes the stories of today into the files.
+A file in tests/testdata/simulation/ has the bug as a comment and the conversation (`warren.simulation.conversation`).
+With WARREN_WRITE_SCENARIOS=1 the test writes the reports of today into the files.
 
-Each schedule is also run a second time without access to the real world, and the traces of both runs, with every
-message and byte, must be the same.
+Each conversation must go the same way in every order that it leaves open. It is also run twice, the second time without
+access to the real world, and the traces of both runs, with every message and byte, must be the same.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ import pytest
 
 from warren.runtime.sim.choosing import SeedChooser
 from warren.runtime.sim.trace import whole_message
-from warren.simulation.plan import draw_plan, parse_plan
-from warren.simulation.schedule import Schedule, run
-from warren.simulation.shrinking import plainest
+from warren.simulation.conversation import parse_conversation
+from warren.simulation.plan import draw_plan
+from warren.simulation.playing import Player
+from warren.simulation.schedule import Schedule
 from warren.tests.runtime.sim.sealing import no_real_world
 
 FILES = sorted((Path(__file__).parents[1] / "testdata" / "simulation").glob("*.txt"))
+#: In how many orders each conversation is played.
+ORDERS = 6
 SEEDS = range(40)
 
 
-def without_times(story):
-    return [line.partition(" ms  ")[2].rstrip() for line in story.splitlines()]
-
-
 def read(file):
-    """The head of the file; its plan, seed and chooser; its story."""
-    head, mark, told = file.read_text().partition("\n---\n")
-    lines = head.splitlines()
-    [order] = [line.split()[1] for line in lines if line.startswith("order ")]
-    plan = parse_plan("\n".join(line for line in lines if not line.startswith("order ")))
-    return head, (plan, 0, plainest()) if order == "plain" else (plan, int(order), None), told
+    return parse_conversation(file.read_text(), file.name)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_schedule_that_broke_a_promise_breaks_none_now(file):
-    head, (plan, seed, chooser), told = read(file)
-    outcome = run(seed, plan, chooser)
-    assert outcome.failure is None, outcome.story
-    seen = without_times(outcome.story)
+def test_a_conversation_that_broke_a_promise_breaks_none_now(file):
+    conversation = read(file)
+    seen = conversation.with_reports(Player(conversation).play())
     if os.environ.get("WARREN_WRITE_SCENARIOS"):
-        file.write_text(head + "\n---\n" + "\n".join(seen) + "\n")
+        file.write_text(seen)
     else:
-        assert seen == told.splitlines()
+        assert seen == file.read_text()
 
 
-def trace_of(schedule):
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_conversation_goes_the_same_way_in_every_order_that_it_leaves_open(file):
+    conversation = read(file)
+    for seed in range(ORDERS):
+        assert conversation.with_reports(Player(conversation, seed).play()) == file.read_text(), f"seed {seed}"
+
+
+def trace_of(schedule, play):
     """The complete trace. The directory of LMDB's files has a new name in each run, which is replaced."""
-    schedule.run()
+    play()
     root = schedule.node.disks.root if schedule.node.disks is not None else "no directory"
     return [repr(entry).replace(root, "ROOT") for entry in schedule.world.trace]
 
 
 def check_twice(make, monkeypatch):
-    first, second = make(), make()
-    expected = trace_of(first)
+    """`make` returns a new schedule, and the function that runs it."""
+    (first, play_first), (second, play_second) = make(), make()
+    expected = trace_of(first, play_first)
     with no_real_world(monkeypatch):
-        seen = trace_of(second)
+        seen = trace_of(second, play_second)
     assert len(expected) > 50
     for one, other in zip(expected, seen):
         assert one == other
@@ -69,10 +69,18 @@ def check_twice(make, monkeypatch):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_scenario_run_twice_leaves_the_same_trace(file, monkeypatch):
-    check_twice(lambda: Schedule(*read(file)[1], whole_message), monkeypatch)
+def test_a_conversation_played_twice_leaves_the_same_trace(file, monkeypatch):
+    def make():
+        player = Player(read(file), describe=whole_message)
+        return player.schedule, player.play
+
+    check_twice(make, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_schedule_run_twice_leaves_the_same_trace(seed, monkeypatch):
-    check_twice(lambda: Schedule(draw_plan(SeedChooser(seed).below), seed, None, whole_message), monkeypatch)
+    def make():
+        schedule = Schedule(draw_plan(SeedChooser(seed).below), seed, None, whole_message)
+        return schedule, schedule.run
+
+    check_twice(make, monkeypatch)
