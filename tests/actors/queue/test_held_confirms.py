@@ -8,30 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.queue import process
-
 from ..stage import Stage, Stub, bodies_of
-from .holding_queue import HoldingQueue
 
 
 @pytest.fixture
 def stage():
     with Stage() as stage:
         yield stage
-
-
-@pytest.fixture(autouse=True)
-def made(monkeypatch):
-    """The backing queues of the test's queues, in the order in which they were made."""
-    queues = []
-    make = process._memory_queue
-
-    def holding(*fields):
-        queues.append(HoldingQueue(make(*fields)))
-        return queues[-1]
-
-    monkeypatch.setattr(process, "_memory_queue", holding)
-    return queues
 
 
 def numbered(count):
@@ -59,7 +42,7 @@ FATES = {
 
 @pytest.mark.parametrize("is_persistent", [False, True], ids=["transient", "persistent"])
 @pytest.mark.parametrize("fate", FATES)
-def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, made, fate, is_persistent):
+def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, holding, fate, is_persistent):
     """Not for transient messages, nor for messages that no consumer and no disk will see again."""
     arguments, no_ack = FATES[fate]
     queue, publisher, consumer = stage.queue(**arguments), stage.create(Stub), stage.create(Stub)
@@ -72,14 +55,14 @@ def test_no_confirm_precedes_the_report_of_the_backing_queue(stage, made, fate, 
         ((_, _, runs),) = stage.actor(consumer).take("deliver")
         assert [body for run in runs for body in bodies_of(run[3])] == numbered(3), "a delivery does not wait"
     assert stage.actor(publisher).take("confirm") == []
-    release(stage, queue, made[0])
+    release(stage, queue, holding[0])
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(1, 3)])]
-    release(stage, queue, made[0])
+    release(stage, queue, holding[0])
     assert stage.actor(publisher).take("confirm") == []
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
-def test_a_refused_message_is_refused_once_and_never_confirmed(stage, made, overflow):
+def test_a_refused_message_is_refused_once_and_never_confirmed(stage, holding, overflow):
     """It gets a number and is refused at once. The backing queue may even report its number as safe."""
     queue, publisher = stage.queue(x_max_length=2, x_overflow=overflow), stage.create(Stub)
     queue.publish(publisher, numbered(4), first_confirm=1)
@@ -88,23 +71,23 @@ def test_a_refused_message_is_refused_once_and_never_confirmed(stage, made, over
     assert stage.actor(publisher).take("refuse") == [(queue.id, [(3, 6)])]
     assert stage.actor(publisher).take("confirm") == []
     assert len(queue.actor.backing) == 2
-    made[0].inner._confirmed = [(0, 5)]
-    release(stage, queue, made[0])
+    holding[0].inner._confirmed = [(0, 5)]
+    release(stage, queue, holding[0])
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(1, 2)])]
     assert stage.actor(publisher).take("refuse") == []
 
 
-def test_a_limit_of_bytes_refuses_what_does_not_fit(stage, made):
+def test_a_limit_of_bytes_refuses_what_does_not_fit(stage, holding):
     """AB-101: message by message, so a small one behind a large one may fit."""
     queue, publisher = stage.queue(x_max_length_bytes=4, x_overflow="reject-publish"), stage.create(Stub)
     queue.publish(publisher, [b"12", b"123", b"12", b"", b"1"], first_confirm=1)
     stage.settle()
     assert stage.actor(publisher).take("refuse") == [(queue.id, [(2, 2), (5, 5)])]
-    release(stage, queue, made[0])
+    release(stage, queue, holding[0])
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(1, 1), (3, 4)])]
 
 
-def test_the_backing_queue_is_given_the_identity_of_each_publish(stage, made):
+def test_the_backing_queue_is_given_the_identity_of_each_publish(stage, holding):
     """The channel's id and the publish number, whether the channel awaits a confirm or not."""
     queue, one, other = stage.queue(x_max_length=9, x_overflow="reject-publish"), stage.create(Stub), stage.create(Stub)
     name, other_name = one.actorAddressString, other.actorAddressString
@@ -117,7 +100,7 @@ def test_the_backing_queue_is_given_the_identity_of_each_publish(stage, made):
     stage.settle()
     queue.publish(other, numbered(5))
     stage.settle()
-    assert made[0].taken == [
+    assert holding[0].taken == [
         ("publish_delivered", range(2), True, [(name, 11, 2, True)]),
         ("publish", range(2, 5), True, [(name, 13, 3, True)]),
         ("publish", range(5, 11), True, [(name, 16, 1, True), (other_name, 0, 5, False)]),
@@ -125,7 +108,7 @@ def test_the_backing_queue_is_given_the_identity_of_each_publish(stage, made):
     ]
 
 
-def test_a_channel_that_has_ended_is_sent_no_confirm(stage, made):
+def test_a_channel_that_has_ended_is_sent_no_confirm(stage, holding):
     """Its confirms were held back until after its end; those of other channels are sent."""
     queue, ending, staying = stage.queue(), stage.create(Stub), stage.create(Stub)
     queue.publish(ending, numbered(2), first_confirm=1)
@@ -133,16 +116,16 @@ def test_a_channel_that_has_ended_is_sent_no_confirm(stage, made):
     stage.settle()
     queue.tell(ending, "channel_closing")
     stage.settle()
-    release(stage, queue, made[0])
+    release(stage, queue, holding[0])
     assert stage.actor(ending).take("confirm") == []
     assert stage.actor(staying).take("confirm") == [(queue.id, [(1, 2)])]
     assert not len(queue.actor.confirms.awaiting)
 
 
-def test_publishes_without_confirms_leave_nothing_that_waits(stage, made):
+def test_publishes_without_confirms_leave_nothing_that_waits(stage, holding):
     """They cost neither the backing queue nor the queue an entry, persistent ones included."""
     queue, publisher = stage.queue(), stage.create(Stub)
     for is_persistent in (False, True):
         queue.publish(publisher, numbered(3), persistent=is_persistent)
     stage.settle()
-    assert not len(queue.actor.confirms.awaiting) and not made[0].inner.drain_confirmed()
+    assert not len(queue.actor.confirms.awaiting) and not holding[0].inner.drain_confirmed()
