@@ -21,13 +21,17 @@ NODE_PACKAGES := $(if $(shell command -v npm),tests/clients/node/node_modules/.p
 
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -c tests/pytest.ini -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: help run check test lint format docs types quick-tests tests test-portable bench clean
+#: How long `make search` looks for new examples that fail.
+SECONDS ?= 180
+
+.PHONY: help run check test lint format docs types quick-tests tests test-portable search bench clean
 
 help:
 	@echo "make run            start a broker on 127.0.0.1:5672"
 	@echo "make check          lint, types and the quick tests, in under a minute"
 	@echo "make test           lint, types and all tests"
 	@echo "make test-portable  the tests of what differs on macOS and Windows"
+	@echo "make search         new random examples for properties and simulation: make search SECONDS=600"
 	@echo "make format         lay out the code as make lint requires"
 	@echo "make docs           write the generated tables of the documents"
 	@echo "make bench          the short benchmarks; a long one by name: make bench BENCH='$(LONG_BENCHMARKS)'"
@@ -66,6 +70,16 @@ tests: $(VENV)/.test $(NODE_PACKAGES)
 # With the portable twins (portable.py) of epoll, /proc, synchronous writes and other Linux features.
 test-portable: $(VENV)/.test $(NODE_PACKAGES)
 	WARREN_PORTABLE=1 $(PYTEST) $(addprefix tests/,$(PORTABLE_TESTS))
+
+# `make test` draws the same examples each time; this draws new ones, again and again until the time is over. pytest's
+# status 5 says that no test was left to run.
+search: $(VENV)/.test
+	@end=$$(($$(date +%s) + $(SECONDS))); status=0; \
+	while [ $$status = 0 ] && [ $$(date +%s) -lt $$end ]; do \
+		WARREN_SEARCH=$$end $(subst loadfile,worksteal,$(PYTEST)) -q -r f tests || status=$$?; \
+	done; \
+	[ $$status = 0 ] || { echo "The search has found a fault. Mend it, and pin its example: as @example in the test," \
+	"or as a scenario in tests/testdata/simulation."; exit $$status; }
 
 tests/clients/node/node_modules/.package-lock.json: tests/clients/node/package-lock.json
 	cd tests/clients/node && npm ci --silent --no-audit --no-fund

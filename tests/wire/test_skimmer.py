@@ -11,7 +11,7 @@ from warren.amqp.properties import NO_PROPERTIES, Properties, decode_properties,
 
 from .strategies import properties, short_strings, tables
 
-thorough = settings(derandomize=True, deadline=None, max_examples=600)
+thorough = settings(deadline=None, max_examples=600)
 
 CELERY = Properties(
     content_type="application/json",

@@ -259,8 +259,6 @@ def test_model(broker):
             max_examples=50,
             stateful_step_count=25,
             deadline=None,
-            derandomize=True,
-            database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),

@@ -276,7 +276,6 @@ def run(**options) -> None:
             deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-            derandomize="WARREN_PROP_EXAMPLES" not in os.environ,
         ),
     )
 
