@@ -19,14 +19,11 @@ with ProcessDown, a monitor with `$down`, and anything else becomes a dead lette
 
 from __future__ import annotations
 
-import inspect
 import logging
 import traceback
 from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from thespian.actors import (
     Actor,
@@ -37,30 +34,25 @@ from thespian.actors import (
     DeadEnvelope,
     InvalidActorAddress,
     InvalidActorSourceHash,
-    NoCompatibleSystemForActor,
     PoisonMessage,
-    Thespian_ActorStatus,
     Thespian_StatusReq,
-    Thespian_SystemStatus,
     ThespianWatch,
 )
-from thespian.system.timing import ExpirationTimer
 from thespian.system.utilis import actualActorClass
 
-from .address import LoopAddress
+from .address import LoopAddress, system_of
 from .cell import Cell
 from .errors import ProcessDown
 from .exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
+from .instance import instance_of
 from .loop.poller import HANG_UP, READ, WRITE, Watches
-from .loop.timers import DEADLINE, OWNER, Timers
+from .loop.timers import OWNER, Timers
 from .machine.memory import Memory
 from .machine.sockets import Sockets
+from .remote_systems import Carry, RemoteSystems
+from .status import actor_status, system_status
 
 log = logging.getLogger("warren.runtime")
-
-#: By actor class: which of Thespian's optional arguments its `__init__` takes. Inspecting a class costs 20 µs; the
-#: result is shared by all systems because a simulation makes thousands of them a minute.
-_init_arguments: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 #: The address of every system itself, as in Thespian (`ActorSystem.systemAddress`).
 SYSTEM_ADDRESS = "/ActorSys"
@@ -92,6 +84,9 @@ class ActorBase:
         #: True while the whole system ends: then no child outlives its parent.
         self.is_ending = False
         self.timers = Timers()
+        self.remotes = RemoteSystems(name)
+        #: Messages that reached no process, neither asks nor messages of the runtime itself.
+        self.dead_letters = 0
         self.global_names: dict[str, ActorAddress] = {}
         self._last_number = 0
         self._dead_letter_handler: Cell | None = None
@@ -112,7 +107,7 @@ class ActorBase:
             if source_hash:
                 raise InvalidActorSourceHash(source_hash)
             actor_class = actualActorClass(actor_class)
-            actor = self._instance(actor_class, requirements)
+            actor = instance_of(actor_class, self.capabilities, requirements)
         except Exception:
             if parent is None:
                 raise
@@ -141,21 +136,6 @@ class ActorBase:
     def _new_address(self, class_name: str) -> LoopAddress:
         self._last_number += 1
         return LoopAddress(f"{self.name}/{class_name}-{self._last_number}")
-
-    def _instance(self, actor_class: type, requirements: Any) -> Any:
-        check = getattr(actor_class, "actorSystemCapabilityCheck", None)
-        if check is not None and not check(self.capabilities, requirements or {}):
-            raise NoCompatibleSystemForActor(actor_class, "this system lacks a required capability")
-        wanted = _init_arguments.get(actor_class)
-        if wanted is None:
-            # Thespian passes these two to an `__init__` that has parameters of these names.
-            names = inspect.signature(actor_class).parameters
-            wanted = tuple(name for name in ("capabilities", "requirements") if name in names)
-            _init_arguments[actor_class] = wanted
-        if not wanted:
-            return actor_class()
-        given = {"capabilities": self.capabilities, "requirements": requirements}
-        return actor_class(**{name: given[name] for name in wanted})
 
     # -- turns -------------------------------------------------------------------------------------
 
@@ -211,7 +191,7 @@ class ActorBase:
                     self.end(cell, NORMAL, message.isRecursive)
                     return
                 elif isinstance(message, Thespian_StatusReq):
-                    self.enqueue(cell.address, sender, self._actor_status(cell))
+                    self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
                 else:
                     actor._dispatch(sender, message)
                 if actor._stop_reason is not None:
@@ -261,7 +241,7 @@ class ActorBase:
             cell.remove_monitor(sender, message[1])
             return
         if isinstance(message, Thespian_StatusReq):
-            self.enqueue(cell.address, sender, self._actor_status(cell))
+            self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
             return
         is_exit = isinstance(message, ActorExitRequest)
         result = None
@@ -320,7 +300,10 @@ class ActorBase:
     # -- delivery ----------------------------------------------------------------------------------
 
     def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-        """Put a message into a mailbox of this system. If there is no such mailbox the message is undeliverable."""
+        """Put a message into a mailbox of this system, or send it to the connected system that the receiver lives in.
+
+        If there is neither, the message is undeliverable.
+        """
         cell = getattr(target, "_cell", None)
         if cell is None or cell.ready is not self.ready:
             cell = self.cells.get(target._aaddr)
@@ -329,9 +312,36 @@ class ActorBase:
             self.schedule(cell)
         elif target._aaddr == SYSTEM_ADDRESS:
             if isinstance(message, Thespian_StatusReq):
-                self.enqueue(self.address, sender, self._system_status())
-        else:
+                status = system_status(
+                    self.address, self.capabilities, self.roots.values(), self.global_names, self._dead_letter_handler
+                )
+                self.enqueue(self.address, sender, status)
+        elif system_of(target) == self.name:
             self.undeliverable(sender, target, message)
+        elif (remote := self.remotes.of(target)) is None:
+            self.undeliverable(sender, target, message, self.remotes.absence(target))
+        elif remote.leaves(sender, target, message):
+            remote.carry(sender, target, message)
+
+    def system_up(self, name: str, carry: Carry) -> None:
+        """The system `name` is connected: send it messages by `carry`, and pass what comes from it to `arrived`."""
+        self.remotes.connect(name, carry)
+
+    def system_down(self, name: str) -> None:
+        """The connection to the system `name` has ended, after everything that came from it has arrived.
+
+        Open asks across it fail, and monitors across it fire, with NOCONNECTION. Does nothing if it is not connected.
+        """
+        remote = self.remotes.disconnect(name)
+        if remote is not None:
+            for sender, target, message in remote.ends():
+                self.enqueue(sender, target, message)
+
+    def arrived(self, name: str, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+        """Take a message from the connected system `name`."""
+        remote = self.remotes.get(name)
+        if remote is not None and remote.arrives(sender, target, message):
+            self.enqueue(sender, target, message)
 
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:
         """Send to an address that does not lead to a mailbox of this system directly.
@@ -358,6 +368,7 @@ class ActorBase:
                 return
         if isinstance(message, ActorSystemMessage) and not isinstance(message, PoisonMessage):
             return
+        self.dead_letters += 1
         handler = self._dead_letter_handler
         if handler is not None:
             handler.queue.append((sender, DeadEnvelope(target, message)))
@@ -476,32 +487,6 @@ class ActorBase:
             self.schedule(parent)
         elif not parent.children:
             self._gone(parent)
-
-    # -- status ------------------------------------------------------------------------------------
-
-    def _actor_status(self, cell: Cell) -> Thespian_ActorStatus:
-        parent = cell.parent.address if cell.parent is not None else self.address
-        status = Thespian_ActorStatus(cell.address, type(cell.actor).__name__, self.address, parent)
-        for child in cell.children.values():
-            status.addChild(child.address)
-        for sender, message in cell.queue:
-            status.addReceivedMessage(sender, cell.address, type(message).__name__)
-        now = self.now()
-        status.addWakeups(
-            (cell.address, ExpirationTimer(timedelta(seconds=max(0.0, entry[DEADLINE] - now))))
-            for entry in cell.timers.values()
-        )
-        return status
-
-    def _system_status(self) -> Thespian_SystemStatus:
-        status = Thespian_SystemStatus(self.address, capabilities=dict(self.capabilities))
-        for cell in self.roots.values():
-            status.addChild(cell.address)
-        for name, address in self.global_names.items():
-            status.addGlobalActor(name, address)
-        if self._dead_letter_handler is not None:
-            status.setDeadLetterHandler(self._dead_letter_handler.address)
-        return status
 
     # -- what a subclass supplies ------------------------------------------------------------------
 

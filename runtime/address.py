@@ -1,5 +1,10 @@
 """Addresses of actors that live on an event loop or in a simulation.
 
+    <node>-<incarnation>/<class>-<number>
+
+The part before the slash is the name of a system of actors, for example `a-2`: a node, and which of its runs. No two
+actors ever have the same address. `remote_systems` has what becomes of a message to another system.
+
 An address prints, compares with `==` and pickles. Like every Thespian address it does not hash, so registries are keyed
 by name.
 
@@ -24,8 +29,18 @@ if TYPE_CHECKING:
     from .cell import Cell
 
 
+def system_of(address: ActorAddress) -> str:
+    """The name of the system that the actor at `address` belongs to."""
+    return str(address.addressDetails).partition("/")[0]
+
+
+def node_of(system: str) -> str:
+    """The node of which the system of that name is one run."""
+    return system.rpartition("-")[0]
+
+
 class LoopAddress(ActorAddress):
-    """The address `details`: `<system>/<class>-<number>`, a string that is never used for another actor."""
+    """The address `details`, see the module."""
 
     __slots__ = ("_cell",)
     _cell: Cell

@@ -23,11 +23,13 @@ class ExitKind(Enum):
     OVERLOAD = "overload"
     #: The whole system ended before the process did, or Thespian reported the end of a child without a reason.
     KILLED = "killed"
+    #: The connection to the system of the process was lost, so nobody here knows whether the process still runs.
+    NOCONNECTION = "noconnection"
     #: The process had ended before it was monitored or asked, so its reason is no longer known.
     NOPROC = "noproc"
 
 
-_FAULTS = frozenset({ExitKind.CRASH, ExitKind.EXIT, ExitKind.OVERLOAD})
+_FAULTS = frozenset({ExitKind.CRASH, ExitKind.EXIT, ExitKind.OVERLOAD, ExitKind.NOCONNECTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class ExitReason:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the process ended without meaning to, or without finishing its work."""
+        """Whether the process ended without meaning to, or without finishing its work, as far as is known here."""
         return self.kind in _FAULTS
 
     @property
@@ -56,6 +58,9 @@ NORMAL = ExitReason(ExitKind.ORDERLY, "normal")
 
 #: There is no such process (any more).
 NOPROC = ExitReason(ExitKind.NOPROC, "noproc")
+
+#: The system of the process is not connected, or no longer.
+NOCONNECTION = ExitReason(ExitKind.NOCONNECTION, "the connection to its system is lost")
 
 #: The system in which the process ran has ended.
 SHUTDOWN = ExitReason(ExitKind.KILLED, "shutdown")

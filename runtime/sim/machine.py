@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .sim_base import SimBase
+from .system_link import SystemLink
 
 if TYPE_CHECKING:
     from .world import SimWorld
@@ -54,6 +55,7 @@ class SimMachine:
 
     base          the system of actors that runs on it, None while none does
     memory        the memory that its actors measure
+    links         the connections of its systems to those of other machines
     stopped_by    errors that mean a power cut; a faulty disk may add one of its own
     """
 
@@ -65,6 +67,7 @@ class SimMachine:
         self.is_up = True
         self.stopped_by: tuple[type[BaseException], ...] = (PowerCut,)
         self.boots = 0
+        self.links: list[SystemLink] = []
         self._world = world
 
     def boot(self) -> SimBase:
@@ -75,6 +78,8 @@ class SimMachine:
         self.is_up = True
         self.base = SimBase(self._world, self, f"{self.name}-{self.boots}")
         self._changed(f"boot-{self.boots}")
+        for link in self.links:
+            link.booted()
         return self.base
 
     def crash(self, power: bool = True) -> None:
@@ -85,6 +90,8 @@ class SimMachine:
         if base is not None:
             self._changed("crash" if power else "power cut")
             base.vanish(power)
+            for link in self.links:
+                link.crashed(self)
 
     def pause(self) -> None:
         """Keep the process from running until `resume`."""

@@ -1,7 +1,7 @@
-"""`Link`: the network between two hosts of a simulation, in one direction. It carries two kinds of traffic.
+"""`Link`: the network between two hosts of a simulation, in one direction.
 
-    data of a connection    arrives late, in order, and is never lost; while the link is cut it waits, as in TCP
-    messages of actors      arrive late and in order; all are lost while the link is cut, and one in `loss` otherwise
+What it carries arrives late, in order, and is never lost; while the link is cut it waits, as in TCP. What is lost is
+lost because an end gave up a connection (`system_link`) or has crashed.
 
 A host is a machine, or any name from which a client connects.
 """
@@ -29,12 +29,12 @@ class Link:
     """The way from one host to another.
 
     max_delay    longest delay in seconds
-    loss         one in so many messages of actors is lost; 0 for none
+    watchers     called after each `cut` and `mend`
     """
 
     def __init__(self, world: SimWorld, max_delay: float) -> None:
         self.max_delay = max_delay
-        self.loss = 0
+        self.watchers: list[Callable[[], None]] = []
         self.is_cut = False
         self.last_arrival = 0.0
         self._world = world
@@ -55,13 +55,10 @@ class Link:
         lane.last_arrival = due = max(now + delay, lane.last_arrival)
         world.at(due, arrive, *args)
 
-    def is_losing(self) -> bool:
-        """Whether the next message of actors is lost."""
-        return self.is_cut or (self.loss > 0 and self._world.chance(self.loss))
-
     def cut(self) -> None:
         """Carry nothing from now on; what is in flight arrives."""
         self.is_cut = True
+        self._changed()
 
     def mend(self) -> None:
         """Carry again, and first the data that has waited."""
@@ -69,3 +66,8 @@ class Link:
         held, self._held = self._held, []
         for lane, arrive, args in held:
             self.carry(lane, arrive, *args)
+        self._changed()
+
+    def _changed(self) -> None:
+        for watcher in self.watchers:
+            watcher()

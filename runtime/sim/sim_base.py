@@ -18,7 +18,6 @@ calls that have not been made, and bytes that the kernel has not taken are lost.
 
 from __future__ import annotations
 
-import pickle
 import random
 import sys
 from collections import deque
@@ -279,6 +278,7 @@ class SimBase(ActorBase):
     def vanish(self, has_power: bool) -> None:
         """End all actors at once without any call to them, because the machine has crashed. Called by the machine."""
         self.is_alive = False
+        self.remotes.disconnect_all()
         self.sockets.end(has_power)
         self.ready.clear()
         self.jobs.clear()
@@ -302,21 +302,6 @@ class SimBase(ActorBase):
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail(MACHINE_CRASHED)
         self.cells.clear()
-
-    # -- messages ----------------------------------------------------------------------------------
-
-    def enqueue(self, sender: ActorAddress, target: ActorAddress, message: Any) -> None:
-        system = str(target._aaddr).partition("/")[0]
-        # An address of this machine leads to this system or, if it is from before a crash, to an actor that has ended.
-        if self.world.systems.get(system, self.machine.name) == self.machine.name:
-            super().enqueue(sender, target, message)
-        elif self.is_alive:
-            self.world.send(self.machine.name, system, sender, target, message)
-
-    def arrive(self, letter: bytes) -> None:
-        """Take a message from another machine."""
-        sender, target, message = pickle.loads(letter)
-        super().enqueue(sender, target, message)
 
     # -- what the host of a process asks for -------------------------------------------------------
 

@@ -9,7 +9,8 @@
     client   client, event                 `connected`, or the reason for which its connection was lost
     job      actor, function, ok           a blocking call was made
     end      actor, reason                 an actor ended
-    lost     sender, target, message       a message between machines was lost on a link or on its arrival
+    link     machine, system, event        the machine's connection to a system on another one is `up` or `down`
+    lost     sender, target, message       a message between machines arrived after its connection had ended
     machine  machine, event                `boot-1`, `crash`, `power cut`, `pause`, `resume`
 
 The same scenario with the same seed must give the same trace, in every process of the operating system; `digest` makes

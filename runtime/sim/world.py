@@ -24,15 +24,12 @@ Logs are not part of the world: log records carry the real time, and no actor re
 from __future__ import annotations
 
 import math
-import pickle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any
-
-from thespian.actors import ActorAddress
 
 from ..cell import Cell
 from .choosing import Chooser, SeedChooser
@@ -41,6 +38,7 @@ from .machine import SimMachine
 from .network import DELAY_LEVELS, Link
 from .sim_base import SimBase
 from .sim_sockets import SimSocket
+from .system_link import SystemLink
 from .trace import Describe, Entry, message_name
 
 #: Virtual seconds that a step takes.
@@ -64,6 +62,8 @@ class Conditions:
 
     #: Longest delay from host to host, in seconds; `Link.max_delay` changes it for one link.
     link_delay: float = 1e-3
+    #: Longest time after which a system of actors notices that another one cannot be reached, in seconds.
+    detection_delay: float = 1.0
     #: Longest delay before a blocking call is made, in seconds.
     blocking_delay: float = 5e-3
     #: Most bytes of a connection that are in flight or unread by the receiver.
@@ -106,8 +106,6 @@ class SimWorld:
         #: The cell that had a turn or served a descriptor in the last step, if one did.
         self.acting_cell: Cell | None = None
         self.machines: dict[str, SimMachine] = {}
-        #: The machine's name for the name of every system of actors that was ever booted.
-        self.systems: dict[str, str] = {}
         #: The systems of all machines that run and are not paused.
         self._running: list[SimBase] = []
         #: Clients with an event to handle.
@@ -190,10 +188,8 @@ class SimWorld:
         """Update the list of running systems after a machine was booted, crashed, paused or resumed."""
         self._running = []
         for machine in self.machines.values():
-            if machine.base is not None:
-                self.systems[machine.base.name] = machine.name
-                if not machine.is_paused:
-                    self._running.append(machine.base)
+            if machine.base is not None and not machine.is_paused:
+                self._running.append(machine.base)
 
     def link(self, source: str, target: str) -> Link:
         """The link from the host `source` to the host `target`, made on the first call."""
@@ -215,27 +211,9 @@ class SimWorld:
             if link.is_cut:
                 link.mend()
 
-    def send(self, source: str, target: str, sender: ActorAddress, receiver: ActorAddress, message: Any) -> None:
-        """Carry a message from the machine `source` to the system of actors `target` on another machine.
-
-        It is lost if the link loses it, or if that system has ended when it arrives.
-        """
-        machine = self.systems[target]
-        link = self.link(source, machine)
-        if link.is_losing():
-            self._lost(sender, receiver, message)
-        else:
-            # A pickled copy, as on a wire: machines share nothing, and what cannot be pickled fails here.
-            link.carry(link, self._arrive, self.machines[machine], target, pickle.dumps((sender, receiver, message)))
-
-    def _arrive(self, machine: SimMachine, system: str, letter: bytes) -> None:
-        if machine.base is not None and machine.base.name == system:
-            machine.base.arrive(letter)
-        else:
-            self._lost(*pickle.loads(letter))
-
-    def _lost(self, sender: ActorAddress, receiver: ActorAddress, message: Any) -> None:
-        self.record((self.time, "lost", sender.addressDetails, receiver.addressDetails, self.describe(message)))
+    def link_systems(self, one: str, other: str) -> SystemLink:
+        """Connect the systems of actors on two machines, those that run now and each that is booted later."""
+        return SystemLink(self, self.machine(one), self.machine(other))
 
     # -- clients -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from warren.runtime.errors import ProcessDown
-from warren.runtime.exit_reason import NOPROC, NORMAL, SHUTDOWN, ExitKind, ExitReason, crash_reason
+from warren.runtime.exit_reason import NOCONNECTION, NOPROC, NORMAL, SHUTDOWN, ExitKind, ExitReason, crash_reason
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,7 @@ from warren.runtime.exit_reason import NOPROC, NORMAL, SHUTDOWN, ExitKind, ExitR
         (crash_reason(ValueError("x")), True, "crash: ValueError: x"),
         (ExitReason(ExitKind.OVERLOAD, "2 messages wait"), True, "overload: 2 messages wait"),
         (ExitReason(ExitKind.EXIT, "1"), True, "exit: 1"),
+        (NOCONNECTION, True, "noconnection: the connection to its system is lost"),
         (NORMAL, False, "normal"),
         (ExitReason(ExitKind.ORDERLY, "deleted"), False, "deleted"),
         (SHUTDOWN, False, "shutdown"),
@@ -23,7 +24,7 @@ from warren.runtime.exit_reason import NOPROC, NORMAL, SHUTDOWN, ExitKind, ExitR
     ],
 )
 def test_faults(reason, is_fault, text):
-    """Only a crash, an overflowing mailbox and an exit before its work is done are faults."""
+    """Only a crash, an overflowing mailbox, an exit before its work is done and a lost connection are faults."""
     assert reason.is_fault is is_fault
     assert str(reason) == text
 

@@ -1,0 +1,212 @@
+"""`SystemLink`: the connection between the systems of actors on two machines, which breaks and is made again.
+
+    link = world.link_systems("a", "b")
+    world.partition(["a"], ["b"])        both sides notice it, each after a delay of its own
+    world.mend()                         and they connect again
+    world.machine("b").crash()           a's side ends when the kernel of b has closed the connection
+
+It stands for the process that keeps a link between two nodes, and for its heartbeats; `remote_systems` has what the
+actors may rely on. These are its rules:
+
+- A connection is a **session** with a number. The first machine calls, the other one accepts; what comes before the
+  caller has the answer waits on the way. A side ends its older session when it enters a newer one.
+- Messages are pickled, because machines share nothing, and travel on the way of their direction (`network.Link`): late,
+  in order, and held while it is cut, as TCP holds them. A message of another session than the receiver's is lost, and
+  the receiver resets that session.
+- While a direction is cut, both sides notice it after at most `Conditions.detection_delay`, chosen for each side, and
+  end the session, each for itself. If the cut is mended before, nothing was lost.
+- A process that dies closes its connections behind what it has sent. A machine without power closes none, and the other
+  side notices it as it notices a cut.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import ActorAddress
+
+if TYPE_CHECKING:
+    from .machine import SimMachine
+    from .world import SimWorld
+
+
+class _Side:
+    """One end of the connection."""
+
+    def __init__(self, machine: SimMachine) -> None:
+        self.machine = machine
+        #: The number of the session in which this side is; None while it is in none.
+        self.session: int | None = None
+        #: The system of actors at the other end of the session.
+        self.peer = ""
+        #: The number of the session for which this side waits for an answer.
+        self.calling: int | None = None
+
+
+class SystemLink:
+    """Made by `SimWorld.link_systems`."""
+
+    def __init__(self, world: SimWorld, caller: SimMachine, called: SimMachine) -> None:
+        self._world = world
+        self._caller, self._called = _Side(caller), _Side(called)
+        self._sides = {caller.name: self._caller, called.name: self._called}
+        self._last_session = 0
+        #: Counts the cuts and the mends, so that a side that noticed a cut does not end a session after the mend.
+        self._changes = 0
+        self._is_cut = False
+        for side in self._sides.values():
+            side.machine.links.append(self)
+            self._way_from(side).watchers.append(self._way_changed)
+        self._way_changed()
+        self._call_soon()
+
+    def session(self, machine: str) -> int | None:
+        """The session in which the side of this machine is; None if it is not connected."""
+        return self._sides[machine].session
+
+    def _other(self, side: _Side) -> _Side:
+        return self._called if side is self._caller else self._caller
+
+    def _way_from(self, side: _Side) -> Any:
+        return self._world.link(side.machine.name, self._other(side).machine.name)
+
+    def _carry(self, side: _Side, arrive: Any, *args: Any) -> None:
+        """Call `arrive(other side, *args)` when that has arrived from `side`."""
+        way = self._way_from(side)
+        way.carry(way, arrive, self._other(side), *args)
+
+    # -- connecting --------------------------------------------------------------------------------
+
+    def _call_soon(self) -> None:
+        world = self._world
+        world.at(world.time + world.delay(world.conditions.link_delay), self._call)
+
+    def _call(self) -> None:
+        caller = self._caller
+        base = caller.machine.base
+        if base is None or caller.session or caller.calling or self._is_cut or self._called.machine.base is None:
+            return  # the mend or the boot for which this waits leads to another call
+        self._last_session += 1
+        caller.calling = self._last_session
+        self._carry(caller, self._accept, caller.calling, base.name)
+
+    def _accept(self, side: _Side, session: int, peer: str) -> None:
+        base = side.machine.base
+        if base is None:
+            self._reset(side, session)
+            return
+        self._end(side)
+        self._enter(side, session, peer)
+        self._carry(side, self._answered, session, base.name)
+
+    def _answered(self, side: _Side, session: int, peer: str) -> None:
+        if side.calling != session:
+            self._reset(side, session)
+            return
+        side.calling = None
+        self._enter(side, session, peer)
+
+    def _enter(self, side: _Side, session: int, peer: str) -> None:
+        base = side.machine.base
+        assert base is not None, "a machine that crashes leaves its session and its call"
+        side.session, side.peer = session, peer
+
+        def carry(sender: ActorAddress, target: ActorAddress, message: Any) -> None:
+            self._carry(side, self._arrive, session, pickle.dumps((sender, target, message)))
+
+        base.system_up(peer, carry)
+        self._record(side, "up")
+        if self._is_cut or not self._is_shared(side):
+            self._notice_later(side)
+
+    def _is_shared(self, side: _Side) -> bool:
+        """Whether the other side is in the same session, or is about to enter it."""
+        other = self._other(side)
+        return side.session in (other.session, other.calling)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _arrive(self, side: _Side, session: int, letter: bytes) -> None:
+        base = side.machine.base
+        if side.session == session and base is not None:
+            base.arrived(side.peer, *pickle.loads(letter))
+            return
+        world = self._world
+        sender, target, message = pickle.loads(letter)
+        world.record((world.time, "lost", sender.addressDetails, target.addressDetails, world.describe(message)))
+        self._reset(side, session)
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def _reset(self, side: _Side, session: int) -> None:
+        """Have the other side leave this session, if the machine of this side has power."""
+        if side.machine.is_up:
+            self._carry(side, self._was_reset, session)
+
+    def _was_reset(self, side: _Side, session: int) -> None:
+        if side.session == session:
+            self._end(side)
+        elif side.calling == session:
+            side.calling = None
+            self._call_soon()
+
+    def _end(self, side: _Side) -> None:
+        """Leave the session, if the side is in one. The caller's side calls again."""
+        if side.session is None:
+            return
+        side.session = None
+        base = side.machine.base
+        if base is not None:
+            base.system_down(side.peer)
+            self._record(side, "down")
+        if side is self._caller:
+            self._call_soon()
+
+    def _way_changed(self) -> None:
+        """A direction was cut or mended."""
+        is_cut = any(self._way_from(side).is_cut for side in self._sides.values())
+        if is_cut == self._is_cut:
+            return
+        self._is_cut = is_cut
+        self._changes += 1
+        if is_cut:
+            for side in self._sides.values():
+                self._notice_later(side)
+        else:
+            self._call_soon()
+
+    def _notice_later(self, side: _Side) -> None:
+        """Have `side` notice after a while that the other one cannot be reached, unless the cut is mended before."""
+        world = self._world
+        delay = world.delay(world.conditions.detection_delay)
+        world.at(world.time + delay, self._notice, side, side.session, self._changes)
+
+    def _notice(self, side: _Side, session: int | None, changes: int) -> None:
+        if session is None or side.session != session:
+            return
+        if self._changes == changes or not self._is_shared(side):
+            self._end(side)
+            self._reset(side, session)
+
+    # -- called by the machines --------------------------------------------------------------------
+
+    def crashed(self, machine: SimMachine) -> None:
+        """The process on this machine has ended, and with `is_up` false the machine as well."""
+        side = self._sides[machine.name]
+        session = side.session or side.calling
+        side.session = side.calling = None
+        if session is None:
+            return
+        if machine.is_up:
+            self._carry(side, self._was_reset, session)
+        else:
+            self._notice_later(self._other(side))
+
+    def booted(self) -> None:
+        """One of the machines runs again."""
+        self._caller.calling = None
+        self._call_soon()
+
+    def _record(self, side: _Side, event: str) -> None:
+        self._world.record((self._world.time, "link", side.machine.name, side.peer, event))
