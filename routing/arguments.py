@@ -48,6 +48,8 @@ _QUEUE_TYPE_MODULES = {
 
 # -- the meaning of queue arguments ---
 
+QueueMode = Literal["default", "lazy"]
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -63,7 +65,7 @@ class QueueSettings:
     dead_letter_routing_key: str | None = None
     max_priority: int | None = None
     single_active_consumer: bool = False
-    queue_mode: Literal["default", "lazy"] = "default"
+    queue_mode: QueueMode = "default"
 
     @property
     def rejects_publish(self) -> bool:

@@ -19,11 +19,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
 from ...limits import LimitError
+from ...routing.arguments import QueueMode, queue_settings
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
@@ -249,7 +251,8 @@ class NodeSupervisor(Process):
         if row is None:
             raise no_queue(vhost, name)
         if row.state == "running":
-            self.send(row.address, to_queue.set_queue_mode(mode))
+            settings = replace(queue_settings(row.arguments), queue_mode=cast(QueueMode, mode))
+            self.send(row.address, to_queue.apply_settings(settings))
         self.reply(sender, None)
 
     def _check_vhost(self, name: str) -> None:

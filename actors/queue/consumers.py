@@ -55,6 +55,8 @@ class ChannelRecord:
     consumers: int = 0
     #: Those of them that are set aside, in the order in which that happened.
     set_aside: dict[Consumer, None] = field(default_factory=dict)
+    #: The channel has ended, so it is no longer among the queue's channels.
+    has_ended: bool = False
 
     def take_pending(self, tags: Sequence[int]) -> Sequence[int]:
         """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""

@@ -3,9 +3,6 @@
 A queue exchanges most of its messages with channels: publishes, consumers and settlements come from them; deliveries,
 confirms and credit go back. On a node with a data directory the journal, the message stores and the memory monitor of
 the virtual host send it messages as well. Its `QueueSupervisor` starts and stops it, and `Metadata` deletes it.
-
-Several messages are from a queue to itself. They continue long work after other messages had their turn, or they are
-asks in which one of its coroutines waits for another.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...amqp.fields import Table
+    from ...routing.arguments import QueueSettings
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
@@ -108,8 +106,13 @@ class ToQueue(ToMemoryUser):
         """
 
     @message
-    def set_queue_mode(self, mode: str) -> None:
-        """From the node: the queue is `default` or `lazy` from now on. A queue with a backlog changes in steps."""
+    def apply_settings(self, settings: QueueSettings) -> bool:
+        """From the node: these settings replace all that the queue had. They are used from now on: messages that are in
+        the queue keep their expiry, and messages above a lowered limit are dropped if the queue drops its head.
+
+        Answered True. Refused with an AmqpError 406 if they differ in what is fixed when a queue is declared. A queue
+        with a backlog changes its mode in steps.
+        """
 
     @message
     def hold(self) -> bool:

@@ -8,7 +8,7 @@ messages that consumers reject.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,18 +19,17 @@ from ...amqp.properties import decode_properties, encode_properties
 from ...routing.arguments import QueueSettings
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
-from ...runtime.process import Process
 from ...seams import seam
 from ...store.messages.message import Origin, QueuedMessage, body_size
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.placement import EMBED_BELOW
 from .contract import to_queue
+from .disk_loader import PendingRead
+from .effects import Effects
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Sender
     from .contract import AtMostOnceEntry
-    from .disk_loader import DiskLoader
 
     #: The queues that dead letters are routed to, by id, each with the entries for it.
     Targets = dict[str, tuple[QueueRow, list[AtMostOnceEntry]]]
@@ -42,18 +41,31 @@ CYCLES_REMEMBERED = 100
 
 
 class DeadLetterer:
-    """The dead letters of the queue `row`, whose process is `process`."""
+    """The dead letters of the queue `row`. `wall_clock` gives seconds since the epoch."""
 
-    def __init__(self, process: Process, routing: RoutingTable, row: QueueRow, settings: QueueSettings) -> None:
-        self._process = process
+    def __init__(
+        self,
+        routing: RoutingTable,
+        row: QueueRow,
+        effects: Effects,
+        wall_clock: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
         self._routing = routing
         self._row = row
-        self._exchange = settings.dead_letter_exchange
-        self._routing_key = settings.dead_letter_routing_key
+        self._effects = effects
+        self._wall_clock = wall_clock
+        self._exchange: str | None = None
+        self._routing_key: str | None = None
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
         self.counters = {"expired": 0, "rejected": 0, "maxlen": 0}
-        self._ids = SharedIds(process.random_bytes)
+        self._ids = SharedIds(random_bytes)
         self._cycles: set[tuple[str, str]] = set()
+
+    def apply(self, settings: QueueSettings) -> None:
+        """Messages that die from now on go to the dead-letter exchange of `settings`, with its routing key."""
+        self._exchange = settings.dead_letter_exchange
+        self._routing_key = settings.dead_letter_routing_key
 
     @property
     def is_enabled(self) -> bool:
@@ -75,7 +87,7 @@ class DeadLetterer:
         for (_, props), group in groupby(messages, key=_origin_and_properties):
             self._route(reason, exchange, list(group), props, targets)
         for row, entries in targets.values():
-            self._process.send(row.address, to_queue.publish_at_most_once(entries))
+            self._effects.send(row.address, to_queue.publish_at_most_once(entries))
 
     def _route(self, reason: str, exchange: str, messages: list[QueuedMessage], props: bytes, targets: Targets) -> None:
         """Add the dead letters of messages with one origin and equal properties to `targets`."""
@@ -86,7 +98,7 @@ class DeadLetterer:
             self._row.name,
             origin.exchange,
             origin.routing_keys,
-            int(self._process.wall_clock()),
+            int(self._wall_clock()),
             self._routing_key,
         )
         rows: tuple[QueueRow, ...] = self._routing.route(self._row.vhost, exchange, keys, dead.headers)
@@ -133,35 +145,28 @@ class Rejections:
     """The messages of one queue that consumers reject.
 
     With a dead-letter exchange they become dead letters, and bodies that are on the disk are read for that first.
-    Without one they are dropped. `loader` is None if the queue keeps everything in memory.
+    Without one they are dropped.
     """
 
-    __slots__ = ("_backing", "_dead_letterer", "_loader", "_process", "_reads", "_waiter")
+    __slots__ = ("_backing", "_dead_letterer", "_effects", "reads")
 
-    def __init__(
-        self, process: Process, backing: BackingQueue, dead_letterer: DeadLetterer, loader: DiskLoader | None
-    ) -> None:
-        self._process = process
+    def __init__(self, backing: BackingQueue, dead_letterer: DeadLetterer, effects: Effects) -> None:
         self._backing = backing
         self._dead_letterer = dead_letterer
-        self._loader = loader
+        self._effects = effects
         #: Rejections whose bodies are being read from the disk.
-        self._reads = 0
-        self._waiter: Sender | None = None
+        self.reads = 0
 
     def reject(self, tags: Sequence[int]) -> None:
-        loader = self._loader
-        if loader is not None and self._dead_letterer.is_enabled and self._backing.prepare_pending(tags) is not None:
-            self._reads += 1
-            self._process.spawn(self._reject_from_disk(loader, tags))
+        if self._dead_letterer.is_enabled and self._backing.prepare_pending(tags) is not None:
+            self.reads += 1
+            self._effects.run(PendingRead(tags, self._bodies_read))
         else:
             self._drop(tags)
 
-    async def _reject_from_disk(self, loader: DiskLoader, tags: Sequence[int]) -> None:
-        await loader.prepare_pending(tags)
+    def _bodies_read(self, tags: Sequence[int]) -> None:
+        self.reads -= 1
         self._drop(tags)
-        self._reads -= 1
-        self._answer_waiter()
 
     def _drop(self, tags: Sequence[int]) -> None:
         if self._dead_letterer.is_enabled:
@@ -169,13 +174,3 @@ class Rejections:
         else:
             self._dead_letterer.count("rejected", len(tags))
         self._backing.ack(tags)
-
-    def answer_when_done(self, waiter: Sender) -> None:
-        """Answer `waiter` True when all messages rejected so far have become dead letters."""
-        self._waiter = waiter
-        self._answer_waiter()
-
-    def _answer_waiter(self) -> None:
-        if self._waiter is not None and not self._reads:
-            self._process.reply(self._waiter, True)
-            self._waiter = None

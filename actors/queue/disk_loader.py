@@ -1,16 +1,16 @@
 """`DiskLoader`: reads what a queue needs from the disk before it needs it.
 
-The head of the queue is read by jobs of its backing queue (`store/queue/read_ahead.py`), one at a time: segments in
-another thread, bodies by the message stores.
+Segments are read in another thread, bodies by the message stores. The core of the queue asks for a read with a `Job` in
+its `Effects`, and goes on when the replica calls the job's `finish`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...runtime.process import Process
-from ...runtime.signal import Signal
+from ...store.index.segment_jobs import SegmentReadJob
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.placement import BodyIds
 from ...store.queue.read_ahead import ReadAheadJob
@@ -19,56 +19,40 @@ from ..disk.contract import to_message_store
 if TYPE_CHECKING:
     from .contract import VhostStorage
 
-    #: A body for each id that a store was asked for, None if the store does not have it any more.
-    Bodies = list[bytes | None]
+#: A body for each id that a store was asked for, None if the store does not have it any more.
+Bodies = list[bytes | None]
 
 
 class DiskLoader:
     """The reads of one queue.
 
     `flush` sends the stores what has gathered for them, because they may be asked for a body that was just written.
-    `loaded` is called when more of the head is in memory.
     """
 
-    __slots__ = ("_backing", "_flush", "_has_loaded", "_is_loading", "_loaded", "_process", "_storage")
+    __slots__ = ("_backing", "_flush", "_process", "_storage")
 
     def __init__(
-        self,
-        process: Process,
-        backing: BackingQueue,
-        storage: VhostStorage,
-        flush: Callable[[], None],
-        loaded: Callable[[], None],
+        self, process: Process, backing: BackingQueue, storage: VhostStorage, flush: Callable[[], None]
     ) -> None:
         self._process = process
         self._backing = backing
         self._storage = storage
         self._flush = flush
-        self._loaded = loaded
-        self._is_loading = False
-        #: The read in progress is done.
-        self._has_loaded = Signal(process)
 
-    def prepare(self) -> None:
-        """Begin to read more of the head, unless a read is in progress or nothing needs to be read."""
-        if self._is_loading:
-            return
-        job = self._backing.prepare()
-        if job is None:
-            return
-        self._is_loading = True
-        self._process.spawn(self._load(job))
-
-    async def _load(self, job: ReadAheadJob) -> None:
-        await self._run(job)
-        self._is_loading = False
-        self._loaded()
-        self._has_loaded.wake_all()
-
-    async def _run(self, job: ReadAheadJob) -> None:
+    async def read(self, job: ReadAheadJob) -> None:
+        """Run a job of the backing queue, and give it the bodies that it wants."""
         persistent, transient = self._ask_stores(job.missing)
         await self._process.run_blocking(job.run)
         job.reader.prepared(job, await persistent if persistent else [], await transient if transient else [])
+
+    async def pending(self, tags: Sequence[int]) -> None:
+        """Return when `pending_messages` of these ack tags finds all bodies in memory."""
+        while (job := self._backing.prepare_pending(tags)) is not None:
+            await self.read(job)
+
+    async def segments(self, job: SegmentReadJob) -> None:
+        """Run a job that reads segments."""
+        await self._process.run_blocking(job.run)
 
     async def bodies(self, wanted: BodyIds) -> tuple[Bodies, Bodies]:
         """The wanted bodies of the persistent and of the transient store."""
@@ -86,15 +70,61 @@ class DiskLoader:
             process.ask(storage.transient, to_message_store.read_many(wanted.transient)) if wanted.transient else None,
         )
 
-    async def prepare_pending(self, tags: Sequence[int]) -> None:
-        """Return when `pending_messages` of these ack tags finds all bodies in memory."""
-        while (job := self._backing.prepare_pending(tags)) is not None:
-            await self._run(job)
 
-    async def available(self) -> None:
-        """Return when a message can be taken from the head, or the queue is empty."""
-        backing = self._backing
-        while len(backing) and not backing.available(1):
-            self.prepare()
-            if self._is_loading:
-                await self._has_loaded.wait()
+class Job(Protocol):
+    """A read that the core of a queue asks for."""
+
+    async def run(self, loader: DiskLoader) -> None:
+        """Read."""
+
+    def finish(self) -> None:
+        """Tell the core that it was read, in the same turn; not called if the role was replaced meanwhile."""
+
+
+class PendingRead:
+    """Reads the bodies of pending messages. `finished(tags)` must use them at once: the next read replaces them."""
+
+    __slots__ = ("_finished", "tags")
+
+    def __init__(self, tags: Sequence[int], finished: Callable[[Sequence[int]], None]) -> None:
+        self.tags = tags
+        self._finished = finished
+
+    async def run(self, loader: DiskLoader) -> None:
+        await loader.pending(self.tags)
+
+    def finish(self) -> None:
+        self._finished(self.tags)
+
+
+class SegmentRead:
+    """Reads segments for a reader of a range."""
+
+    __slots__ = ("_finished", "_job")
+
+    def __init__(self, job: SegmentReadJob, finished: Callable[[SegmentReadJob], None]) -> None:
+        self._job = job
+        self._finished = finished
+
+    async def run(self, loader: DiskLoader) -> None:
+        await loader.segments(self._job)
+
+    def finish(self) -> None:
+        self._finished(self._job)
+
+
+class BodyRead:
+    """Reads the bodies that a batch of a range has in the message stores."""
+
+    __slots__ = ("_bodies", "_finished", "_wanted")
+
+    def __init__(self, wanted: BodyIds, finished: Callable[[Bodies, Bodies], None]) -> None:
+        self._wanted = wanted
+        self._finished = finished
+        self._bodies: tuple[Bodies, Bodies] = ([], [])
+
+    async def run(self, loader: DiskLoader) -> None:
+        self._bodies = await loader.bodies(self._wanted)
+
+    def finish(self) -> None:
+        self._finished(*self._bodies)

@@ -1,7 +1,7 @@
 """`Dispatch`: how messages leave a queue for its consumers (AB-122, AB-127, AB-128).
 
-Messages are fetched from the head while a consumer can take one, gathered in an `Outbox`, and sent at the end of the
-queue's turn, one message for each run of neighbours that go to one consumer.
+Messages are fetched from the head while a consumer can take one, and gathered in the `Outbox` of the queue's effects.
+The replica sends them at the end of its turn, one message for each run of neighbours that go to one consumer.
 
 A channel with a channel-wide prefetch has a **limiter**: its consumers may be on several queues, so only the channel
 can count. A queue requests as many deliveries as it has messages, uses what the limiter grants, and returns the rest.
@@ -9,74 +9,28 @@ can count. A queue requests as many deliveries as it has messages, uses what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING
-
-from ...runtime.process import Process
 from ...store.messages.message import Delivery, slice_of
 from ...store.queue.backing_queue import BackingQueue
 from ..channel.contract import to_channel
-from .consumers import UNSENT_LIMIT, ChannelRecord, Consumer, Consumers, Share
+from .consumers import UNSENT_LIMIT, ChannelRecord, Consumers, Share
+from .effects import Effects
+from .head_read import HeadRead
 from .message_expiry import MessageExpiry
-
-if TYPE_CHECKING:
-    from ..channel.contract import DeliveryRun
 
 #: Messages fetched from the backing queue at a time.
 DELIVERY_BATCH = 1000
 
 
-class Outbox:
-    """Deliveries of one turn, by channel, each channel's in the order of the queue.
-
-    AMQP promises that order on each channel, whichever of its consumers gets a message. So only runs that are
-    neighbours and go to the same consumer are sent together.
-    """
-
-    __slots__ = ("_channels",)
-
-    def __init__(self) -> None:
-        self._channels: dict[ChannelRecord, list[tuple[Consumer, list[DeliveryRun]]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._channels)
-
-    def put(self, consumer: Consumer, run: DeliveryRun) -> None:
-        segments = self._channels.get(consumer.channel)
-        if segments is None:
-            self._channels[consumer.channel] = [(consumer, [run])]
-        elif segments[-1][0] is consumer:
-            segments[-1][1].append(run)
-        else:
-            segments.append((consumer, [run]))
-
-    def put_unacked(self, consumer: Consumer, run: DeliveryRun, tags: Sequence[int]) -> None:
-        """Put a run whose messages the consumer has to acknowledge under these tags."""
-        consumer.channel.pending.update(zip(tags, repeat(consumer)))
-        self.put(consumer, run)
-
-    def forget_channel(self, channel: ChannelRecord) -> None:
-        """Drop the deliveries to a channel that has ended."""
-        self._channels.pop(channel, None)
-
-    def take(self) -> Iterator[tuple[Consumer, list[DeliveryRun]]]:
-        """Take out everything, in the order in which each channel is to receive it."""
-        channels, self._channels = self._channels, {}
-        for segments in channels.values():
-            yield from segments
-
-
 class Dispatch:
-    """The consuming side of a queue. `prepare` has more of the head read from the disk."""
+    """The consuming side of the queue `queue_id`."""
 
     __slots__ = (
         "_backing",
         "_consumers",
+        "_effects",
         "_expiry",
         "_granted",
-        "_prepare",
-        "_process",
+        "_head_read",
         "_queue_id",
         "awaits_write",
         "is_due",
@@ -85,25 +39,25 @@ class Dispatch:
 
     def __init__(
         self,
-        process: Process,
         queue_id: str,
         backing: BackingQueue,
         consumers: Consumers,
         expiry: MessageExpiry,
-        prepare: Callable[[], None],
+        head_read: HeadRead,
+        effects: Effects,
     ) -> None:
-        self._process = process
         self._queue_id = queue_id
         self._backing = backing
         self._consumers = consumers
         self._expiry = expiry
-        self._prepare = prepare
+        self._head_read = head_read
+        self._effects = effects
+        self.outbox = effects.outbox
         #: A delivery may have become possible: there is a new message, a new consumer, or a consumer with new room. The
         #: queue calls `deliver` at the end of its turn.
         self.is_due = False
         #: Messages are ready, and a consumer waits only for its socket.
         self.awaits_write = False
-        self.outbox = Outbox()
         #: Channels with grants that are not used yet.
         self._granted: dict[str, ChannelRecord] = {}
 
@@ -120,7 +74,7 @@ class Dispatch:
                 if consumers.can_any_take():
                     # The head is on the disk. The end of the read makes a delivery due again; if nothing had to be
                     # read after all, no such event comes, so the loop must go on here.
-                    self._prepare()
+                    self._head_read.prepare()
                     if backing.available(1):
                         continue
                 return
@@ -137,7 +91,7 @@ class Dispatch:
                 for consumer, start, stop, _ in shares:
                     self._assign([(consumer, 0, stop - start, 1)], backing.fetch(stop - start, not consumer.no_ack))
             # The next messages may be on the disk: they are read while these are sent.
-            self._prepare()
+            self._head_read.prepare()
             if expiry.is_needed and not expiry.expire():
                 return
         if not len(backing):
@@ -162,10 +116,6 @@ class Dispatch:
                     continue
                 taken = tags[piece]
                 outbox.put_unacked(consumer, (slice_of(origins, piece), redelivered, taken, contents[piece]), taken)
-
-    def send(self) -> None:
-        for consumer, runs in self.outbox.take():
-            self._process.send(consumer.channel.address, to_channel.deliver(self._queue_id, consumer.tag, runs))
 
     # -- limiters of channels -----------------------------------------------------------------------
 
@@ -193,13 +143,13 @@ class Dispatch:
     def request_grant(self, record: ChannelRecord, wanted: int) -> None:
         """Ask the limiter of the channel for `wanted` deliveries; one request at a time."""
         record.is_grant_requested = True
-        self._process.send(record.address, to_channel.limiter_request(self._queue_id, wanted))
+        self._effects.send(record.address, to_channel.limiter_request(self._queue_id, wanted))
 
     def return_grant(self, record: ChannelRecord) -> None:
         """Return the unused rest of its grant to the limiter."""
         self._granted.pop(record.channel_id, None)
         if record.granted > 0:
-            self._process.send(record.address, to_channel.limiter_return(self._queue_id, record.granted))
+            self._effects.send(record.address, to_channel.limiter_return(self._queue_id, record.granted))
             record.granted = 0
 
     def _return_all_grants(self) -> None:

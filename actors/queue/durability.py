@@ -63,7 +63,7 @@ LOOKUP_BATCH = 20_000
 class Durability:
     """The disk side of the queue `row`, whose process is `process`.
 
-    `loaded` is called when more of the head is in memory. `is_open` is false when the queue is being deleted.
+    `is_open` is false when the queue is being deleted.
     """
 
     __slots__ = (
@@ -79,7 +79,6 @@ class Durability:
         "_is_paging",
         "_is_transient_registered",
         "_journal",
-        "_loaded",
         "_persistent",
         "_phrase",
         "_process",
@@ -108,7 +107,6 @@ class Durability:
         settings: QueueSettings,
         credit: CreditFlow,
         storage: VhostStorage,
-        loaded: Callable[[], None],
         is_open: Callable[[], bool],
     ) -> None:
         self._process = process
@@ -116,7 +114,6 @@ class Durability:
         self._phrase = queue_phrase(row.vhost, row.name)
         self._settings = settings
         self._credit = credit
-        self._loaded = loaded
         self._is_durable = row.durable
         self.storage = storage
         #: The queue's number in the journal and in the names of its directories.
@@ -223,9 +220,8 @@ class Durability:
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._make_level(0)
         else:
             backing = PriorityQueue(settings.max_priority, self._make_level, self.levels)
-        backing.set_queue_mode(settings.queue_mode)
         self._backing = backing
-        self.loader = DiskLoader(self._process, backing, self.storage, self.send, self._loaded)
+        self.loader = DiskLoader(self._process, backing, self.storage, self.send)
         return backing
 
     def _make_level(self, priority: int) -> DiskQueue:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...runtime.credit import CreditFlow
 from ...store.queue.inspection import Counts, check, counts_of, parts_in_memory
 from .contract import VhostStorage
+from .master import Master
 from .process import Queue
 
 if TYPE_CHECKING:
@@ -83,16 +84,18 @@ class QueueView:
         return set() if record is None else set(record.pending)
 
     def consumers(self) -> Iterator[ConsumerCounts]:
-        for consumer in self.queue.consumers:
+        role = self.queue.role
+        for consumer in role.consumers if isinstance(role, Master) else ():
             held = sum(owner is consumer for owner in consumer.channel.pending.values())
             yield ConsumerCounts(consumer.tag, consumer.unacked, held)
 
     def delayed_publishes(self, channel_id: str) -> int:
         """Messages of this channel that wait because deliveries have priority."""
+        role = self.queue.role
         return sum(
             len(entry[1])
-            for _, sender_id, entries in self.queue.publish_delay.delayed
-            if sender_id == channel_id
+            for record, entries in (role.publish_delay.delayed if isinstance(role, Master) else ())
+            if record.channel_id == channel_id
             for entry in entries
         )
 

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...routing.arguments import QueueSettings
-from ...runtime.process import Process
 from ...store.messages.message import (
     Origin,
     Origins,
@@ -34,17 +32,16 @@ from ...store.queue.backing_queue import BackingQueue
 from .consumers import ChannelRecord, Consumers, Share
 from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
+from .effects import Effects
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
 from .publisher_confirms import PublisherConfirms
 
 if TYPE_CHECKING:
-    from ...runtime.contract import Address
-    from ..channel.contract import ToChannel
     from .contract import AtMostOnceEntry, PublishEntry
 
-    #: A `publish` message: the channel that sent it, and its fields. A NamedTuple would cost 0.1 µs a message more.
-    Publish = tuple[Address[ToChannel], str, list[PublishEntry]]
+    #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.
+    Publish = tuple[ChannelRecord, list[PublishEntry]]
 
 #: Seconds without a delivery written to a socket after which delayed publishes are accepted all the same.
 DELAY_SECONDS = 0.002
@@ -65,15 +62,15 @@ class PublishDelay:
     *stalled*, and publishes do not wait again until a delivery is written.
     """
 
-    __slots__ = ("_backing", "_dispatch", "_process", "allowance", "delayed", "is_stalled", "timer")
+    __slots__ = ("_backing", "_dispatch", "_effects", "allowance", "delayed", "is_stalled", "is_timing")
 
-    def __init__(self, process: Process, backing: BackingQueue, dispatch: Dispatch) -> None:
-        self._process = process
+    def __init__(self, backing: BackingQueue, dispatch: Dispatch, effects: Effects) -> None:
         self._backing = backing
         self._dispatch = dispatch
+        self._effects = effects
         self.delayed: deque[Publish] = deque()
-        #: Runs while a publish waits; `timer_fired` ends the wait.
-        self.timer: int | None = None
+        #: A timer runs while a publish waits; `timer_fired` ends the wait.
+        self.is_timing = False
         self.is_stalled = False
         #: Publishes that may be taken while deliveries wait for sockets; the queue subtracts those that it takes.
         self.allowance = 0
@@ -83,8 +80,9 @@ class PublishDelay:
         return bool(self.delayed) or self._dispatch.awaits_write and self.allowance <= 0 and not self.is_stalled
 
     def add(self, publish: Publish) -> None:
-        if self.timer is None:
-            self.timer = self._process.start_timer(DELAY_SECONDS, "delay")
+        if not self.is_timing:
+            self.is_timing = True
+            self._effects.set_timer("delay", DELAY_SECONDS)
         self.delayed.append(publish)
 
     def count_written(self, count: int) -> None:
@@ -94,16 +92,16 @@ class PublishDelay:
 
     def timer_fired(self) -> None:
         """No delivery was written in time: the queue takes everything that waits."""
-        self.timer = None
+        self.is_timing = False
         self.is_stalled = True
 
     def take_next(self) -> Publish | None:
         """The next publish that need not wait any longer; None if there is none. Stops the timer when none waits."""
         if self.delayed and (not self._dispatch.awaits_write or self.allowance > 0):
             return self.delayed.popleft()
-        if self.timer is not None and not self.delayed:
-            self._process.cancel_timer(self.timer)
-            self.timer = None
+        if self.is_timing and not self.delayed:
+            self.is_timing = False
+            self._effects.cancel_timer("delay")
         return None
 
 
@@ -187,14 +185,12 @@ class Intake:
         "_expiry",
         "_is_durable",
         "_length_limit",
-        "_message_ttl",
         "_transient_origins",
         "arrivals",
     )
 
     def __init__(
         self,
-        settings: QueueSettings,
         is_durable: bool,
         backing: BackingQueue,
         consumers: Consumers,
@@ -204,7 +200,6 @@ class Intake:
         dead_letterer: DeadLetterer,
         confirms: PublisherConfirms,
     ) -> None:
-        self._message_ttl = settings.message_ttl
         self._is_durable = is_durable
         self._backing = backing
         self._consumers = consumers
@@ -256,7 +251,7 @@ class Intake:
                 for single in arrival.singles():
                     self._accept(single)
             return
-        expiry = None if self._message_ttl is None and origin.expiration is None else self._expiry.of(origin)
+        expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
         if len(consumers) and backing.is_empty() and consumers.is_uniform:
             shares, taken = consumers.share(count)
             if taken == count:

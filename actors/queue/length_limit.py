@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...routing.arguments import QueueSettings
 from ...store.messages.message import QueuedMessage, each_of
 from ...store.queue.backing_queue import BackingQueue
 from .dead_letterer import DeadLetterer
+from .head_read import HeadRead
 
 #: Messages dropped from the head at a time.
 DROP_BATCH = 1000
 
 
 class LengthLimit:
-    """The limits of one queue. `prepare` has more of the head read from the disk."""
+    """The limits of one queue."""
 
     __slots__ = (
         "_backing",
         "_dead_letterer",
+        "_head_read",
         "_max_bytes",
         "_max_length",
-        "_prepare",
         "dead_letters_refused",
         "drops_head",
         "rejects_publish",
     )
 
-    def __init__(
-        self,
-        settings: QueueSettings,
-        backing: BackingQueue,
-        dead_letterer: DeadLetterer,
-        prepare: Callable[[], None],
-    ) -> None:
+    def __init__(self, backing: BackingQueue, dead_letterer: DeadLetterer, head_read: HeadRead) -> None:
         self._backing = backing
         self._dead_letterer = dead_letterer
-        self._prepare = prepare
+        self._head_read = head_read
+        self._max_length: int | None = None
+        self._max_bytes: int | None = None
+        #: The oldest messages are dropped when a limit is exceeded.
+        self.drops_head = False
+        #: A publish is refused that would exceed a limit.
+        self.rejects_publish = False
+        #: A refused publish becomes a dead letter.
+        self.dead_letters_refused = False
+
+    def apply(self, settings: QueueSettings) -> None:
+        """Use these limits from now on. `drop_overflow` drops what they no longer allow."""
         self._max_length = settings.max_length
         self._max_bytes = settings.max_length_bytes
-        #: The oldest messages are dropped when a limit is exceeded.
         self.drops_head = settings.drops_head
-        #: A publish is refused that would exceed a limit.
         self.rejects_publish = settings.rejects_publish
-        #: A refused publish becomes a dead letter.
         self.dead_letters_refused = settings.overflow == "reject-publish-dlx"
 
     def is_exceeded_by(self, count: int, body_bytes: int) -> bool:
@@ -61,9 +62,9 @@ class LengthLimit:
         backing, dead_letterer = self._backing, self._dead_letterer
         while len(backing) and self.is_exceeded_by(0, 0):
             if not backing.available(1):
-                self._prepare()
+                self._head_read.prepare()
                 if not backing.available(1):
-                    return  # `DiskLoader` calls this again when the head is in memory
+                    return  # the role calls this again when the head is in memory
             excess = 1 if self._max_length is None else max(1, len(backing) - self._max_length)
             if dead_letterer.is_enabled:
                 deliveries = backing.fetch(min(excess, DROP_BATCH), True)

@@ -9,65 +9,72 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...routing.arguments import QueueSettings
-from ...runtime.process import Process
 from ...seams import seam
 from ...store.messages.message import Origin
 from ...store.queue.backing_queue import BackingQueue
 from .dead_letterer import DeadLetterer
+from .effects import Effects
+from .head_read import HeadRead
 
 #: Messages expired before other messages of the queue's mailbox get their turn (FC-36).
 EXPIRY_STEP = 400
 
 
 class MessageExpiry:
-    """Expires messages of one queue.
+    """Expires messages of one queue. `wall_clock` gives seconds since the epoch.
 
-    `prepare` has more of the head read from the disk. `expire_later` has `expire` called again in another turn.
-    All times are microseconds since the epoch.
+    All other times are microseconds since the epoch.
     """
 
     __slots__ = (
         "_backing",
         "_dead_letterer",
-        "_expire_later",
-        "_prepare",
-        "_process",
-        "_timer",
+        "_effects",
+        "_has_settings",
+        "_head_read",
         "_timer_at",
-        "_ttl",
+        "_wall_clock",
         "is_needed",
         "is_uneven",
+        "ttl",
     )
 
     def __init__(
         self,
-        process: Process,
-        settings: QueueSettings,
         backing: BackingQueue,
         dead_letterer: DeadLetterer,
-        prepare: Callable[[], None],
-        expire_later: Callable[[], None],
+        head_read: HeadRead,
+        effects: Effects,
+        wall_clock: Callable[[], float],
     ) -> None:
-        self._process = process
-        self._ttl = settings.message_ttl
         self._backing = backing
         self._dead_letterer = dead_letterer
-        self._prepare = prepare
-        self._expire_later = expire_later
+        self._head_read = head_read
+        self._effects = effects
+        self._wall_clock = wall_clock
+        self._has_settings = False
+        #: The time to live of messages that arrive, in ms; None: only their own expiration counts.
+        self.ttl: int | None = None
         #: Some message was published with an expiry.
         self.is_needed = False
         #: A message may expire before the one ahead of it, so each head must be examined before it is delivered.
-        self.is_uneven = settings.max_priority is not None
-        self._timer: int | None = None
+        self.is_uneven = False
         self._timer_at: int | None = None
 
+    def apply(self, settings: QueueSettings) -> None:
+        """Use the TTL of `settings` for messages that arrive from now on; others keep the expiry that they have."""
+        if settings.max_priority is not None or self._has_settings and settings.message_ttl != self.ttl:
+            self.is_uneven = True
+        self.ttl = settings.message_ttl
+        self._has_settings = True
+
     def now(self) -> int:
-        return int(self._process.wall_clock() * 1_000_000)
+        return int(self._wall_clock() * 1_000_000)
 
     @seam("when a message expires")
     def of(self, origin: Origin) -> int | None:
         """When a message that arrives now expires; None: never."""
-        ttl = self._ttl
+        ttl = self.ttl
         if origin.expiration is not None:
             self.is_uneven = True
             if ttl is None or origin.expiration < ttl:
@@ -80,19 +87,19 @@ class MessageExpiry:
     def expire(self) -> bool:
         """Remove expired messages from the head.
 
-        False if an expired message may be left, so that nothing may be delivered yet: the rest waits for the queue's
-        next turn (FC-36), or for the disk.
+        False if an expired message may be left, so that nothing may be delivered yet: the rest waits for another turn,
+        or for the disk.
         """
         now = self.now()
         total = 0
         while (head := self._backing.head_expiry()) is not None and head <= now:
             count = self._expire_available(now)
             if not count:
-                self._prepare()  # the head is on the disk
+                self._head_read.prepare()  # the head is on the disk
                 return False
             total += count
             if total >= EXPIRY_STEP:
-                self._expire_later()
+                self._effects.need_turn()
                 return False
         return True
 
@@ -110,20 +117,19 @@ class MessageExpiry:
 
     def set_timer(self) -> None:
         """Set the timer to the expiry of the present head."""
-        backing, process = self._backing, self._process
+        backing = self._backing
         head = backing.head_expiry()
         if head is None and not backing.is_empty() and not backing.available(1):
-            self._prepare()  # the expiry of a head on the disk is unknown until it is read
+            self._head_read.prepare()  # the expiry of a head on the disk is unknown until it is read
             head = backing.head_expiry()
         if head == self._timer_at:
             return
-        if self._timer is not None:
-            process.cancel_timer(self._timer)
-            self._timer = None
         self._timer_at = head
-        if head is not None:
+        if head is None:
+            self._effects.cancel_timer("expiry")
+        else:
             # One millisecond late rather than early (AB-95).
-            self._timer = process.start_timer(max(0.0, head / 1e6 - process.wall_clock()) + 0.001, "expiry")
+            self._effects.set_timer("expiry", max(0.0, head / 1e6 - self._wall_clock()) + 0.001)
 
     def timer_fired(self) -> None:
-        self._timer = self._timer_at = None
+        self._timer_at = None

@@ -1,26 +1,14 @@
-"""`Queue`: the process of one queue (amqp-broker sections 9, 11 and 12; queue-and-store section 3.3).
+"""`Queue`: a replica of one queue, and its process (amqp-broker sections 9, 11 and 12; queue-and-store section 3.3).
 
-The process owns AMQP's semantics, and its backing queue owns the messages. Each part of the process has a state of its
-own and is given the few other parts that it needs:
+There is one for each queue and node. It has what a process must have, whatever part its node plays for the queue:
+address, mailbox and timers, the monitors and the credit of channels, and the conversation with journal, message stores
+and other threads (`Durability`). What the messages mean is the matter of its `Role` (`role.py`). So far there is one
+role, the `Master`.
 
-    PublishDelay, Intake         publishes: whether they wait, and then where each run goes
-    PublisherConfirms            the confirms and refusals that channels get for their publishes
-    Consumers, Dispatch          who gets the next message, and its delivery
-    RangeReaders                 consumers that read by number and take nothing
-    MessageExpiry, LengthLimit   messages that leave at the head because of their age, or because there are too many
-    Rejections, DeadLetterer     messages that consumers reject, and the dead letters of all that die
-    QueueExpiry                  the end of a queue that is not used
-    Durability                   journal, message stores and segments, on a node with a data directory
-
-This file has the queue's life, its channels, and the handlers of all messages. A message is handled at once, but
-deliveries, confirms and refusals are gathered and sent at the end of the turn, in `after_batch`.
-
-The way of a publish: an empty queue hands it straight to a consumer that can take it, so that it never enters the
-backing queue's lists. Otherwise it is stored, the length limits are applied, and `after_batch` delivers from the head
-while a consumer can take a message.
-
-Limits: sockets, delivery tags and channel numbers are matters of the channel; names, bindings and permissions are
-matters of Metadata.
+A role is pure. Handlers pass it what came in, and it writes what is to be done into `Effects`. `after_batch` ends the
+turn: the role does what the turn has made due, and then the replica does what the effects say, and sends confirms.
+Effects are also done before somebody who asked is answered, so that, for example, cancel-ok follows every delivery to
+the consumer.
 """
 
 from __future__ import annotations
@@ -29,19 +17,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
+from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...routing.arguments import QueueSettings, queue_settings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
-from ...routing.range_read_arguments import range_read_arguments
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
-from ...seams import seam
+from ...runtime.signal import Signal
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.memory_queue import MemoryQueue
@@ -50,21 +37,20 @@ from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
-from .consumers import ChannelRecord, Consumer, Consumers
+from .consumers import ChannelRecord, Consumer
 from .contract import QueueRecovery, ToQueue, VhostStorage
-from .dead_letterer import DeadLetterer, Rejections
-from .dispatch import Dispatch
+from .disk_loader import Job
 from .durability import Durability
-from .intake import Intake, PublishDelay
-from .length_limit import LengthLimit
-from .listing import queue_items
-from .message_expiry import MessageExpiry
+from .effects import Effects
+from .head_read import HeadRead
+from .master import Master
 from .publisher_confirms import PublisherConfirms
-from .queue_expiry import QueueExpiry
-from .range_readers import RangeReaders
+from .replica_state import ReplicaState
+from .role import Result, Role, Steps, Wait
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
+    from ...store.queue.read_ahead import ReadAheadJob
     from ..channel.contract import Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, NeededBodies, PublishEntry, Terms
@@ -74,49 +60,53 @@ class Queue(Process):
     """The process of one queue; `ToQueue` lists the messages that it receives."""
 
     __slots__ = (
+        "_has_read",
+        "_timers",
         "backing",
         "channels",
         "confirms",
-        "consumers",
         "context",
         "credit",
-        "dead_letterer",
         "decorators",
-        "dispatch",
         "durability",
-        "had_consumer",
-        "intake",
+        "effects",
+        "head_read",
         "is_ending",
         "is_held",
         "is_open",
-        "length_limit",
-        "message_expiry",
-        "publish_delay",
-        "queue_expiry",
+        "is_released",
         "queue_id",
-        "queue_mode",
-        "range_readers",
-        "rejections",
+        "role",
         "row",
         "settings",
+        "state",
     )
 
     contract = ToQueue
     reply_errors = (AmqpError,)
 
+    #: What the messages mean. There is none before the queue is open.
+    role: Role
+
     def __init__(self) -> None:
         super().__init__()
         self.channels: dict[str, ChannelRecord] = {}
-        self.had_consumer = False
+        self.effects = Effects()
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: None on a node that keeps everything in memory.
         self.durability: Durability | None = None
         #: From the end of the recovery to the beginning of the deletion.
         self.is_open = False
+        #: The queue is open, and so is whatever may receive its dead letters.
+        self.is_released = False
         #: The queue is being deleted, or ends by itself: it refuses consumers and gets.
         self.is_ending = False
         #: The node stops: no message leaves a queue with a disk any more.
         self.is_held = False
+        #: The role's timers that run, by name.
+        self._timers: dict[str, int] = {}
+        #: A read from the disk is done, and the role knows it.
+        self._has_read = Signal(self)
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -132,97 +122,106 @@ class Queue(Process):
         self.row = row
         self.queue_id = row.queue_id
         self.settings: QueueSettings = queue_settings(row.arguments)
-        self.queue_mode: str = self.settings.queue_mode
-        self.consumers = Consumers(self.settings.single_active_consumer)
-        self.dead_letterer = DeadLetterer(self, context.routing, row, self.settings)
         self.credit = CreditFlow(
             context.settings.credit_flow_default_credit,
-            self._grant_credit,
+            self.effects.grant,
             clock=self.now,
             hold=context.settings.flow_hold_queue / 1000,
         )
         if storage is None:
-            self._open(_memory_queue(self.settings, self.now))
+            self._open(_memory_queue(self.settings, self.now), may_expire=False)
             return True
-        self.durability = Durability(
-            self, context, row, self.settings, self.credit, storage, self._head_loaded, lambda: self.is_open
-        )
+        self.durability = Durability(self, context, row, self.settings, self.credit, storage, lambda: self.is_open)
         if recovery is not None:
             return await self.durability.scan(recovery)
-        self._open(self.durability.open_new())
+        self._open(self.durability.open_new(), may_expire=False)
         return True
 
     async def on_open(self, sender: Sender, needed: NeededBodies) -> int:
-        self._open(await self._disk.open_recovered(needed))
-        return len(self.backing)
+        backing = await self._disk.open_recovered(needed)
+        self._open(backing, self._disk.may_expire)
+        return len(backing)
 
-    def _open(self, backing: BackingQueue) -> None:
+    def _open(self, backing: BackingQueue, may_expire: bool) -> None:
         self.backing = backing
-        self.length_limit = LengthLimit(self.settings, backing, self.dead_letterer, self.prepare)
-        self.message_expiry = MessageExpiry(
-            self, self.settings, backing, self.dead_letterer, self.prepare, self._expire_later
-        )
-        self.queue_expiry = QueueExpiry(self, self.settings.expires, lambda: self.is_in_use)
-        self.dispatch = Dispatch(self, self.queue_id, backing, self.consumers, self.message_expiry, self.prepare)
-        self.confirms = PublisherConfirms(self, self.queue_id, self.channels)
-        self.intake = Intake(
-            self.settings,
-            self.row.durable,
-            backing,
-            self.consumers,
-            self.dispatch,
-            self.message_expiry,
-            self.length_limit,
-            self.dead_letterer,
-            self.confirms,
-        )
-        self.publish_delay = PublishDelay(self, backing, self.dispatch)
-        self.rejections = Rejections(
-            self, backing, self.dead_letterer, None if self.durability is None else self.durability.loader
-        )
-        self.range_readers = RangeReaders(
-            self,
+        self.head_read = HeadRead(backing, self.effects, self.durability is not None)
+        self.confirms = PublisherConfirms(self.effects, self.queue_id, self.channels)
+        self.state = ReplicaState(
             self.row,
-            self.channels,
+            self.context.routing,
             backing,
-            self.consumers,
-            self.dispatch,
-            self.queue_expiry,
-            self.durability,
-            lambda: self.is_ending,
+            self.effects,
+            self.head_read,
+            self.confirms,
+            self.channels,
+            self.credit,
+            may_expire,
+            self.now,
+            self.wall_clock,
+            self.random_bytes,
         )
-        self.queue_expiry.restart()
+        self.role = Master(self.state, self.settings)
+        self._apply()
         self.is_open = True
-        if self.durability is not None and self.durability.may_expire:
-            self.message_expiry.is_needed = self.message_expiry.is_uneven = True
         if self.row.vhost not in self.context.routing.recovering:
-            self._release_messages()
+            self._release()
         self.decorators = self.context.extensions.queue_decorators
         for decorator in self.decorators:
             notify(decorator.started, self.row)
 
     def on_recovered(self, sender: Sender) -> None:
         if self.is_open:
-            self._release_messages()
+            self._release()
 
-    def _release_messages(self) -> None:
+    def _release(self) -> None:
         """From now on messages may leave: the exchanges and queues that their dead letters may go to are recovered."""
-        if not self.backing.is_empty():
-            self.dispatch.is_due = True
-            if self.length_limit.drops_head:
-                self.length_limit.drop_overflow()
+        self.is_released = True
+        self.role.release()
 
-    def on_set_queue_mode(self, sender: Sender, mode: str) -> None:
-        self.queue_mode = mode
-        self.backing.set_queue_mode(mode)
-        self.prepare()
+    def take_role(self, make: Callable[[ReplicaState, QueueSettings], Role]) -> None:
+        """Replace the role, between two messages.
 
-    def on_hold(self, sender: Sender) -> bool | None:
-        self.is_held = True
-        if not (self.is_open or self.is_ending):
-            return True  # the queue is still starting, so nothing has been rejected
-        self.rejections.answer_when_done(sender)
-        return None
+        The old role gives what consumers have back to the backing queue, and everything that it decided is done. Its
+        timers and the reads that it asked for are forgotten.
+        """
+        self.role.take_delayed()
+        self._do_effects()
+        self.role.leave()
+        for name in self._timers:
+            self.effects.cancel_timer(name)
+        self._do_effects()
+        self.state.may_expire = True
+        self.role = make(self.state, self.settings)
+        self._apply()
+        if self.is_released:
+            self.role.release()
+
+    def on_apply_settings(self, sender: Sender, settings: QueueSettings) -> bool:
+        own = self.settings
+        if (settings.max_priority, settings.single_active_consumer) != (own.max_priority, own.single_active_consumer):
+            raise AmqpError(
+                PRECONDITION_FAILED,
+                f"priorities and the single active consumer of {queue_phrase(self.row.vhost, self.row.name)} cannot be "
+                "changed: they are fixed when a queue is declared",
+            )
+        self._take_delayed()
+        self.settings = settings
+        if self.is_open:
+            self._apply()
+            if self.is_released and not self.is_held:
+                self.role.release()
+            self.head_read.prepare()
+        return True
+
+    def _apply(self) -> None:
+        self.backing.set_queue_mode(self.settings.queue_mode)
+        self.role.apply(self.settings)
+
+    async def on_hold(self, sender: Sender) -> bool:
+        self._do_effects()
+        self.is_held = self.durability is not None
+        await self._has_read.wait_for(lambda: not self.is_open or self.role.is_quiet)
+        return True
 
     async def on_terminate(self, sender: Sender) -> Terms | None:
         terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
@@ -238,60 +237,148 @@ class Queue(Process):
     # -- the end of a turn --------------------------------------------------------------------------
 
     def after_batch(self) -> None:
-        """Do and send what the messages of this turn have made due, in this order:
-
-        1. accept the publishes that arrived: refuse them, hand them to consumers, or store them
-        2. deliver ready messages, if the turn may have made a delivery possible
-        3. accept publishes that waited for deliveries, as far as they need not wait any longer, and deliver again
-        4. let readers read what is new
-        5. send the deliveries, then confirms; both follow everything that was decided in the steps before
-        6. set the timer for the new head, and send journal and stores what was written
+        """Do and send what the messages of this turn have made due: what the role decides first, then the confirms of
+        what the backing queue reports as safe, then everything that must be written to the disk.
 
         While the queue is held it stores publishes, which its next start will find, and lets nothing leave. A queue in
         memory is lost when its node stops, so `hold` changes nothing for it.
         """
-        if not self.is_open or self.row.vhost in self.context.routing.recovering:
+        effects = self.effects
+        if not self.is_released:
+            self._do_effects()
             return
-        dispatch, delay, durability = self.dispatch, self.publish_delay, self.durability
-        if self.intake.arrivals:
-            self._accept_arrivals()
-        if self.is_held and durability is not None:
-            durability.after_batch()
-            return
-        if dispatch.is_due:
-            dispatch.deliver()
-        while delay.delayed or delay.timer is not None:
-            publish = delay.take_next()
-            if publish is None:
-                break
-            self._take(*publish)
-            self._accept_arrivals()
-            dispatch.deliver()
-        if self.range_readers.readers:
-            self.range_readers.deliver()
-        if dispatch.outbox:
-            dispatch.send()
-        self.confirms.send(self.backing.drain_confirmed())
-        if self.message_expiry.is_needed:
-            self.message_expiry.set_timer()
+        is_held, durability = self.is_held, self.durability
+        self.role.end_turn(is_held)
+        if not is_held:
+            self.confirms.collect(self.backing.drain_confirmed())
+        self._do_effects()
         if durability is not None:
+            if effects.messages_came:
+                effects.messages_came = False
+                durability.start_reporting()
             durability.after_batch()
+
+    def _do_effects(self) -> None:
+        effects, send = self.effects, self.send
+        if effects.messages:
+            messages, effects.messages = effects.messages, []
+            for address, message in messages:
+                send(address, message)
+        if effects.grants:
+            self._grant_credit()
+        if not self.is_held:
+            if effects.outbox.channels:
+                queue_id = self.queue_id
+                for consumer, runs in effects.outbox.take():
+                    send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
+            if effects.endings:
+                endings, effects.endings = effects.endings, []
+                for address, message in endings:
+                    send(address, message)
+        if effects.has_requests:
+            self._do_requests()
+
+    def _grant_credit(self) -> None:
+        grants, self.effects.grants = self.effects.grants, []
+        for channel_id, amount in grants:
+            record = self.channels.get(channel_id)
+            if record is not None:
+                self.send(record.address, to_channel.bump(self.queue_id, amount))
+
+    def _do_requests(self) -> None:
+        """Do the rarer effects."""
+        effects = self.effects
+        effects.has_requests = False
+        if effects.consumers_changed:
+            effects.consumers_changed = False
+            if self.decorators:
+                consumers = self.role.consumers_info()
+                for decorator in self.decorators:
+                    notify(decorator.consumers_changed, self.row, consumers)
+        if effects.timers:
+            wanted, effects.timers = effects.timers, {}
+            for name, seconds in wanted.items():
+                running = self._timers.pop(name, None)
+                if running is not None:
+                    self.cancel_timer(running)
+                if seconds is not None:
+                    self._timers[name] = self.start_timer(seconds, name)
+        if effects.head_read is not None:
+            head_read, effects.head_read = effects.head_read, None
+            self.spawn(self._read_head(head_read))
+        if effects.jobs:
+            jobs, effects.jobs = effects.jobs, []
+            for job in jobs:
+                self.spawn(self._run_job(job))
+        if effects.needs_turn:
+            effects.needs_turn = False
+            self.request_turn()
+        if effects.end_reason is not None:
+            reason, effects.end_reason = effects.end_reason, None
+            if not self.is_ending:
+                self.spawn(self._end_by_itself(reason))
 
     def on_timer(self, payload: str) -> None:
-        if payload == "delay":
-            self.publish_delay.timer_fired()
-            self._take_delayed()
-        elif payload == "expiry":
-            self.message_expiry.timer_fired()
-            self.dispatch.is_due = True
-        elif payload == "report":
+        if payload == "report":
             self._disk.report()
-        elif payload == "queue_expiry" and not self.is_ending and self.queue_expiry.timer_fired():
-            self.spawn(self._end_by_itself("expired"))
+            return
+        self._timers.pop(payload, None)
+        if self.is_open:
+            self.role.timer_fired(payload)
 
-    def _expire_later(self) -> None:
-        self.dispatch.is_due = True
-        self.request_turn()
+    # -- waiting in the place of the role -----------------------------------------------------------
+
+    def _go_through(self, steps: Steps[Result]) -> Result | Coroutine[Any, Any, Result]:
+        """Run an operation of the role. A coroutine goes on with it if it has to wait."""
+        try:
+            wait = next(steps)
+        except StopIteration as stop:
+            return self._finished(stop)
+        return self._wait_through(steps, wait)
+
+    async def _wait_through(self, steps: Steps[Result], wait: Wait) -> Result:
+        role = self.role
+        while True:
+            if wait is Wait.HEAD:
+                await self._head_available()
+            elif wait is Wait.NEXT_TURN:
+                await self.next_turn()
+            elif self.durability is not None:
+                await self.durability.synced()
+            if self.is_ending or self.role is not role:
+                raise no_queue(self.row.vhost, self.row.name)
+            try:
+                wait = next(steps)
+            except StopIteration as stop:
+                return self._finished(stop)
+
+    def _finished(self, stop: StopIteration) -> Any:
+        self._do_effects()  # the answer follows everything that was decided before it
+        return stop.value
+
+    async def _head_available(self) -> None:
+        """Return when a message can be taken from the head, or the queue is empty."""
+        backing = self.backing
+        while self.is_open and len(backing) and not backing.available(1):
+            self.head_read.prepare()
+            self._do_effects()
+            if self.head_read.is_running:
+                await self._has_read.wait()
+
+    async def _read_head(self, job: ReadAheadJob) -> None:
+        await self._disk.loader.read(job)
+        self.head_read.is_running = False
+        if self.is_open:
+            self.role.head_loaded()
+        self._has_read.wake_all()
+
+    async def _run_job(self, job: Job) -> None:
+        role = self.role
+        await job.run(self._disk.loader)
+        if self.is_open and self.role is role:
+            job.finish()
+            self._do_effects()
+        self._has_read.wake_all()
 
     # -- channels -----------------------------------------------------------------------------------
 
@@ -303,11 +390,6 @@ class Queue(Process):
             self.monitor(address, channel_id)
         return record
 
-    def _grant_credit(self, channel_id: str, amount: int) -> None:
-        record = self.channels.get(channel_id)
-        if record is not None:
-            self.send(record.address, to_channel.bump(self.queue_id, amount))
-
     def on_bump(self, sender: Sender, peer: str, amount: int) -> None:
         was_blocked = self.credit.blocked
         self.credit.bump(peer, amount)
@@ -317,114 +399,61 @@ class Queue(Process):
     def on_sent(self, sender: Sender, channel_id: str, count: int) -> None:
         record = self.channels.get(channel_id)
         if record is not None:
-            record.unsent -= count
-            self.publish_delay.count_written(count)
-            if self.consumers.resume(record):
-                self.dispatch.is_due = True
+            self.role.sent(record, count)
 
     def on_limiter_changed(self, sender: Sender, channel_id: str, is_limited: bool) -> None:
         record = self.channels.get(channel_id)
         if record is not None:
-            self.dispatch.set_limited(record, is_limited)
+            self.role.limiter_changed(record, is_limited)
 
     def on_limiter_grant(self, sender: Sender, channel_id: str, count: int) -> None:
         record = self.channels.get(channel_id)
-        if record is not None and record.is_limited:
-            self.dispatch.add_grant(record, count)
-            self.range_readers.use_grant(record)
-            self.dispatch.use_or_return_grant(record)
+        if record is not None:
+            self.role.limiter_grant(record, count)
 
     def on_channel_closing(self, sender: Sender, channel_id: str) -> bool:
-        self._take_delayed()
         self.forget_channel(channel_id)
         self.demonitor(channel_id)
+        self._do_effects()
         return True
 
     def on_down(self, name: str, reason: ExitReason) -> None:
         """A channel has ended without `channel_closing`; `name` is its id."""
-        self._take_delayed()
         self.forget_channel(name)
 
     def forget_channel(self, channel_id: str) -> None:
-        """Remove a channel that ends, with its consumers, and requeue its unacknowledged messages."""
+        """A channel has ended, or ends. What it published before is accepted first."""
+        self._take_delayed()
         record = self.channels.pop(channel_id, None)
         self.credit.peer_down(channel_id)
-        if record is None:
-            return
-        gone = [consumer for consumer in self.consumers if consumer.channel is record]
-        for consumer in gone:
-            self.consumers.remove(consumer)
-        self.range_readers.forget_channel(record)
-        self.dispatch.forget_channel(record)
-        returned = self._given_back_by(record)
-        if returned:
-            self.backing.requeue(returned)
-            if self.length_limit.drops_head:
-                self.length_limit.drop_overflow()  # AB-102
-        self.dispatch.is_due = True
-        if gone:
-            self._notify_consumers_changed()
-        self._consumers_left_with_channel()
-
-    @seam("which messages are requeued when a channel ends")
-    def _given_back_by(self, record: ChannelRecord) -> list[int]:
-        """The numbers of the messages that are requeued when this channel ends."""
-        return list(record.pending)
-
-    @seam("whether a queue may end with the channel of its last consumer")
-    def _consumers_left_with_channel(self) -> None:
-        self._consumer_left()
+        if record is not None:
+            record.has_ended = True
+            if self.is_open:
+                self.role.forget_channel(record)
 
     # -- publishing ---------------------------------------------------------------------------------
 
     def on_publish(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
-        if self.publish_delay.must_wait():
-            self.publish_delay.add((sender, channel_id, entries))
-        else:
-            self._take(sender, channel_id, entries)
+        self.role.publish(self.channels.get(channel_id) or self._record(channel_id, sender), entries)
 
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
-        self.intake.add_at_most_once(entries)
-
-    def _take(self, sender: Address[ToChannel], channel_id: str, entries: list[PublishEntry]) -> None:
-        """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
-        record = self.channels.get(channel_id) or self._record(channel_id, sender)
-        count = sum([len(entry[1]) for entry in entries])
-        self.credit.take(channel_id, count)
-        if self.dispatch.awaits_write:
-            self.publish_delay.allowance -= count
-        self.intake.add(record, entries)
+        self.role.publish_at_most_once(entries)
 
     def _take_delayed(self) -> None:
-        """Accept everything that was published before this: a message that asks the queue something must see it."""
-        delayed = self.publish_delay.delayed
-        while delayed:
-            self._take(*delayed.popleft())
-        self._accept_arrivals()
+        if self.is_open:  # else the queue is being deleted, and nobody would remove what it wrote now
+            self.role.take_delayed()
 
     def _catch_up(self) -> None:
-        """Accept what was published and deliver what has become deliverable before this message, as if every message
-        had a turn of its own: an ack in front of basic.cancel lets the consumer have one more message.
+        """Accept and deliver what has become due before this message, as if every message had a turn of its own: an ack
+        in front of basic.cancel lets the consumer have one more message.
         """
         self._take_delayed()
-        if self.dispatch.is_due and self._may_deliver:
-            self.dispatch.deliver()
-
-    @property
-    def _may_deliver(self) -> bool:
-        is_held = self.is_held and self.durability is not None
-        return self.is_open and not is_held and self.row.vhost not in self.context.routing.recovering
-
-    def _accept_arrivals(self) -> None:
-        if not self.is_open:
-            return  # the queue is being deleted, and nobody would remove what it wrote now
-        if self.durability is not None:
-            self.durability.start_reporting()
-        self.intake.accept_arrivals()
+        if self.is_released and not self.is_held:
+            self.role.deliver_due()
 
     # -- consuming ----------------------------------------------------------------------------------
 
-    async def on_consume(
+    def on_consume(
         self,
         sender: Sender,
         channel_id: str,
@@ -437,101 +466,29 @@ class Queue(Process):
         priority: int,
         arguments: Table,
         user: str,
-    ) -> bool:
+    ) -> bool | Coroutine[Any, Any, bool]:
         self._check_not_ending()
-        wanted_range = range_read_arguments(arguments) if arguments else None
-        if wanted_range is None and (
-            self.settings.single_active_consumer
-            and exclusive
-            or self.consumers.has_exclusive()
-            or exclusive
-            and len(self.consumers)
-        ):
-            raise AmqpError(ACCESS_REFUSED, f"{queue_phrase(self.row.vhost, self.row.name)} in exclusive use")
         record = self._record(channel_id, address)
         record.is_limited = is_limited
         consumer = Consumer(record, tag, no_ack, exclusive, prefetch, priority, arguments, user)
-        if wanted_range is not None:
-            return await self.range_readers.begin(consumer, wanted_range)
-        self.consumers.add(consumer)
-        self.had_consumer = True
-        self._notify_consumers_changed()
-        self.queue_expiry.suspend()
-        self.dispatch.is_due = True
-        return True
+        return self._go_through(self.role.consume(consumer))
 
     def on_cancel(self, sender: Sender, channel_id: str, tag: str) -> bool:
-        consumer = self.consumers.find(channel_id, tag)
-        if consumer is None:
-            self.range_readers.cancel(channel_id, tag)
-            return True
         self._catch_up()
-        self.dispatch.send()  # cancel-ok follows every delivery already sent
-        self.consumers.remove(consumer)
-        if not consumer.channel.consumers:
-            self.dispatch.return_grant(consumer.channel)
-        self.dispatch.is_due = True
-        self._notify_consumers_changed()
-        self._consumer_left()
+        self.role.cancel(channel_id, tag)
+        self._do_effects()  # cancel-ok follows every delivery already decided
         return True
 
-    @property
-    def is_in_use(self) -> bool:
-        """A consumer or a reader keeps the queue from expiring (AB-93)."""
-        return bool(len(self.consumers) or self.range_readers.readers)
-
-    def _notify_consumers_changed(self) -> None:
-        if self.decorators:
-            consumers = self.on_consumers_info(None)
-            for decorator in self.decorators:
-                notify(decorator.consumers_changed, self.row, consumers)
-
-    def _consumer_left(self) -> None:
-        if len(self.consumers) or not self.had_consumer:
-            return
-        self.queue_expiry.restart()
-        if self.row.auto_delete and not self.is_ending:
-            self.spawn(self._end_by_itself("auto-delete"))
-
-    async def on_get(
+    def on_get(
         self, sender: Sender, channel_id: str, address: Address[ToChannel], no_ack: bool
-    ) -> tuple[Delivery | None, int]:
+    ) -> tuple[Delivery | None, int] | Coroutine[Any, Any, tuple[Delivery | None, int]]:
         self._check_not_ending()
-        self.queue_expiry.restart()
-        while True:
-            if self.message_expiry.is_needed:
-                self.message_expiry.expire()
-            self.dispatch.send()  # the answer follows every delivery made before it
-            found = self.backing.fetch(1, not no_ack)
-            if found:
-                delivery = found[0]
-                if not no_ack:
-                    self._record(channel_id, address).pending[delivery.tags[0]] = None
-                return delivery, len(self.backing)
-            if self.durability is None or not len(self.backing):
-                return None, 0
-            # The head must be read from the disk first; it may have expired when it is read.
-            await self.durability.loader.available()
+        return self._go_through(self.role.get(None if no_ack else self._record(channel_id, address)))
 
     def on_settle(self, sender: Sender, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
         record = self.channels.get(channel_id)
-        if record is None:
-            return
-        for tags in pieces:
-            if tags[0] < 0:
-                self.range_readers.settle(tags)
-                continue
-            tags = record.take_pending(tags)
-            if outcome == "ack":
-                self.backing.ack(tags)
-            elif outcome == "requeue":
-                self.backing.requeue(tags)
-            else:
-                self.rejections.reject(tags)
-        if outcome == "requeue" and self.length_limit.drops_head:
-            self.length_limit.drop_overflow()  # AB-102
-        if self.consumers.resume(record) or outcome == "requeue":
-            self.dispatch.is_due = True
+        if record is not None:
+            self.role.settle(record, outcome, pieces)
 
     # -- the disk -----------------------------------------------------------------------------------
 
@@ -539,16 +496,6 @@ class Queue(Process):
     def _disk(self) -> Durability:
         assert self.durability is not None, "only a queue with a disk receives these messages"
         return self.durability
-
-    def prepare(self) -> None:
-        """Have more of the head read from the disk; `_head_loaded` is called then."""
-        if self.durability is not None:
-            self.durability.loader.prepare()
-
-    def _head_loaded(self) -> None:
-        self.dispatch.is_due = True
-        if self.length_limit.drops_head:
-            self.length_limit.drop_overflow()
 
     def on_batch_lost(self, sender: Sender, by: str) -> None:
         phrase = queue_phrase(self.row.vhost, self.row.name)
@@ -572,30 +519,21 @@ class Queue(Process):
 
     def on_counts(self, sender: Sender) -> tuple[int, int]:
         self._take_delayed()
-        self.queue_expiry.restart()
-        return len(self.backing), len(self.consumers)
+        self.role.use()
+        return self.role.counts()
 
     async def on_purge(self, sender: Sender) -> int:
         self._catch_up()
-        count = self.backing.purge()
+        count = self.role.purge()
         if self.durability is not None and count:
             await self.durability.synced()
         return count
 
     def on_info(self, sender: Sender) -> InfoItems:
-        return queue_items(
-            self.row,
-            self.queue_mode,
-            self.backing,
-            self.channels.values(),
-            self.consumers,
-            self.range_readers,
-            self.dead_letterer,
-            self.credit.in_flow(),
-        )
+        return self.role.info()
 
-    def on_consumers_info(self, sender: Sender | None) -> list[InfoItems]:
-        return self.consumers.info(self.row.name, self.row.vhost) + self.range_readers.info()
+    def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
+        return self.role.consumers_info()
 
     # -- the end ------------------------------------------------------------------------------------
 
@@ -611,13 +549,13 @@ class Queue(Process):
     async def _delete_if(self, if_unused: bool, if_empty: bool) -> int:
         self._catch_up()
         phrase = queue_phrase(self.row.vhost, self.row.name)
-        if if_empty and len(self.backing):
+        ready, consumers = self.role.counts()
+        if if_empty and ready:
             raise AmqpError(PRECONDITION_FAILED, f"{phrase} not empty")
-        if if_unused and len(self.consumers):
+        if if_unused and consumers:
             raise AmqpError(PRECONDITION_FAILED, f"{phrase} in use")
-        count = len(self.backing)
         await self._delete("deleted")
-        return count
+        return ready
 
     async def _end_by_itself(self, reason: str) -> None:
         """End without being asked. Metadata removes the queue from the routing table first, so that no publish is
@@ -631,7 +569,7 @@ class Queue(Process):
 
     async def _delete(self, reason: str) -> None:
         self.is_ending = True
-        self.is_open = False
+        self.is_open = self.is_released = False
         self.backing.delete_and_terminate()
         if self.durability is not None:
             if self.row.durable:
@@ -654,10 +592,6 @@ class Queue(Process):
 
 def _memory_queue(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
     """A new backing queue that keeps everything in memory; `clock` gives monotonic seconds."""
-    backing: BackingQueue
     if settings.max_priority is not None:
-        backing = PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
-    else:
-        backing = MemoryQueue(clock)
-    backing.set_queue_mode(settings.queue_mode)
-    return backing
+        return PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
+    return MemoryQueue(clock)

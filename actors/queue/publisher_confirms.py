@@ -14,10 +14,10 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...runtime.process import Process
 from ...store.messages.parts import Part, split_parts
 from ..channel.contract import to_channel
 from .consumers import ChannelRecord
+from .effects import Effects
 
 if TYPE_CHECKING:
     from ..channel.contract import ConfirmRange
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class PublisherConfirms:
     """The confirms and refusals of the queue `queue_id`. `channels` are the queue's, by id."""
 
-    __slots__ = ("_channels", "_process", "_queue_id", "awaiting", "refused")
+    __slots__ = ("_channels", "_effects", "_queue_id", "awaiting", "refused")
 
-    def __init__(self, process: Process, queue_id: str, channels: Mapping[str, ChannelRecord]) -> None:
-        self._process = process
+    def __init__(self, effects: Effects, queue_id: str, channels: Mapping[str, ChannelRecord]) -> None:
+        self._effects = effects
         self._queue_id = queue_id
         self._channels = channels
         self.awaiting = AwaitingConfirms()
@@ -40,19 +40,19 @@ class PublisherConfirms:
         """Refuse messages that the backing queue has discarded."""
         _add_publish_numbers(self.refused, parts)
 
-    def send(self, safe: Sequence[ConfirmRange]) -> None:
+    def collect(self, safe: Sequence[ConfirmRange]) -> None:
         """Send the refusals of this turn, and confirms of the messages whose numbers are in the ranges `safe`."""
         if safe:
             for channel_id, ranges in self.awaiting.take(safe).items():
                 channel = self._channels.get(channel_id)
                 if channel is not None:  # else the channel has ended, and nobody waits for these confirms
-                    self._process.send(channel.address, to_channel.confirm(self._queue_id, ranges))
+                    self._effects.send_after_deliveries(channel.address, to_channel.confirm(self._queue_id, ranges))
         if self.refused:
             refused, self.refused = self.refused, {}
             for channel_id, ranges in refused.items():
                 channel = self._channels.get(channel_id)
                 if channel is not None:
-                    self._process.send(channel.address, to_channel.refuse(self._queue_id, ranges))
+                    self._effects.send_after_deliveries(channel.address, to_channel.refuse(self._queue_id, ranges))
 
 
 class AwaitingConfirms:

@@ -4,47 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...runtime.process import Process
+from ...routing.arguments import QueueSettings
+from .effects import Effects
 
 
 class QueueExpiry:
     """The time since a queue was last used. Consumers, readers, basic.get and queue.declare are uses, publishes are
-    not.
-
-    `is_in_use`: a consumer or a reader is there. Without `expires_ms` the queue never expires.
+    not. `now` gives seconds of a monotonic clock.
     """
 
-    __slots__ = ("_is_in_use", "_last_use", "_process", "_seconds", "_timer")
+    __slots__ = ("_effects", "_is_timing", "_last_use", "_now", "_seconds", "_users")
 
-    def __init__(self, process: Process, expires_ms: int | None, is_in_use: Callable[[], bool]) -> None:
-        self._process = process
-        self._seconds = None if expires_ms is None else expires_ms / 1000
-        self._is_in_use = is_in_use
-        self._timer: int | None = None
+    def __init__(self, effects: Effects, now: Callable[[], float]) -> None:
+        self._effects = effects
+        self._now = now
+        #: None: the queue never expires.
+        self._seconds: float | None = None
+        #: How many consumers and readers there are. Each keeps the queue from expiring.
+        self._users = 0
+        self._is_timing = False
         self._last_use = 0.0
 
-    def restart(self) -> None:
-        """The queue is used, or its last consumer has left.
+    def apply(self, settings: QueueSettings) -> None:
+        """The time until an unused queue expires begins anew with each change of its settings, as in RabbitMQ."""
+        self._seconds = None if settings.expires is None else settings.expires / 1000
+        self._stop_timer()
+        self.use()
+
+    def use(self) -> None:
+        """The queue is used.
 
         A timer that runs already is left alone: when it fires, `timer_fired` starts it again for the time that is left.
         """
         if self._seconds is not None:
-            self._last_use = self._process.now()
-            if self._timer is None and not self._is_in_use():
-                self._timer = self._process.start_timer(self._seconds + 0.001, "queue_expiry")
+            self._last_use = self._now()
+            if not self._is_timing and not self._users:
+                self._start_timer(self._seconds)
 
-    def suspend(self) -> None:
-        """A consumer or reader has come: the queue cannot expire before `restart`."""
-        if self._timer is not None:
-            self._process.cancel_timer(self._timer)
-            self._timer = None
+    def enter(self) -> None:
+        """A consumer or reader has come: the queue cannot expire before it leaves."""
+        self._users += 1
+        self._stop_timer()
+
+    def leave(self) -> None:
+        """A consumer or reader has left."""
+        self._users -= 1
+        self.use()
 
     def timer_fired(self) -> bool:
         """Whether the queue has expired."""
-        self._timer = None
-        if self._is_in_use() or self._seconds is None:
+        self._is_timing = False
+        if self._users or self._seconds is None:
             return False
-        left = self._last_use + self._seconds - self._process.now()
+        left = self._last_use + self._seconds - self._now()
         if left > 0:
-            self._timer = self._process.start_timer(left + 0.001, "queue_expiry")
+            self._start_timer(left)
         return left <= 0
+
+    def _start_timer(self, seconds: float) -> None:
+        self._is_timing = True
+        self._effects.set_timer("queue_expiry", seconds + 0.001)
+
+    def _stop_timer(self) -> None:
+        if self._is_timing:
+            self._is_timing = False
+            self._effects.cancel_timer("queue_expiry")

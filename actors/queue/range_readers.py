@@ -6,6 +6,9 @@ it, and its deliveries count towards its own prefetch alone. The messages of its
 it takes them. So a reader holds at most one batch, and when the disk is slow, only the reader waits. A reader that has
 read everything reads new messages at the end of the turn in which they came.
 
+To acknowledge a range and to find its first message may take several turns or a read from the disk. So `begin` is a
+generator: it yields what it waits for (`Wait`), and the replica goes on with it when that has come.
+
 Deliveries to a reader that acknowledges carry minus the reader's number as their ack tag. Settling them, with whatever
 outcome, makes room in the reader's prefetch and does nothing else.
 
@@ -16,8 +19,9 @@ consumer. If the range is exact and a message of it left the queue before it was
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -27,7 +31,7 @@ from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table
 from ...amqp.frames import build_content, content_properties, with_properties
 from ...amqp.properties import NO_PROPERTIES, Properties, encode_properties
-from ...routing.phrases import no_queue, queue_phrase
+from ...routing.phrases import queue_phrase
 from ...routing.range_read_arguments import (
     FIRST_HEADER,
     NEXT_HEADER,
@@ -40,16 +44,17 @@ from ...routing.range_read_arguments import (
     skip_gap,
 )
 from ...routing.rows import QueueRow
-from ...runtime.process import Process
 from ...store.index.segment_jobs import SegmentReadJob
 from ...store.messages.message import Origin, QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
 from ..channel.contract import to_channel
 from .consumers import ChannelRecord, Consumer, Consumers
+from .disk_loader import Bodies, BodyRead, SegmentRead
 from .dispatch import Dispatch
-from .durability import Durability
+from .effects import Effects
 from .queue_expiry import QueueExpiry
+from .role import Steps, Wait
 
 if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
@@ -82,19 +87,16 @@ class RangeReader:
 
 
 class RangeReaders:
-    """The readers of the queue `row`. `is_ending` is true when the queue is being deleted."""
+    """The readers of the queue `row`."""
 
     __slots__ = (
         "_backing",
-        "_channels",
         "_consumers",
         "_dispatch",
-        "_durability",
+        "_effects",
         "_header",
-        "_is_ending",
         "_last_number",
         "_phrase",
-        "_process",
         "_queue",
         "_queue_expiry",
         "_row",
@@ -103,20 +105,15 @@ class RangeReaders:
 
     def __init__(
         self,
-        process: Process,
         row: QueueRow,
-        channels: Mapping[str, ChannelRecord],
         backing: BackingQueue,
         consumers: Consumers,
         dispatch: Dispatch,
         queue_expiry: QueueExpiry,
-        durability: Durability | None,
-        is_ending: Callable[[], bool],
+        effects: Effects,
     ) -> None:
-        self._process = process
         self._row = row
         self._phrase = queue_phrase(row.vhost, row.name)
-        self._channels = channels
         #: None if the queue has priorities: then each level numbers its messages by itself.
         self._backing = backing if isinstance(backing, SupportsRangeRead) else None
         #: The same queue, for what every backing queue can do.
@@ -124,15 +121,14 @@ class RangeReaders:
         self._consumers = consumers
         self._dispatch = dispatch
         self._queue_expiry = queue_expiry
-        self._durability = durability
-        self._is_ending = is_ending
+        self._effects = effects
         self.readers: dict[int, RangeReader] = {}
         self._last_number = 0
         self._header = AddedHeader(NO_PROPERTIES, NUMBER_HEADER)
 
     # -- beginning ----------------------------------------------------------------------------------
 
-    async def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> bool:
+    def begin(self, consumer: Consumer, wanted: RangeReadArguments) -> Steps[bool]:
         """Acknowledge the messages that `wanted` names, and register the reader. True is the answer to `consume`."""
         backing = self._backing
         if backing is None:
@@ -150,23 +146,16 @@ class RangeReaders:
         if wanted.ack_to is not None:
             if self._consumers.has_exclusive():
                 raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
-            await self._ack_to(backing, wanted.ack_to)
-        if self._durability is not None:
-            # The lowest number is known only when the head is in memory.
-            await self._durability.loader.available()
-            if backing.kept_numbers() != backing.numbers():
-                await self._durability.synced()
-            self._check_not_ending()
+            yield from self._ack_to(backing, wanted.ack_to)
+        # The lowest number is known only when the head is in memory.
+        yield Wait.HEAD
+        if backing.kept_numbers() != backing.numbers():
+            yield Wait.SYNCED
         numbers = backing.kept_numbers()
         wanted_range = resolve_range(skip_gap(wanted, numbers, backing.gap), numbers, self._phrase)
-        record = consumer.channel
-        if self._channels.get(record.channel_id) is record:  # the channel may have ended meanwhile
+        if not consumer.channel.has_ended:
             self._add(consumer, wanted_range, self._bounds(numbers) if wanted.includes_bounds else None)
         return True
-
-    def _check_not_ending(self) -> None:
-        if self._is_ending():
-            raise no_queue(self._row.vhost, self._row.name)
 
     def _add(self, consumer: Consumer, wanted: NumberRange, bounds: _Buffered | None) -> None:
         self._last_number += 1
@@ -175,7 +164,7 @@ class RangeReaders:
         )
         if bounds is not None:
             reader.buffer.append(bounds)
-        self._queue_expiry.suspend()
+        self._queue_expiry.enter()
 
     def _bounds(self, numbers: range) -> _Buffered:
         """A message of the queue's own, whose headers give the first and the next number of the queue."""
@@ -183,7 +172,7 @@ class RangeReaders:
         props = encode_properties(Properties(headers=headers))
         return Origin("", (self._row.name,)), False, build_content(1, props, b"", 0)
 
-    async def _ack_to(self, backing: SupportsRangeRead, number: int) -> None:
+    def _ack_to(self, backing: SupportsRangeRead, number: int) -> Steps[None]:
         """Acknowledge all messages up to `number`: ready ones, and those that consumers have not acknowledged yet,
         whose own acknowledgements have no effect after that.
         """
@@ -191,10 +180,9 @@ class RangeReaders:
         while (lowest := backing.numbers().start) <= number:
             self._queue.ack(range(lowest, number + 1))
             if backing.drop_to(number, ACKS_PER_TURN):
-                await self._process.next_turn()
-            elif self._durability is not None and lowest == backing.numbers().start:
-                await self._durability.loader.available()
-            self._check_not_ending()
+                yield Wait.NEXT_TURN
+            elif lowest == backing.numbers().start:
+                yield Wait.HEAD
 
     # -- delivering ---------------------------------------------------------------------------------
 
@@ -228,7 +216,7 @@ class RangeReaders:
             self._read(reader, backing, numbers)
             if reader.number not in self.readers:
                 return
-        self._process.request_turn()
+        self._effects.need_turn()
 
     def _deliver_buffered(self, reader: RangeReader) -> None:
         consumer, buffer = reader.consumer, reader.buffer
@@ -241,7 +229,7 @@ class RangeReaders:
             origin, redelivered, _ = messages[0]
             tags = None if consumer.no_ack else [-reader.number] * len(messages)
             # Not `put_unacked`: the tags are not the backing queue's.
-            self._dispatch.outbox.put(consumer, (origin, redelivered, tags, [content for _, _, content in messages]))
+            self._effects.outbox.put(consumer, (origin, redelivered, tags, [content for _, _, content in messages]))
 
     def settle(self, tags: Sequence[int]) -> None:
         """Deliveries to one reader were acknowledged, requeued or rejected."""
@@ -267,32 +255,35 @@ class RangeReaders:
             return
         job = backing.prepare_range(reader.position, last)
         if job is not None:
-            reader.is_loading = True
-            self._process.spawn(self._load(reader, backing, job, last))
-            return
+            self._read_segments(reader, backing, last, job)
+        else:
+            self._take(reader, backing, last)
+
+    def _read_segments(self, reader: RangeReader, backing: SupportsRangeRead, last: int, job: SegmentReadJob) -> None:
+        """The entries of the batch are in segments that must be read from the disk first."""
+        reader.is_loading = True
+        self._effects.run(SegmentRead(job, partial(self._segments_read, reader, backing, last)))
+
+    def _segments_read(self, reader: RangeReader, backing: SupportsRangeRead, last: int, job: SegmentReadJob) -> None:
+        reader.is_loading = False
+        if reader.number in self.readers:
+            more = backing.range_prepared(job, reader.position, last)
+            if more is not None:
+                self._read_segments(reader, backing, last, more)
+            else:
+                self._take(reader, backing, last)
+
+    def _take(self, reader: RangeReader, backing: SupportsRangeRead, last: int) -> None:
+        """Take a batch whose entries are in memory; get those of its bodies that are in the message stores."""
         batch = backing.take_range(reader.position, last)
         if batch.is_complete:
             self._fill_buffer(reader, batch)
         else:
             reader.is_loading = True
-            self._process.spawn(self._complete(reader, batch))
+            self._effects.run(BodyRead(batch.missing, partial(self._bodies_read, reader, batch)))
 
-    async def _load(
-        self, reader: RangeReader, backing: SupportsRangeRead, job: SegmentReadJob | None, last: int
-    ) -> None:
-        """Read a batch whose entries are in segments that must be read from the disk first."""
-        while job is not None:
-            await self._process.run_blocking(job.run)
-            if reader.number not in self.readers or self._is_ending():
-                return
-            job = backing.range_prepared(job, reader.position, last)
-        await self._complete(reader, backing.take_range(reader.position, last))
-
-    async def _complete(self, reader: RangeReader, batch: RangeBatch) -> None:
-        """Get the bodies of a batch that are in the message stores."""
-        if not batch.is_complete:
-            assert self._durability is not None, "without a data directory all bodies are in memory"
-            batch.complete(*await self._durability.loader.bodies(batch.missing))
+    def _bodies_read(self, reader: RangeReader, batch: RangeBatch, persistent: Bodies, transient: Bodies) -> None:
+        batch.complete(persistent, transient)
         reader.is_loading = False
         self._fill_buffer(reader, batch)
 
@@ -329,13 +320,13 @@ class RangeReaders:
     def _end(self, reader: RangeReader, error: AmqpError | None) -> None:
         consumer = reader.consumer
         self._forget(reader)
-        self._dispatch.send()  # the end follows every delivery
-        self._process.send(consumer.channel.address, to_channel.reading_ended(self._row.queue_id, consumer.tag, error))
+        self._effects.send_after_deliveries(
+            consumer.channel.address, to_channel.reading_ended(self._row.queue_id, consumer.tag, error)
+        )
 
     def cancel(self, channel_id: str, tag: str) -> None:
         for reader in list(self.readers.values()):
             if reader.consumer.tag == tag and reader.consumer.channel.channel_id == channel_id:
-                self._dispatch.send()  # cancel-ok follows every delivery already sent
                 self._forget(reader)
 
     def forget_channel(self, record: ChannelRecord) -> None:
@@ -345,7 +336,7 @@ class RangeReaders:
 
     def _forget(self, reader: RangeReader) -> None:
         del self.readers[reader.number]
-        self._queue_expiry.restart()
+        self._queue_expiry.leave()
 
 
 def _run_key(message: _Buffered) -> tuple[int, bool]:

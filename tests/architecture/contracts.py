@@ -67,7 +67,8 @@ def _unlike(handler: Callable[..., Any], declared: Callable[..., Any]) -> Iterat
     answer, promised = taken.return_annotation, listed.return_annotation
     answers_later = answer == "None" and not inspect.iscoroutinefunction(handler)
     coroutine = f"Coroutine[Any, Any, {promised}]"
-    if answer not in (promised, f"{promised} | None", coroutine, f"{coroutine} | None") and not answers_later:
+    fitting = (promised, f"{promised} | None", coroutine, f"{coroutine} | None", f"{promised} | {coroutine}")
+    if answer not in fitting and not answers_later:
         yield f"returns `{answer}`, the contract promises `{promised}`"
 
 

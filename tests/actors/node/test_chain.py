@@ -182,12 +182,13 @@ def test_a_client_that_does_not_read_stops_its_queue_after_two_hundred(stage):
     other.go()
     stage.until(
         lambda: all(
-            not queue.actor.publish_delay.delayed and queue.actor.publish_delay.timer is None for queue in queues
+            not queue.actor.role.publish_delay.delayed and not queue.actor.role.publish_delay.is_timing
+            for queue in queues
         )
     )
     other.go()
     for queue in queues:
-        (consumer,) = queue.actor.consumers
+        (consumer,) = queue.actor.role.consumers
         written = consumer.channel.unsent
         assert len(queue.actor.backing) >= 300 - 200 - 50 and written <= 200
     assert slow.actor.output.size <= 2 * 200 * 60_100
@@ -217,13 +218,13 @@ def test_acks_and_gets_pass_a_queue_that_is_blocked(stage):
     consumer.send(1, BasicAck(0, True))
     consumer.go()
     assert queue.actor.backing.depth() < 800 and publisher.actor.state == "blocked"
-    queue.actor.credit.bump("store", M)
-    while consumer.received or queue.actor.publish_delay.delayed or queue.actor.publish_delay.timer is not None:
+    stage.tell(stage.metadata, queue.address, "bump", "store", M)
+    while consumer.received or queue.actor.role.publish_delay.delayed or queue.actor.role.publish_delay.is_timing:
         publisher.go(), consumer.go()
         if consumer.take(BasicDeliver):
             consumer.received.clear()
             consumer.send(1, BasicAck(0, True))
-        stage.until(lambda: queue.actor.publish_delay.timer is None)
+        stage.until(lambda: not queue.actor.role.publish_delay.is_timing)
     publisher.go(), consumer.go()
     assert publisher.actor.state == "running" and not publisher.unsent
 
@@ -315,7 +316,7 @@ def test_a_short_block_stays_visible_for_its_hold_time(stage):
     client.publish(1, numbered(2000))
     client.go()
     assert states() == ["flow", "flow", "flow"]
-    queue.actor.credit.bump("store", M)
+    stage.tell(stage.metadata, queue.address, "bump", "store", M)
     client.go()
     assert not client.actor.credit.blocked and states() == ["flow", "flow", "flow"]
     ahead[0] += 1.1
@@ -375,10 +376,10 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
         while (
             client.unsent
             or client.actor.state != "running"
-            or any(queue.actor.publish_delay.delayed for queue in queues.values())
+            or any(queue.actor.role.publish_delay.delayed for queue in queues.values())
         ):
             client.go()
-            stage.until(lambda: all(queue.actor.publish_delay.timer is None for queue in queues.values()))
+            stage.until(lambda: all(not queue.actor.role.publish_delay.is_timing for queue in queues.values()))
         client.go()
         assert books.turns and books.most["channel"] <= pair[0] and books.most["queue"] <= 2 * pair[0]
         assert not any(stage.actor(entry.address).credit.blocked for entry in client.actor.channels.by_number.values())

@@ -16,6 +16,7 @@ from warren.actors.node.context import NodeContext
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.amqp.frames import build_content, content_body
+from warren.routing.arguments import QueueSettings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.process import Process
@@ -107,7 +108,7 @@ class Office(Process):
 
     async def on_page_out(self, sender: Any) -> bool:
         self.send(self.queue, ("ram_duration_target", 0.0))
-        self.send(self.queue, ("set_queue_mode", "lazy"))
+        self.send(self.queue, ("apply_settings", QueueSettings(queue_mode="lazy")))
         return await self.ask(self.queue, ("flush_synced",), WAIT)
 
     def on_duration(self, sender: Any, queue: str, seconds: float) -> float:

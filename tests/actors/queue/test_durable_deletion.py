@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.queue.process import Queue
+from warren.routing.arguments import QueueSettings
 from warren.runtime.errors import ProcessDown
 
 from ..disk_stage import SEGMENT, DurableStage, Publisher, bodies, consumer, drained
@@ -109,7 +110,7 @@ def test_messages_to_a_queue_that_is_being_deleted(stage, disk):
     queue.tell(eater.myAddress, "settle", "ack", [eater.tags[:1]])
     queue.tell(eater.myAddress, "settle", "requeue", [eater.tags[1:]])
     queue.tell(eater.myAddress, "sent", 3)
-    stage.tell(stage.metadata, queue.address, "set_queue_mode", "lazy")
+    stage.tell(stage.metadata, queue.address, "apply_settings", QueueSettings(queue_mode="lazy"))
     questions = [
         stage.ask(queue.address, *message)
         for message in (("info",), ("counts",), ("purge",), ("flush_synced",), ("consumers_info",))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from warren.routing.arguments import QueueSettings
+
 from ..disk_stage import SEGMENT, Publisher, bodies, consumer, drained
 from ..stage import Stub
 from .durable import BACKLOG, LARGE
@@ -45,7 +47,7 @@ def test_a_queue_process_needs_no_more_than_the_operations_of_a_backing_queue(st
     queue.tell(eater.myAddress, "settle", "reject", [eater.tags[:5]])
     stage.until(lambda: sum(len(entry[1]) for (entries,) in peek(grave) for entry in entries) == 5)
     queue.tell(eater.myAddress, "channel_closing")
-    stage.tell(stage.metadata, queue.address, "set_queue_mode", "lazy")
+    stage.tell(stage.metadata, queue.address, "apply_settings", QueueSettings(queue_mode="lazy"))
     assert stage.ask(queue.address, "info").answer()["messages_ready"] == len(wanted) - 5
     later = publisher.publish(queue, 1, expiration=0)
     publisher.publish(queue, 20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.actors.queue.disk_loader import DiskLoader
+from warren.routing.arguments import QueueSettings
 
 from ..disk_stage import SEGMENT, Publisher, bodies, consumer, drained
 from ..stage import Stub, bodies_of
@@ -151,10 +152,11 @@ def test_switching_modes_under_traffic_loses_and_reorders_nothing(stage, size):
     queue, publisher = stage.declare(), Publisher(stage)
     eater = consumer(stage, queue, prefetch=10)
     wanted = []
+    modes = QueueSettings(queue_mode="default"), QueueSettings(queue_mode="lazy")
     for turn in range(30):
         wanted += publisher.publish(queue, SEGMENT // 2, size, persistent=bool(turn % 3))
         if turn % 5 == 4:
-            stage.tell(stage.metadata, queue.address, "set_queue_mode", "lazy" if turn % 10 == 4 else "default")
+            stage.tell(stage.metadata, queue.address, "apply_settings", modes[turn % 10 == 4])
         stage.base.run_until(lambda: True, 0)
         if turn % 7 == 6:
             stage.quiet()
@@ -174,7 +176,7 @@ def test_a_queue_with_a_backlog_changes_its_mode(stage, size):
     stage.until(lambda: len(eater.got) == 10)
     queue.tell(eater.myAddress, "cancel", "c")
     for mode in ("lazy", "default", "lazy"):
-        stage.tell(stage.metadata, queue.address, "set_queue_mode", mode)
+        stage.tell(stage.metadata, queue.address, "apply_settings", QueueSettings(queue_mode=mode))
         stage.until(lambda mode=mode: status(queue)["mode"] == mode)
         stage.quiet()
         queue.actor.backing.check()

@@ -78,7 +78,7 @@ def test_unknown_and_repeated_settlements_have_no_effect(stage):
     for _ in range(3):
         queue.tell(channel, "settle", "ack", [[0, 7, 99]])
     stage.settle()
-    assert [consumer.unacked for consumer in queue.actor.consumers] == [1]
+    assert [consumer.unacked for consumer in queue.actor.role.consumers] == [1]
 
 
 def test_an_empty_queue_hands_messages_straight_to_a_consumer(stage):
@@ -122,7 +122,7 @@ def test_a_channel_that_ends_leaves_nothing_behind(stage, orderly):
         stage.base.end(stage.base.cells[ending.actorAddressString], CRASHED)
     stage.settle()
     actor = queue.actor
-    assert not actor.channels and not len(actor.consumers) and not actor._monitored
+    assert not actor.channels and not len(actor.role.consumers) and not actor._monitored
     assert not actor.credit._credit_to
     queue.consume(staying)
     stage.settle()
@@ -163,7 +163,7 @@ def fill(stage, queue, consumer):
     queue.consume(consumer, no_ack=True)
     queue.publish(consumer, numbered(300))
     stage.settle()
-    assert len(bodies(stage.actor(consumer))) == 200 and queue.actor.dispatch.awaits_write
+    assert len(bodies(stage.actor(consumer))) == 200 and queue.actor.role.dispatch.awaits_write
 
 
 def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
@@ -172,10 +172,12 @@ def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
     fill(stage, queue, consumer)
     queue.publish(publisher, numbered(10, 300), first_confirm=1)
     stage.settle()
-    assert queue.actor.publish_delay.delayed and not stage.actor(publisher).take("confirm")
-    stage.until(lambda: queue.actor.publish_delay.is_stalled)
+    assert queue.actor.role.publish_delay.delayed and not stage.actor(publisher).take("confirm")
+    stage.until(lambda: queue.actor.role.publish_delay.is_stalled)
     stage.settle()
-    assert not queue.actor.publish_delay.delayed and stage.actor(publisher).take("confirm") == [(queue.id, [(1, 10)])]
+    assert not queue.actor.role.publish_delay.delayed and stage.actor(publisher).take("confirm") == [
+        (queue.id, [(1, 10)])
+    ]
     queue.publish(publisher, numbered(10, 310), first_confirm=11)
     stage.settle()
     assert stage.actor(publisher).take("confirm") == [(queue.id, [(11, 20)])], (
@@ -184,7 +186,7 @@ def test_publishes_wait_for_deliveries_until_the_consumers_stall(stage):
     queue.tell(consumer, "sent", 50)
     queue.publish(publisher, numbered(10, 320))
     stage.settle()
-    assert not queue.actor.publish_delay.is_stalled
+    assert not queue.actor.role.publish_delay.is_stalled
 
 
 def test_an_answer_includes_delayed_publishes(stage):
@@ -246,12 +248,12 @@ def test_delayed_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             elif name == "settle":
                 stage.settle()
             elif name == "wait":
-                stage.until(lambda: queue.actor.publish_delay.timer is None)
+                stage.until(lambda: not queue.actor.role.publish_delay.is_timing)
             drain()
         while len(got) < sum(published):
             queue.tell(consumer, "sent", unsent)
             unsent = 0
-            stage.until(lambda: queue.actor.publish_delay.timer is None)
+            stage.until(lambda: not queue.actor.role.publish_delay.is_timing)
             stage.settle()
             drain()
         for number, publisher in enumerate(publishers):
@@ -267,4 +269,4 @@ def test_delayed_publishes_are_neither_reordered_nor_lost_nor_stuck(plan):
             assert confirmed == list(range(1, published[number] + 1))
             granted = sum(amount for _, amount in stage.actor(publisher).take("bump"))
             assert granted == published[number] // 200 * 200
-        assert not queue.actor.publish_delay.delayed and queue.actor.publish_delay.timer is None
+        assert not queue.actor.role.publish_delay.delayed and not queue.actor.role.publish_delay.is_timing

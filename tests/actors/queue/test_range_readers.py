@@ -98,7 +98,7 @@ def test_a_closed_range_is_delivered_and_ends(stage, queue, channel):
     assert read(stage, queue, channel, read_from=3, read_to=6) is True
     assert stage.actor(channel).take_got() == [*pairs(3, 7), "end"]
     assert counts(queue) == (10, 0)
-    assert queue.actor.range_readers.readers == {}
+    assert queue.actor.role.range_readers.readers == {}
 
 
 def test_a_reader_gets_ready_and_unacknowledged_messages(stage, queue, channel):
@@ -136,7 +136,7 @@ def test_a_range_may_have_holes_but_may_not_begin_below_the_lowest_number(stage,
         "PRECONDITION_FAILED - numbers 1 to 9 of queue 'q' in vhost '/' cannot be read: "
         "the queue holds only numbers 2 to 9"
     )
-    assert queue.actor.range_readers.readers == {}
+    assert queue.actor.role.range_readers.readers == {}
 
 
 def test_a_range_beyond_the_highest_number_waits_for_publishes(stage, queue, channel):
@@ -164,7 +164,7 @@ def test_a_range_without_end_goes_on_until_it_is_cancelled(stage, queue, channel
     queue.tell(channel, "cancel", "r")
     queue.publish(publisher, numbered(12, 13))
     stage.settle()
-    assert stage.actor(channel).take_got() == [] and queue.actor.range_readers.readers == {}
+    assert stage.actor(channel).take_got() == [] and queue.actor.role.range_readers.readers == {}
 
 
 def test_a_reader_gets_messages_that_go_straight_to_a_consumer(stage, channel):
@@ -184,7 +184,7 @@ def test_two_hundred_unsent_deliveries_stop_a_reader(stage, channel):
     stage.settle()
     read(stage, queue, channel, read_from=0)
     assert stage.actor(channel).take_got() == pairs(0, 200)
-    (reader,) = queue.actor.range_readers.readers.values()
+    (reader,) = queue.actor.role.range_readers.readers.values()
     assert len(reader.buffer) == 56
     queue.tell(channel, "sent", 150)
     stage.settle()
@@ -201,7 +201,7 @@ def test_prefetch_bounds_what_a_reader_has_not_acknowledged(stage, queue, channe
         queue.tell(channel, "settle", outcome, [[stub.tags.pop(0)]])
         stage.settle()
         assert stub.take_got() == expected, outcome
-    assert counts(queue) == (10, 0) and queue.actor.dead_letterer.counters["rejected"] == 0
+    assert counts(queue) == (10, 0) and queue.actor.role.dead_letterer.counters["rejected"] == 0
     queue.tell(channel, "settle", "ack", [stub.tags[:3]])
     stage.settle()
     assert stub.take_got() == [*pairs(6, 8), "end"]
@@ -358,7 +358,7 @@ def test_readers_stand_beside_a_single_active_consumer(stage, channel):
     queue.consume(consumer)
     stage.settle()
     assert stage.actor(channel).take_got() == pairs(0, 3)
-    assert queue.actor.consumers.active.tag == "c"
+    assert queue.actor.role.consumers.active.tag == "c"
 
 
 def test_a_reader_is_no_consumer_in_any_count(stage, queue, channel):
@@ -392,7 +392,7 @@ def test_the_readers_of_a_channel_end_with_it(stage, queue, channel):
     read(stage, queue, other, read_from="next")
     queue.tell(channel, "channel_closing")
     stage.settle()
-    (left,) = queue.actor.range_readers.readers.values()
+    (left,) = queue.actor.role.range_readers.readers.values()
     assert left.consumer.channel.address == other
     assert counts(queue) == (10, 0)
 

@@ -137,7 +137,7 @@ def test_a_slow_disk_delays_only_the_reader(stage, reads):
     publisher.publish(queue, 1)
     queue.tell(address, "cancel", "r")
     stage.settle()
-    assert queue.actor.range_readers.readers == {}
+    assert queue.actor.role.range_readers.readers == {}
     reads.release()
     assert stub.got == []
     assert read_all(stage, queue, read_from=300, read_to=301)[0] == expected(bodies[300:302], 300)

@@ -206,7 +206,7 @@ def test_a_reader_that_does_not_read_costs_a_batch(local):
         )
         inside = Inside(local)
         queue = inside.queue("q")
-        (reader,) = queue.range_readers.readers.values()
+        (reader,) = queue.role.range_readers.readers.values()
         before = None
         while (
             now := inside.call(lambda: (reader.consumer.channel.unsent, len(reader.buffer), reader.position))

@@ -1,0 +1,149 @@
+"""`Effects`: what the core of a queue has decided in a turn, and its replica has not done yet.
+
+The core of a queue is pure: `Dispatch`, `Intake`, `MessageExpiry` and the other parts of a role change their own state
+and the backing queue, and whatever else is to happen they write down here. They hold no process, so they send nothing,
+start no timer and read no file. The replica (`process.py`) does what is written down, at the end of its turn or before
+it answers somebody, in this order:
+
+1. `messages`, such as dead letters and requests to limiters, and the grants of credit
+2. the deliveries in the outbox, so that what a channel receives next follows all deliveries decided before
+3. `endings`, messages that must follow the deliveries
+4. timers, jobs for the disk, another turn, the end of the queue
+
+One object serves a replica for its whole life, because most turns of most queues have few effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...runtime.contract import Address, C, Message
+    from ...store.queue.read_ahead import ReadAheadJob
+    from ..channel.contract import DeliveryRun
+    from .consumers import ChannelRecord, Consumer
+    from .disk_loader import Job
+
+#: The payload of a replica's timer, by which its role knows what the timer is for.
+TimerName = str
+
+
+class Outbox:
+    """Deliveries of one turn, by channel, each channel's in the order of the queue.
+
+    AMQP promises that order on each channel, whichever of its consumers gets a message. So only runs that are
+    neighbours and go to the same consumer are sent together.
+    """
+
+    __slots__ = ("channels",)
+
+    def __init__(self) -> None:
+        self.channels: dict[ChannelRecord, list[tuple[Consumer, list[DeliveryRun]]]] = {}
+
+    def put(self, consumer: Consumer, run: DeliveryRun) -> None:
+        segments = self.channels.get(consumer.channel)
+        if segments is None:
+            self.channels[consumer.channel] = [(consumer, [run])]
+        elif segments[-1][0] is consumer:
+            segments[-1][1].append(run)
+        else:
+            segments.append((consumer, [run]))
+
+    def put_unacked(self, consumer: Consumer, run: DeliveryRun, tags: Sequence[int]) -> None:
+        """Put a run whose messages the consumer has to acknowledge under these tags."""
+        consumer.channel.pending.update(zip(tags, repeat(consumer)))
+        self.put(consumer, run)
+
+    def forget_channel(self, channel: ChannelRecord) -> None:
+        """Drop the deliveries to a channel that has ended."""
+        self.channels.pop(channel, None)
+
+    def take(self) -> list[tuple[Consumer, list[DeliveryRun]]]:
+        """Take out everything, in the order in which each channel is to receive it."""
+        channels, self.channels = self.channels, {}
+        return [segment for segments in channels.values() for segment in segments]
+
+
+class Effects:
+    """The effects of one replica. Parts write with the methods; the replica reads and clears the attributes."""
+
+    __slots__ = (
+        "consumers_changed",
+        "end_reason",
+        "endings",
+        "grants",
+        "has_requests",
+        "head_read",
+        "jobs",
+        "messages",
+        "messages_came",
+        "needs_turn",
+        "outbox",
+        "timers",
+    )
+
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        #: Messages that are sent before the deliveries.
+        self.messages: list[tuple[Address[Any], Message[Any, Any]]] = []
+        #: Messages that are sent after the deliveries.
+        self.endings: list[tuple[Address[Any], Message[Any, Any]]] = []
+        #: Credit for channels: the channel's id and the number of messages.
+        self.grants: list[tuple[str, int]] = []
+        #: Messages were published to the queue, so its memory has to be watched.
+        self.messages_came = False
+        #: One of the attributes below is set. Few turns set any, so one test saves the others.
+        self.has_requests = False
+        #: Seconds from now after which the role's `timer_fired` is called with the name; None: cancel the timer.
+        self.timers: dict[TimerName, float | None] = {}
+        #: Reads more of the head of the queue. `HeadRead` asks for one at a time.
+        self.head_read: ReadAheadJob | None = None
+        #: Other reads, which wait for the disk.
+        self.jobs: list[Job] = []
+        #: The role has more to do after other messages had their turn.
+        self.needs_turn = False
+        #: A consumer came or left.
+        self.consumers_changed = False
+        #: Why the queue is to end by itself.
+        self.end_reason: str | None = None
+
+    def send(self, address: Address[C], message: Message[C, Any]) -> None:
+        self.messages.append((address, message))
+
+    def send_after_deliveries(self, address: Address[C], message: Message[C, Any]) -> None:
+        self.endings.append((address, message))
+
+    def grant(self, channel_id: str, amount: int) -> None:
+        """Grant a channel credit for `amount` more messages. `CreditFlow` calls this."""
+        self.grants.append((channel_id, amount))
+
+    def set_timer(self, name: TimerName, seconds: float) -> None:
+        """Start the timer of this name; one that runs already is replaced."""
+        self.timers[name] = seconds
+        self.has_requests = True
+
+    def cancel_timer(self, name: TimerName) -> None:
+        self.timers[name] = None
+        self.has_requests = True
+
+    def read_head(self, job: ReadAheadJob) -> None:
+        self.head_read = job
+        self.has_requests = True
+
+    def run(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.has_requests = True
+
+    def need_turn(self) -> None:
+        """Give the queue another turn after those of all others, even if no message has come."""
+        self.needs_turn = self.has_requests = True
+
+    def change_consumers(self) -> None:
+        self.consumers_changed = self.has_requests = True
+
+    def end(self, reason: str) -> None:
+        """End the queue, for a reason that nobody asked for."""
+        self.end_reason = reason
+        self.has_requests = True

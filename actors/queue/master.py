@@ -1,0 +1,361 @@
+"""`Master`: the role of the replica that serves a queue's clients (amqp-broker sections 9, 11 and 12).
+
+The role owns AMQP's semantics, and its backing queue owns the messages. Each part of the role has a state of its own
+and is given the few other parts that it needs:
+
+    PublishDelay, Intake         publishes: whether they wait, and then where each run goes
+    Consumers, Dispatch          who gets the next message, and its delivery
+    RangeReaders                 consumers that read by number and take nothing
+    MessageExpiry, LengthLimit   messages that leave at the head because of their age, or because there are too many
+    Rejections, DeadLetterer     messages that consumers reject, and the dead letters of all that die
+    QueueExpiry                  the end of a queue that is not used
+
+The way of a publish: an empty queue hands it straight to a consumer that can take it, so that it never enters the
+backing queue's lists. Otherwise it is stored, the length limits are applied, and `end_turn` delivers from the head
+while a consumer can take a message.
+
+Limits: sockets, delivery tags and channel numbers are matters of the channel; names, bindings and permissions are
+matters of Metadata; timers, the disk and the life of the process are matters of the replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...amqp.constants import ACCESS_REFUSED
+from ...amqp.errors import AmqpError
+from ...routing.arguments import QueueSettings
+from ...routing.phrases import queue_phrase
+from ...routing.range_read_arguments import range_read_arguments
+from ...seams import seam
+from .consumers import ChannelRecord, Consumer, Consumers
+from .dead_letterer import DeadLetterer, Rejections
+from .dispatch import Dispatch
+from .intake import Intake, PublishDelay
+from .length_limit import LengthLimit
+from .listing import queue_items
+from .message_expiry import MessageExpiry
+from .queue_expiry import QueueExpiry
+from .range_readers import RangeReaders
+from .role import Role, Steps, Wait
+
+if TYPE_CHECKING:
+    from ...store.messages.message import Delivery
+    from ..channel.contract import Outcome
+    from ..metadata.info_items import InfoItems
+    from .contract import AtMostOnceEntry, PublishEntry
+    from .replica_state import ReplicaState
+
+
+class Master(Role):
+    """The master of one queue. `settings.single_active_consumer` cannot change later."""
+
+    __slots__ = (
+        "backing",
+        "consumers",
+        "dead_letterer",
+        "dispatch",
+        "effects",
+        "had_consumer",
+        "intake",
+        "length_limit",
+        "message_expiry",
+        "publish_delay",
+        "queue_expiry",
+        "range_readers",
+        "rejections",
+        "settings",
+        "state",
+    )
+
+    def __init__(self, state: ReplicaState, settings: QueueSettings) -> None:
+        self.state = state
+        self.settings = settings
+        backing, effects, head_read = state.backing, state.effects, state.head_read
+        self.backing = backing
+        self.effects = effects
+        self.had_consumer = False
+        self.consumers = Consumers(settings.single_active_consumer)
+        self.dead_letterer = DeadLetterer(state.routing, state.row, effects, state.wall_clock, state.random_bytes)
+        self.length_limit = LengthLimit(backing, self.dead_letterer, head_read)
+        self.message_expiry = MessageExpiry(backing, self.dead_letterer, head_read, effects, state.wall_clock)
+        if state.may_expire:
+            self.message_expiry.is_needed = self.message_expiry.is_uneven = True
+        self.queue_expiry = QueueExpiry(effects, state.now)
+        self.dispatch = Dispatch(state.row.queue_id, backing, self.consumers, self.message_expiry, head_read, effects)
+        self.intake = Intake(
+            state.row.durable,
+            backing,
+            self.consumers,
+            self.dispatch,
+            self.message_expiry,
+            self.length_limit,
+            self.dead_letterer,
+            state.confirms,
+        )
+        self.publish_delay = PublishDelay(backing, self.dispatch, effects)
+        self.rejections = Rejections(backing, self.dead_letterer, effects)
+        self.range_readers = RangeReaders(state.row, backing, self.consumers, self.dispatch, self.queue_expiry, effects)
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def apply(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self.dead_letterer.apply(settings)
+        self.length_limit.apply(settings)
+        self.message_expiry.apply(settings)
+        self.queue_expiry.apply(settings)
+
+    def release(self) -> None:
+        if not self.backing.is_empty():
+            self.dispatch.is_due = True
+            if self.length_limit.drops_head:
+                self.length_limit.drop_overflow()
+
+    def leave(self) -> None:
+        self.take_delayed()
+        for record in self.state.channels.values():
+            self._forget_consumers(record)
+            self._requeue(record)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self.rejections.reads
+
+    # -- turns --------------------------------------------------------------------------------------
+
+    def end_turn(self, is_held: bool) -> None:
+        """Do what the messages of this turn have made due, in this order:
+
+        1. accept the publishes that arrived: refuse them, hand them to consumers, or store them
+        2. deliver ready messages, if the turn may have made a delivery possible
+        3. accept publishes that waited for deliveries, as far as they need not wait any longer, and deliver again
+        4. let readers read what is new
+        5. set the timer for the new head
+
+        A queue with a disk that is held stores publishes, which its next start will find, and lets nothing leave. A
+        queue in memory is lost when its node stops.
+        """
+        dispatch, delay = self.dispatch, self.publish_delay
+        if self.intake.arrivals:
+            self._accept_arrivals()
+        if is_held:
+            return
+        if dispatch.is_due:
+            dispatch.deliver()
+        while delay.delayed or delay.is_timing:
+            publish = delay.take_next()
+            if publish is None:
+                break
+            self._take(*publish)
+            self._accept_arrivals()
+            dispatch.deliver()
+        if self.range_readers.readers:
+            self.range_readers.deliver()
+        if self.message_expiry.is_needed:
+            self.message_expiry.set_timer()
+        if self.effects.needs_turn:
+            dispatch.is_due = True
+
+    def timer_fired(self, name: str) -> None:
+        if name == "delay":
+            self.publish_delay.timer_fired()
+            self.take_delayed()
+        elif name == "expiry":
+            self.message_expiry.timer_fired()
+            self.dispatch.is_due = True
+        elif name == "queue_expiry" and self.queue_expiry.timer_fired():
+            self.effects.end("expired")
+
+    def head_loaded(self) -> None:
+        self.dispatch.is_due = True
+        if self.length_limit.drops_head:
+            self.length_limit.drop_overflow()
+
+    # -- publishing ---------------------------------------------------------------------------------
+
+    def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
+        if self.publish_delay.must_wait():
+            self.publish_delay.add((record, entries))
+        else:
+            self._take(record, entries)
+
+    def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
+        self.intake.add_at_most_once(entries)
+
+    def _take(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
+        """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
+        count = sum([len(entry[1]) for entry in entries])
+        self.state.credit.take(record.channel_id, count)
+        if self.dispatch.awaits_write:
+            self.publish_delay.allowance -= count
+        self.intake.add(record, entries)
+
+    def take_delayed(self) -> None:
+        delayed = self.publish_delay.delayed
+        while delayed:
+            self._take(*delayed.popleft())
+        self._accept_arrivals()
+
+    def _accept_arrivals(self) -> None:
+        self.effects.messages_came = True
+        self.intake.accept_arrivals()
+
+    # -- consuming ----------------------------------------------------------------------------------
+
+    def deliver_due(self) -> None:
+        if self.dispatch.is_due:
+            self.dispatch.deliver()
+
+    def consume(self, consumer: Consumer) -> Steps[bool]:
+        wanted_range = range_read_arguments(consumer.arguments) if consumer.arguments else None
+        consumers = self.consumers
+        if wanted_range is not None:
+            return (yield from self.range_readers.begin(consumer, wanted_range))
+        if (
+            consumers.single_active
+            and consumer.exclusive
+            or consumers.has_exclusive()
+            or consumer.exclusive
+            and len(consumers)
+        ):
+            row = self.state.row
+            raise AmqpError(ACCESS_REFUSED, f"{queue_phrase(row.vhost, row.name)} in exclusive use")
+        consumers.add(consumer)
+        self.had_consumer = True
+        self.queue_expiry.enter()
+        self.effects.change_consumers()
+        self.dispatch.is_due = True
+        return True
+
+    def cancel(self, channel_id: str, tag: str) -> None:
+        consumer = self.consumers.find(channel_id, tag)
+        if consumer is None:
+            self.range_readers.cancel(channel_id, tag)
+            return
+        self.consumers.remove(consumer)
+        if not consumer.channel.consumers:
+            self.dispatch.return_grant(consumer.channel)
+        self.dispatch.is_due = True
+        self._consumers_left(1)
+
+    def _consumers_left(self, count: int) -> None:
+        """So many consumers have left. The queue may have to end now (AB-93)."""
+        for _ in range(count):
+            self.queue_expiry.leave()
+        if count:
+            self.effects.change_consumers()
+        if self.state.row.auto_delete and self.had_consumer and not len(self.consumers):
+            self.effects.end("auto-delete")
+
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+        backing = self.backing
+        self.queue_expiry.use()
+        while True:
+            if self.message_expiry.is_needed and not self.message_expiry.expire():
+                self.dispatch.is_due = True  # the rest expires in another turn
+            found = backing.fetch(1, record is not None)
+            if found:
+                delivery = found[0]
+                if record is not None:
+                    record.pending[delivery.tags[0]] = None
+                return delivery, len(backing)
+            if not len(backing):
+                return None, 0
+            # The head must be read from the disk first; it may have expired when it is read.
+            yield Wait.HEAD
+
+    def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
+        for tags in pieces:
+            if tags[0] < 0:
+                self.range_readers.settle(tags)
+                continue
+            tags = record.take_pending(tags)
+            if outcome == "ack":
+                self.backing.ack(tags)
+            elif outcome == "requeue":
+                self.backing.requeue(tags)
+            else:
+                self.rejections.reject(tags)
+        if outcome == "requeue" and self.length_limit.drops_head:
+            self.length_limit.drop_overflow()  # AB-102
+        if self.consumers.resume(record) or outcome == "requeue":
+            self.dispatch.is_due = True
+
+    def sent(self, record: ChannelRecord, count: int) -> None:
+        record.unsent -= count
+        self.publish_delay.count_written(count)
+        if self.consumers.resume(record):
+            self.dispatch.is_due = True
+
+    def limiter_changed(self, record: ChannelRecord, is_limited: bool) -> None:
+        self.dispatch.set_limited(record, is_limited)
+
+    def limiter_grant(self, record: ChannelRecord, count: int) -> None:
+        if record.is_limited:
+            self.dispatch.add_grant(record, count)
+            self.range_readers.use_grant(record)
+            self.dispatch.use_or_return_grant(record)
+
+    # -- channels that end --------------------------------------------------------------------------
+
+    def forget_channel(self, record: ChannelRecord) -> None:
+        """Remove the consumers of a channel that ends, and requeue its unacknowledged messages."""
+        gone = self._forget_consumers(record)
+        self._requeue(record)
+        self.dispatch.is_due = True
+        self._consumers_left_with_channel(gone)
+
+    @seam("whether a queue may end with the channel of its last consumer")
+    def _consumers_left_with_channel(self, count: int) -> None:
+        self._consumers_left(count)
+
+    def _forget_consumers(self, record: ChannelRecord) -> int:
+        gone = [consumer for consumer in self.consumers if consumer.channel is record]
+        for consumer in gone:
+            self.consumers.remove(consumer)
+        self.range_readers.forget_channel(record)
+        self.dispatch.forget_channel(record)
+        return len(gone)
+
+    def _requeue(self, record: ChannelRecord) -> None:
+        returned = self._given_back_by(record)
+        record.pending.clear()
+        if returned:
+            self.backing.requeue(returned)
+            if self.length_limit.drops_head:
+                self.length_limit.drop_overflow()  # AB-102
+
+    @seam("which messages are requeued when a channel ends")
+    def _given_back_by(self, record: ChannelRecord) -> list[int]:
+        """The numbers of the messages that are requeued when this channel ends."""
+        return list(record.pending)
+
+    # -- the queue as a whole -----------------------------------------------------------------------
+
+    def use(self) -> None:
+        self.queue_expiry.use()
+
+    def counts(self) -> tuple[int, int]:
+        return len(self.backing), len(self.consumers)
+
+    def purge(self) -> int:
+        return self.backing.purge()
+
+    def info(self) -> InfoItems:
+        state = self.state
+        return queue_items(
+            state.row,
+            self.settings.queue_mode,
+            self.backing,
+            state.channels.values(),
+            self.consumers,
+            self.range_readers,
+            self.dead_letterer,
+            state.credit.in_flow(),
+        )
+
+    def consumers_info(self) -> list[InfoItems]:
+        row = self.state.row
+        return self.consumers.info(row.name, row.vhost) + self.range_readers.info()

@@ -1,0 +1,37 @@
+"""`ReplicaState`: what a replica of a queue keeps when it gets another role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...routing.rows import QueueRow
+from ...routing.table import RoutingTable
+from ...runtime.credit import CreditFlow
+from ...store.queue.backing_queue import BackingQueue
+from .consumers import ChannelRecord
+from .effects import Effects
+from .head_read import HeadRead
+from .publisher_confirms import PublisherConfirms
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """The state that a replica of the queue `row` shares with its role, and the clocks that the role reads."""
+
+    row: QueueRow
+    routing: RoutingTable
+    backing: BackingQueue
+    effects: Effects
+    head_read: HeadRead
+    confirms: PublisherConfirms
+    #: The channels that the replica monitors, by id.
+    channels: dict[str, ChannelRecord]
+    credit: CreditFlow
+    #: Some message in the backing queue may have an expiry.
+    may_expire: bool
+    #: Seconds of a monotonic clock.
+    now: Callable[[], float]
+    #: Seconds since the epoch.
+    wall_clock: Callable[[], float]
+    random_bytes: Callable[[int], bytes]

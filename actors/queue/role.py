@@ -1,0 +1,124 @@
+"""`Role`: what a replica of a queue does with the messages that it receives.
+
+A replica (`process.py`) is the process of one queue on one node: an address, a mailbox, timers, and the conversation
+with journal, message stores and other threads. What the messages *mean* is the matter of its role. The replica calls
+the methods below, one after the other; the role changes its own state and the backing queue, and writes everything else
+that is to happen into the `Effects` that it shares with the replica. So a role needs no process, and neither does a
+test of one.
+
+A replica can get another role while it runs (`Queue.take_role`). Address, mailbox, backing queue, the table of channels
+and the confirms that publishers await are the replica's and stay.
+
+A method that may have to wait is a generator of `Steps`: it yields what it waits for, and the replica goes on with it
+when that has come. It is given up, and the asker is refused, if the queue ends meanwhile or the replica gets another
+role.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ...routing.arguments import QueueSettings
+    from ...store.messages.message import Delivery
+    from ..channel.contract import Outcome
+    from ..metadata.info_items import InfoItems
+    from .consumers import ChannelRecord, Consumer
+    from .contract import AtMostOnceEntry, PublishEntry
+
+
+class Wait(enum.Enum):
+    """What an operation of a role waits for."""
+
+    #: The head of the queue is in memory, or the queue is empty.
+    HEAD = "head"
+    #: The messages that wait in the mailbox now had their turn.
+    NEXT_TURN = "next turn"
+    #: Everything that the queue has written is on the disk, or a full disk has refused it for a while.
+    SYNCED = "synced"
+
+
+Result = TypeVar("Result")
+
+Steps = Generator[Wait, None, Result]
+
+
+class Role(Protocol):
+    """The interface between a replica and its role. Methods without a docstring handle the message of that name."""
+
+    # -- life
+
+    def apply(self, settings: QueueSettings) -> None:
+        """Use these settings from now on. Called first of all, and whenever they change."""
+
+    def release(self) -> None:
+        """Messages may leave from now on: whatever may receive their dead letters is recovered. Called after each
+        change of the settings as well, since they may make messages leave.
+        """
+
+    def leave(self) -> None:
+        """The replica gets another role: give everything back to the backing queue."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """No message that has left the queue waits for the disk before it becomes a dead letter."""
+
+    # -- turns
+
+    def end_turn(self, is_held: bool) -> None:
+        """The messages of a turn are handled: do what they have made due.
+
+        `is_held`: store what was published, but let nothing leave, since the node stops.
+        """
+
+    def timer_fired(self, name: str) -> None: ...
+
+    def head_loaded(self) -> None:
+        """More of the head is in memory."""
+
+    # -- publishing
+
+    def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None: ...
+
+    def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None: ...
+
+    def take_delayed(self) -> None:
+        """Accept everything that was published before this: a message that asks the queue something must see it."""
+
+    # -- consuming
+
+    def deliver_due(self) -> None:
+        """Deliver what a message of this turn has made deliverable."""
+
+    def consume(self, consumer: Consumer) -> Steps[bool]: ...
+
+    def cancel(self, channel_id: str, tag: str) -> None: ...
+
+    def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
+        """`record` is None if the message needs no acknowledgement."""
+
+    def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None: ...
+
+    def sent(self, record: ChannelRecord, count: int) -> None: ...
+
+    def limiter_changed(self, record: ChannelRecord, is_limited: bool) -> None: ...
+
+    def limiter_grant(self, record: ChannelRecord, count: int) -> None: ...
+
+    def forget_channel(self, record: ChannelRecord) -> None:
+        """The channel has ended."""
+
+    # -- the queue as a whole
+
+    def use(self) -> None:
+        """Somebody declared the queue again, which keeps it from expiring (AB-93)."""
+
+    def counts(self) -> tuple[int, int]: ...
+
+    def purge(self) -> int: ...
+
+    def info(self) -> InfoItems: ...
+
+    def consumers_info(self) -> list[InfoItems]: ...
