@@ -11,6 +11,7 @@ from typing import Any
 
 from ..amqp.errors import AmqpError
 from ..amqp.fields import Table
+from .changes import BindingAdded, BindingRemoved, Change, ExchangePut, ExchangeRemoved
 from .destinations import Destination
 from .rows import Binding, ExchangeRow, QueueRow
 
@@ -58,6 +59,18 @@ class QueueDecorator:
         `consumers` are the present ones, with the names of `rabbitmqctl list_consumers`: consumer_tag, ack_required,
         active, user …
         """
+
+
+def notify_of(decorator: ExchangeDecorator, change: Change) -> None:
+    """Notify a decorator of a change of exchanges or bindings, which is in force. See `notify`."""
+    if isinstance(change, BindingAdded):
+        notify(decorator.bound, change.vhost, change.binding)
+    elif isinstance(change, BindingRemoved):
+        notify(decorator.unbound, change.vhost, change.binding)
+    elif isinstance(change, ExchangePut):
+        notify(decorator.created, change.row)
+    elif isinstance(change, ExchangeRemoved):
+        notify(decorator.deleted, change.row)
 
 
 def notify(method: Callable[..., None], *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the routing table: immutable values for exchanges, queues and bindings. A change replaces the row."""
+"""Rows: immutable values for exchanges, queues and bindings. A change replaces the row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ..amqp.fields import Table
 from .destinations import Destination
 
 NO_ARGUMENTS = Table()
+
+QueueState = Literal["running", "crashed", "stopped", "down"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class QueueRow:
 
     vhost: str
     name: str
-    #: The address of the queue's process; routing never looks at it.
+    #: The address of the queue's process. Rows of Metadata's state have None, because an address means something on
+    #: this node only; the routing table has rows with the address.
     address: Any
     #: Unique for ever: a queue that is declared again under the same name gets another id.
     queue_id: str
@@ -41,9 +44,13 @@ class QueueRow:
     exclusive_owner: str | None = None
     arguments: Table = NO_ARGUMENTS
     type: str = "classic"
-    state: Literal["running", "crashed", "stopped", "down"] = "running"
+    state: QueueState = "running"
     #: The name of a queue that gets a copy of each message routed to this one (AB-79).
     extra_queue: str | None = None
+    #: The node whose process decides about the queue's messages.
+    node: str = ""
+    #: The nodes that keep the queue's messages, `node` first.
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

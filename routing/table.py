@@ -1,9 +1,14 @@
 """The routing table: finds the queues of a message (AB-64, AB-68 to AB-79).
 
-Only the `Metadata` process writes the table. Every channel and queue of the node reads it directly, without sending a
-message, as RabbitMQ's processes read ETS tables. Rows are immutable, so a reader may keep one. `version` is incremented
-by every change, so a reader may cache results until the version differs. One change costs the same with ten bindings
-and with a hundred thousand.
+Every channel and queue of the node reads the table directly, without sending a message, as RabbitMQ's processes read
+ETS tables. Only the `Metadata` process writes it: it publishes the changes that a command made to the rows of its
+state, all of them in one step, so that no reader sees half a change. Rows are immutable and replaced whole, and so are
+the tuples of destinations under a routing key, so a reader may keep them. `version` is incremented by every change, so
+a reader may cache results until the version differs. One change costs the same with ten bindings and with a hundred
+thousand.
+
+The table has what follows from the rows on this node: routers, which find the bindings that match a message, and the
+addresses of the queues. A queue is in the table from the moment when its process runs.
 
 Routing starts at the exchange of the publish and follows bindings between exchanges; it visits each exchange once and
 finds each queue once (AB-74). From an exchange that has no destination of its own for the message, it continues at the
@@ -12,47 +17,37 @@ alternate exchange (AB-76).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ..amqp.fields import Table
-from .decorators import ExchangeDecorator, notify
-from .destinations import Destination, DestinationSet
-from .exchange_types import EXCHANGE_TYPES, Router, UnavailableRouter
-from .rows import NO_ARGUMENTS, Binding, ExchangeRow, QueueRow
-
-Key = TypeVar("Key")
-
-#: Name, type and whether internal, of the exchanges that every virtual host has (AB-64).
-DEFAULT_EXCHANGES = (
-    ("", "direct", False),
-    ("amq.direct", "direct", False),
-    ("amq.fanout", "fanout", False),
-    ("amq.headers", "headers", False),
-    ("amq.match", "headers", False),
-    ("amq.rabbitmq.trace", "topic", True),
-    ("amq.topic", "topic", False),
+from .changes import (
+    BindingAdded,
+    BindingRemoved,
+    Change,
+    ExchangePut,
+    ExchangeRemoved,
+    QueuePut,
+    QueueRemoved,
+    VhostAdded,
 )
-
-
-class Removed(NamedTuple):
-    """What was removed with a row: its bindings, auto-delete exchanges left without any (AB-77), and theirs."""
-
-    exchanges: list[ExchangeRow]
-    bindings: list[Binding]
+from .decorators import ExchangeDecorator, notify, notify_of
+from .destinations import DestinationSet
+from .exchange_types import EXCHANGE_TYPES, Router, UnavailableRouter
+from .rows import Binding, ExchangeRow, QueueRow
+from .vhost_rows import VhostRows
 
 
 class _Vhost:
     """The rows and routers of one virtual host."""
 
-    __slots__ = ("exchanges", "routers", "queues", "by_source", "by_destination", "onward")
+    __slots__ = ("exchanges", "routers", "queues", "onward")
 
     def __init__(self) -> None:
         self.exchanges: dict[str, ExchangeRow] = {}
         self.routers: dict[str, Router] = {}
         self.queues: dict[str, QueueRow] = {}
-        self.by_source: dict[str, dict[Binding, None]] = {}
-        self.by_destination: dict[Destination, dict[Binding, None]] = {}
         # Source -> exchanges among its destinations. An exchange without an entry needs no walk.
         self.onward: dict[str, DestinationSet] = {}
 
@@ -60,7 +55,7 @@ class _Vhost:
 class RoutingTable:
     """Exchanges, queues and bindings of all virtual hosts, and the addresses of direct reply-to consumers.
 
-    It calls the exchange decorators when it routes and when rows change.
+    It calls the exchange decorators when it routes and after rows have changed.
     """
 
     __slots__ = (
@@ -140,115 +135,72 @@ class RoutingTable:
         found = self._vhosts.get(vhost)
         return () if found is None else tuple(found.queues.values())
 
-    def bindings(self, vhost: str) -> Iterator[Binding]:
-        """All bindings. Those of the queues to the default exchange, which are implicit, come first (AB-68)."""
-        host = self._vhosts.get(vhost)
-        if host is not None:
-            for name in host.queues:
-                yield Binding("", "queue", name, name, NO_ARGUMENTS)
-            for bindings in host.by_source.values():
-                yield from bindings
-
-    def has_binding(self, vhost: str, binding: Binding) -> bool:
-        host = self._vhosts.get(vhost)
-        return host is not None and binding in host.by_source.get(binding.source, ())
-
-    def is_source(self, vhost: str, exchange: str) -> bool:
-        """Whether the exchange is the source of any binding."""
-        host = self._vhosts.get(vhost)
-        return host is not None and exchange in host.by_source
-
     # -- writing, by Metadata only ---
 
-    def add_vhost(self, vhost: str) -> bool:
-        """Add a virtual host with its default exchanges (AB-64). False if it exists already (AB-169)."""
-        if vhost in self._vhosts:
-            return False
-        self._vhosts[vhost] = _Vhost()
-        for name, exchange_type, internal in DEFAULT_EXCHANGES:
-            self.put_exchange(ExchangeRow(vhost, name, exchange_type, internal=internal))
+    def add_vhost(self, vhost: str, rows: VhostRows | None = None) -> None:
+        """Add a virtual host with these exchanges and bindings, without `rows` those of a new one (AB-64).
+
+        Its queues are added by `put_queue` when their processes run.
+        """
+        rows = rows or VhostRows(vhost)
+        host = self._vhosts[vhost] = _Vhost()
+        for exchange in rows.exchanges.values():
+            _put_exchange(host, exchange)
+        for binding, _ in rows.bindings():
+            _add_binding(host, binding)
         self.version += 1
-        return True
+        for decorator in self._decorators:
+            for exchange in rows.exchanges.values():
+                notify(decorator.created, exchange)
+            for binding, _ in rows.bindings():
+                notify(decorator.bound, vhost, binding)
 
     def remove_vhost(self, vhost: str) -> None:
         """Remove a virtual host and everything that is still in it."""
-        del self._vhosts[vhost]
+        self._vhosts.pop(vhost, None)
         self.traced -= {vhost}
         self.down -= {vhost}
         self.recovering.discard(vhost)
         self.version += 1
 
-    def put_exchange(self, row: ExchangeRow) -> None:
-        """Add an exchange, or replace its row. The type of an exchange cannot change."""
-        host = self._vhosts[row.vhost]
-        is_new = row.name not in host.routers
-        host.exchanges[row.name] = row
-        if is_new:
-            router_class = EXCHANGE_TYPES.get(row.type)
-            host.routers[row.name] = (
-                router_class() if router_class else UnavailableRouter(row.vhost, row.name, row.type)
-            )
-        self.version += 1
-        if is_new:
-            for decorator in self._decorators:
-                notify(decorator.created, row)
+    def publish(self, changes: Sequence[Change]) -> None:
+        """Show readers what changed, all of it at once, and then notify the decorators.
 
-    def remove_exchange(self, vhost: str, name: str) -> Removed:
-        """Remove an exchange and its bindings; return what was removed with it (AB-77)."""
-        host = self._vhosts[vhost]
-        row = host.exchanges[name]
-        gone = _drop_exchange(host, name)
-        self.version += 1
-        self._notify_removed(vhost, gone.bindings, [row, *gone.exchanges])
-        return gone
+        A virtual host that is not in the table yet is left out, because `add_vhost` shows it with all its rows later.
+        The address of a queue does not change; a queue that has none yet is shown by `put_queue`.
+        """
+        shown = [change for change in changes if self._show(change)]
+        if shown:
+            self.version += 1
+            for decorator in self._decorators:
+                for change in shown:
+                    notify_of(decorator, change)
+
+    def _show(self, change: Change) -> bool:
+        kind = type(change)
+        if kind is VhostAdded:
+            return False
+        if isinstance(change, (BindingAdded, BindingRemoved)):
+            host = self._vhosts.get(change.vhost)
+            if host is not None:
+                (_add_binding if kind is BindingAdded else _remove_binding)(host, change.binding)
+        elif isinstance(change, (QueuePut, QueueRemoved)):
+            host = self._vhosts.get(change.row.vhost)
+            if host is not None:
+                (_replace_queue if kind is QueuePut else _remove_queue)(host, change.row)
+        elif isinstance(change, (ExchangePut, ExchangeRemoved)):
+            host = self._vhosts.get(change.row.vhost)
+            if host is not None:
+                (_put_exchange if kind is ExchangePut else _remove_exchange)(host, change.row)
+        else:
+            host = self._vhosts.get(change.vhost)
+            self.remove_vhost(change.vhost)
+        return host is not None
 
     def put_queue(self, row: QueueRow) -> None:
-        """Add a queue, or replace its row and keep its bindings."""
+        """Add a queue whose process runs, or replace its row; `row` has the address."""
         self._vhosts[row.vhost].queues[row.name] = row
         self.version += 1
-
-    def remove_queue(self, vhost: str, name: str) -> Removed:
-        """Remove a queue and its bindings; return what was removed with it (AB-77, AB-86)."""
-        host = self._vhosts[vhost]
-        del host.queues[name]
-        gone = Removed([], [])
-        _drop_bindings_to(host, ("queue", name), gone)
-        self.version += 1
-        self._notify_removed(vhost, gone.bindings, gone.exchanges)
-        return gone
-
-    def add_binding(self, vhost: str, binding: Binding) -> bool:
-        """Add a binding, whose source and destination must exist. False if an equal one exists (AB-73)."""
-        host = self._vhosts[vhost]
-        bindings = host.by_source.setdefault(binding.source, {})
-        if binding in bindings:
-            return False
-        bindings[binding] = None
-        host.by_destination.setdefault(binding.target, {})[binding] = None
-        host.routers[binding.source].add(binding)
-        if binding.kind == "exchange":
-            host.onward.setdefault(binding.source, DestinationSet()).add(binding.target)
-        self.version += 1
-        for decorator in self._decorators:
-            notify(decorator.bound, vhost, binding)
-        return True
-
-    def remove_binding(self, vhost: str, binding: Binding) -> Removed:
-        """Remove a binding, which must exist; return it and what was removed with it (AB-77)."""
-        host = self._vhosts[vhost]
-        gone = Removed([], [])
-        _unlink(host, binding, gone)
-        _drop_if_unbound(host, [binding.source], gone)
-        self.version += 1
-        self._notify_removed(vhost, gone.bindings, gone.exchanges)
-        return gone
-
-    def _notify_removed(self, vhost: str, bindings: Iterable[Binding], exchanges: Iterable[ExchangeRow]) -> None:
-        for decorator in self._decorators:
-            for binding in bindings:
-                notify(decorator.unbound, vhost, binding)
-            for row in exchanges:
-                notify(decorator.deleted, row)
 
     def set_traced(self, vhost: str, on: bool) -> None:
         self.traced = self.traced | {vhost} if on else self.traced - {vhost}
@@ -334,62 +286,43 @@ def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:
                 waiting.append(destination)
 
 
-# -- removal ---
+# -- changes of one virtual host ---
 
 
-def _unlink(host: _Vhost, binding: Binding, gone: Removed) -> None:
-    """Remove a binding from all indexes of the virtual host."""
-    _discard(host.by_source, binding.source, binding)
-    _discard(host.by_destination, binding.target, binding)
+def _put_exchange(host: _Vhost, row: ExchangeRow) -> None:
+    router_class = EXCHANGE_TYPES.get(row.type)
+    host.exchanges[row.name] = row
+    host.routers[row.name] = router_class() if router_class else UnavailableRouter(row.vhost, row.name, row.type)
+
+
+def _remove_exchange(host: _Vhost, row: ExchangeRow) -> None:
+    del host.exchanges[row.name]
+    del host.routers[row.name]
+
+
+def _replace_queue(host: _Vhost, row: QueueRow) -> None:
+    shown = host.queues.get(row.name)
+    if shown is not None:
+        host.queues[row.name] = replace(row, address=shown.address)
+    elif row.state != "running":
+        # Its process has ended before it was shown. Clients are refused with the state (AB-63).
+        host.queues[row.name] = row
+
+
+def _remove_queue(host: _Vhost, row: QueueRow) -> None:
+    host.queues.pop(row.name, None)
+
+
+def _add_binding(host: _Vhost, binding: Binding) -> None:
+    host.routers[binding.source].add(binding)
+    if binding.kind == "exchange":
+        host.onward.setdefault(binding.source, DestinationSet()).add(binding.target)
+
+
+def _remove_binding(host: _Vhost, binding: Binding) -> None:
     host.routers[binding.source].remove(binding)
     if binding.kind == "exchange":
         onward = host.onward[binding.source]
         onward.remove(binding.target)
         if not onward:
             del host.onward[binding.source]
-    gone.bindings.append(binding)
-
-
-def _discard(index: dict[Key, dict[Binding, None]], key: Key, binding: Binding) -> None:
-    bindings = index[key]
-    del bindings[binding]
-    if not bindings:
-        del index[key]
-
-
-def _drop_bindings_to(host: _Vhost, destination: Destination, gone: Removed) -> None:
-    bindings = tuple(host.by_destination.get(destination, ()))
-    for binding in bindings:
-        _unlink(host, binding, gone)
-    _drop_if_unbound(host, [binding.source for binding in bindings], gone)
-
-
-def _drop_exchange(host: _Vhost, name: str) -> Removed:
-    gone = Removed([], [])
-    for binding in tuple(host.by_source.get(name, ())):
-        _unlink(host, binding, gone)
-    del host.exchanges[name]
-    del host.routers[name]
-    _drop_bindings_to(host, ("exchange", name), gone)
-    return gone
-
-
-def _drop_if_unbound(host: _Vhost, sources: list[str], gone: Removed) -> None:
-    """Remove the auto-delete exchanges among `sources` that have no bindings left, then those bound to them (AB-77).
-
-    `sources` have just lost a binding. This is a work list instead of a recursion, because a chain of exchanges may be
-    longer than the stack.
-    """
-    waiting = sources
-    while waiting:
-        name = waiting.pop()
-        row = host.exchanges.get(name)
-        if row is None or not row.auto_delete or name in host.by_source:
-            continue
-        del host.exchanges[name]
-        del host.routers[name]
-        gone.exchanges.append(row)
-        incoming = tuple(host.by_destination.get(("exchange", name), ()))
-        for binding in incoming:
-            _unlink(host, binding, gone)
-        waiting += [binding.source for binding in incoming]

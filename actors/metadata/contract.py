@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Contract, message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...amqp.fields import Table
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
-    from ...store.data_dir.metadata_store import Change
     from ..channel.contract import ToChannel
     from ..node.context import NodeContext
     from ..node.contract import ToNode
     from ..queue.contract import ToQueue
     from .info_items import InfoItems
-
-
-#: What operations take turns on: `(vhost,)`, `(vhost, queue)`, `("exchange", vhost, name)` or `("binding", vhost,
-#: binding)`.
-TurnKey = tuple[Hashable, ...]
 
 
 class ToMetadata(Contract):
@@ -37,10 +28,8 @@ class ToMetadata(Contract):
         """
 
     @message
-    def write(self, changes: Sequence[Change]) -> None:
-        """From Metadata itself, queues and the node: answered when these changes, and all noted before, are on the
-        disk.
-        """
+    def write(self) -> None:
+        """From queues and the node: answered when everything that was changed before is on the disk."""
 
     @message
     def create_vhost(self, name: str) -> None:
@@ -53,10 +42,6 @@ class ToMetadata(Contract):
     @message
     def revive_vhost(self, name: str) -> None:
         """From the node: try once more to start this virtual host, which could not be started before."""
-
-    @message
-    def await_turn(self, key: TurnKey) -> None:
-        """From Metadata itself: answered when the operations that began before with this key are done, see `turns`."""
 
     @message
     def vhost_down(self, name: str) -> None:

@@ -1,18 +1,21 @@
-"""`Metadata`: the only writer of the routing table.
+"""`Metadata`: keeps the rows of virtual hosts, exchanges, queues and bindings, and alone writes the routing table.
 
-Every change of virtual hosts, exchanges, queues and bindings is one message to this process, which makes the checks of
-amqp-broker section 7 in their order and answers. A change of the table alone is done within its message, and therefore
-whole. A change that waits for a queue, a supervisor or the disk takes its turn (`turns`): operations on one queue name
-run one after the other, those on different names do not wait for each other. So two channels that declare the same name
-at once get the same queue (AB-82 to AB-88).
+Every change is a command (`state/commands.py`). Metadata makes one from each request, proposes it to the log (`log`),
+applies it when the log has committed it (`state/state.py`), shows what changed in the routing table, and performs what
+has to happen because of it, such as starting a queue (`changing`). The checks of amqp-broker section 7 are made when a
+command is applied, so the order of the log decides which of two requests finds what.
 
-This file receives the messages. `vhosts`, `exchanges`, `bindings` and `queues` do what they ask for; `table_writer`
-keeps the durable part on the disk, and `recovery` brings it back at the start.
+Conversations with processes take time, so requests for one queue name take turns (`turns`), and requests for one
+virtual host do: a queue that is asked to end must not be declared again before it has answered. Requests for different
+names do not wait for each other.
+
+This file receives the messages. `queues` and `vhosts` hold these conversations, `local_log` keeps the durable rows on
+the disk, and `recovery` brings them back at the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...amqp.errors import AmqpError
@@ -27,16 +30,17 @@ from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
-from ...store.data_dir.metadata_store import Change
 from ..node.context import NodeContext
-from .bindings import Bindings
-from .contract import ToMetadata, TurnKey
-from .exchanges import Exchanges
+from .changing import Changing
+from .contract import ToMetadata
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
+from .local_log import LocalLog
+from .log import Outcome
 from .queues import Queues
 from .recovery import Recovery
-from .supervisors import QueueSupervisors
-from .table_writer import TableWriter
+from .state.commands import Bind, DeclareExchange, DeclareQueue, DeleteExchange, EndConnection, Unbind
+from .state.effects import Applied
+from .state.state import State
 from .turns import Turns
 from .vhosts import VirtualHosts
 
@@ -56,40 +60,49 @@ class Metadata(Process):
     reply_errors = (AmqpError, ProcessError)
 
     routing: RoutingTable
+    changing: Changing
     vhosts: VirtualHosts
-    exchanges: Exchanges
-    bindings: Bindings
     queues: Queues
 
     def __init__(self) -> None:
         super().__init__()
         self.turns = Turns(self)
-        self.table_writer = TableWriter(self)
+        self.state = State()
+        self.log = LocalLog(self, self.state, self._applied)
 
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
-        routing, writer = context.routing, self.table_writer
-        supervisors = QueueSupervisors(self, routing)
-        queues = Queues(self, routing, context.node_name, writer, supervisors)
+        routing, state, name, data_dir = context.routing, self.state, context.node_name, context.settings.data_dir
         self.routing = routing
-        self.supervisors = supervisors
-        self.queues = queues
-        self.exchanges = Exchanges(routing, writer, supervisors)
-        self.bindings = Bindings(routing, writer, supervisors)
-        self.vhosts = VirtualHosts(self, node, routing, writer, supervisors, queues, self.turns)
-        self.recovery = Recovery(self, node, routing, writer, supervisors, queues)
-        if context.settings.data_dir is not None:
-            await self.recovery.recover(DataDir(context.settings.data_dir))
+        #: Where new queues are: the node that decides, and all that keep their messages.
+        self.home = name, (name,)
+        self.changing = Changing(self, node, routing, state, self.log)
+        self.queues = Queues(self, routing, state, self.changing, name, data_dir is not None)
+        self.vhosts = VirtualHosts(routing, self.changing, self.queues, self.turns)
+        self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, name)
+        if data_dir is not None:
+            await self.recovery.recover(DataDir(data_dir), self.log)
 
     def on_exit(self) -> None:
-        self.table_writer.close()
+        self.log.close()
 
-    # --- the disk ---
+    # --- the log ---
 
-    def on_write(self, sender: Sender, changes: Sequence[Change]) -> None:
-        self.table_writer.answer_when_written(sender, changes)
+    def _applied(self, applied: Applied) -> None:
+        """A command was applied to the state: show readers what changed."""
+        self.routing.publish(applied.changes)
+        self.queues.published(applied.changes)
+
+    def on_write(self, sender: Sender) -> None:
+        self.log.flush(partial(self._answer_with, sender))
+
+    def _answer_with(self, sender: Sender, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self.reply_error(sender, outcome.error)
+        else:
+            self.reply(sender, None)
 
     def after_batch(self) -> None:
-        self.table_writer.begin_commit()
+        self.log.begin()
 
     # --- virtual hosts ---
 
@@ -102,14 +115,11 @@ class Metadata(Process):
     def on_revive_vhost(self, sender: Sender, name: str) -> None:
         self.turns.take((name,), sender, self.recovery.revive, name)
 
-    def on_await_turn(self, sender: Sender, key: TurnKey) -> None:
-        self.turns.let_pass(key, sender)
-
-    def on_vhost_down(self, sender: Sender, name: str) -> None:
-        self.vhosts.went_down(name)
+    async def on_vhost_down(self, sender: Sender, name: str) -> None:
+        await self.vhosts.went_down(name)
 
     async def on_trace(self, sender: Sender, vhost: str, on: bool) -> None:
-        self.supervisors.check_vhost(vhost)
+        self.state.rows(vhost)
         self.routing.set_traced(vhost, on)
 
     # --- exchanges and bindings ---
@@ -125,11 +135,11 @@ class Metadata(Process):
         internal: bool,
         arguments: Table,
     ) -> None:
-        wanted = ExchangeRow(vhost, name, exchange_type, durable, auto_delete, internal, arguments)
-        self.turns.take(("exchange", vhost, name), sender, self.exchanges.declare, wanted)
+        row = ExchangeRow(vhost, name, exchange_type, durable, auto_delete, internal, arguments)
+        self.log.propose(DeclareExchange(row), partial(self._answer_with, sender))
 
-    async def on_delete_exchange(self, sender: Sender, vhost: str, name: str, if_unused: bool) -> None:
-        await self.exchanges.delete(vhost, name, if_unused)
+    def on_delete_exchange(self, sender: Sender, vhost: str, name: str, if_unused: bool) -> None:
+        self.log.propose(DeleteExchange(vhost, name, if_unused), partial(self._answer_with, sender))
 
     def on_bind(
         self,
@@ -143,9 +153,9 @@ class Metadata(Process):
         connection_id: str,
     ) -> None:
         binding = Binding.of(source, kind, destination, routing_key, arguments)
-        self.turns.take(("binding", vhost, binding), sender, self.bindings.bind, vhost, binding, connection_id)
+        self.log.propose(Bind(vhost, binding, connection_id), partial(self._answer_with, sender))
 
-    async def on_unbind(
+    def on_unbind(
         self,
         sender: Sender,
         vhost: str,
@@ -156,7 +166,8 @@ class Metadata(Process):
         arguments: Table,
         connection_id: str,
     ) -> None:
-        await self.bindings.unbind(vhost, Binding.of(source, kind, destination, routing_key, arguments), connection_id)
+        binding = Binding.of(source, kind, destination, routing_key, arguments)
+        self.log.propose(Unbind(vhost, binding, connection_id), partial(self._answer_with, sender))
 
     # --- queues ---
 
@@ -184,8 +195,11 @@ class Metadata(Process):
             exclusive_owner,
             arguments,
             queue_type(arguments),
+            "running",
+            None,
+            *self.home,
         )
-        self.turns.take((vhost, name), sender, self.queues.declare, row, server_named)
+        self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named))
 
     def on_delete_queue(
         self, sender: Sender, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str
@@ -197,23 +211,23 @@ class Metadata(Process):
 
     async def on_queue_gone(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         address = sender.address if isinstance(sender, ReplyHandle) else sender
-        self.queues.leaves(vhost, name, queue_id, address)
+        await self.queues.leaves(vhost, name, queue_id, address)
 
-    def on_queue_killed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
-        self.queues.was_killed(vhost, name, queue_id)
+    async def on_queue_killed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        await self.queues.was_killed(vhost, name, queue_id)
 
     def on_queue_restarted(
         self, sender: Sender, vhost: str, name: str, queue_id: str, address: Address[ToQueue]
     ) -> None:
-        self.queues.update(vhost, name, queue_id, {"address": address})
+        self.queues.restarted(vhost, name, queue_id, address)
 
-    def on_queue_recovered(
+    async def on_queue_recovered(
         self, sender: Sender, vhost: str, name: str, queue_id: str, address: Address[ToQueue]
     ) -> None:
-        self.queues.update(vhost, name, queue_id, {"address": address, "state": "running"})
+        await self.queues.recovered(vhost, name, queue_id, address)
 
-    def on_queue_crashed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
-        self.queues.update(vhost, name, queue_id, {"state": "crashed"})
+    async def on_queue_crashed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
+        await self.queues.crashed(vhost, name, queue_id)
 
     def on_await_restart(self, sender: Sender, vhost: str, name: str, address: Address[ToQueue]) -> None:
         self.queues.restart_waiters.wait(sender, vhost, name, address)
@@ -234,19 +248,23 @@ class Metadata(Process):
     def on_down(self, name: tuple[str, str], reason: ExitReason) -> None:
         kind, ended = name
         if kind == CONNECTION:
-            self.queues.owner_ended(ended)
-            self.spawn(self.queues.delete_exclusive(ended))
+            self.spawn(self._connection_crashed(ended))
         else:
             self.routing.unregister_reply(ended)
+
+    async def _connection_crashed(self, connection_id: str) -> None:
+        """Delete the exclusive queues of a connection, and refuse to declare more: it may have asked for them."""
+        await self.changing.note(EndConnection(connection_id))
+        await self.queues.delete_exclusive(connection_id)
 
     # --- listings ---
 
     def on_list(self, sender: Sender, kind: str, vhost: str | None) -> list[InfoItems]:
-        vhosts = self.routing.vhosts() if vhost is None else (vhost,)
         if kind == "vhosts":
-            return [{"name": name} for name in self.routing.vhosts()]
+            return [{"name": name} for name in self.state.vhosts]
+        vhosts = [rows for name, rows in self.state.vhosts.items() if vhost is None or name == vhost]
         if kind == "exchanges":
-            return [exchange_items(row) for name in vhosts for row in self.routing.exchanges(name)]
+            return [exchange_items(row) for rows in vhosts for row in rows.exchanges.values()]
         if kind == "bindings":
-            return [binding_items(name, binding) for name in vhosts for binding in self.routing.bindings(name)]
-        return [queue_items(row) for name in vhosts for row in self.routing.queues(name)]
+            return [binding_items(rows.vhost, binding) for rows in vhosts for binding in rows.all_bindings()]
+        return [queue_items(row) for rows in vhosts for row in rows.queues.values()]

@@ -1,8 +1,8 @@
 """`Recovery`: recovers the data directory when the node starts, and later the virtual hosts that could not be started
 then.
 
-Before `Metadata` answers its start, it puts the rows of the store into the routing table and has the queues recovered
-with their virtual hosts. A queue may let messages go (expire, dead-letter) only when the table has every exchange,
+Before `Metadata` answers its start, it puts the rows of the store into the state and has the queues recovered with
+their virtual hosts. A queue may let messages go (expire, dead-letter) only when the routing table has every exchange,
 binding and queue through which their dead letters could go, so queues get `recovered` last (queue-and-store section
 10.1). A virtual host that cannot be started is down, and its queues are stopped; the others run. The node decides when
 to try again (`revive`).
@@ -11,23 +11,28 @@ to try again (`revive`).
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...routing.rows import QueueRow, QueueState
 from ...routing.table import RoutingTable
+from ...routing.vhost_rows import VhostRows
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ..node.contract import to_node
 from ..queue.contract import to_queue
+from .changing import Changing
+from .local_log import LocalLog
 from .queues import Queues
 from .row_encoding import StoredRows
-from .supervisors import QueueSupervisors
-from .table_writer import TableWriter
+from .state.commands import SetQueueStates
+from .state.state import State
 
 if TYPE_CHECKING:
-    from ..node.contract import ToNode
+    from ..node.contract import ToNode, ToQueueSupervisor
 
 log = logging.getLogger("warren.metadata")
 
@@ -40,51 +45,86 @@ class Recovery:
         process: Process,
         node: Address[ToNode],
         routing: RoutingTable,
-        writer: TableWriter,
-        supervisors: QueueSupervisors,
+        state: State,
+        changing: Changing,
         queues: Queues,
+        node_name: str,
     ) -> None:
         self._process = process
         self._node = node
         self._routing = routing
-        self._writer = writer
-        self._supervisors = supervisors
+        self._state = state
+        self._changing = changing
         self._queues = queues
+        self._node_name = node_name
 
-    async def recover(self, directory: DataDir) -> None:
-        """Fill the routing table from `directory`. Raises StorageError for metadata that cannot be read."""
-        routing = self._routing
-        found = await self._writer.open(directory)
+    async def recover(self, directory: DataDir, local_log: LocalLog) -> None:
+        """Fill state and routing table from `directory`. Raises StorageError for metadata that cannot be read."""
+        routing, vhosts = self._routing, self._state.vhosts
+        found = await local_log.open(directory)
         await self._process.run_blocking(directory.sweep_vhosts, list(found.vhosts))
-        for name in found.vhosts:
-            routing.add_vhost(name)
-        for exchange in found.exchanges:
-            routing.put_exchange(exchange)
-        self._queues.hold_updates()
+        # The node that reads a queue's files is its home, whatever it was called when it wrote them.
+        found.queues = [replace(row, node=self._node_name, replicas=(self._node_name,)) for row in found.queues]
+        fill(self._state, found)
         routing.recovering.update(found.vhosts)
         for name in found.vhosts:
-            await self._start_vhost(name, found)
-        self._queues.release_updates()
-        for vhost, binding in found.bindings:
-            routing.add_binding(vhost, binding)
+            routing.add_vhost(name, vhosts[name])
+        for name in found.vhosts:
+            await self._start_vhost(name)
         for name in found.vhosts:
             self._finish(name)
-        self._writer.note(*found.stale)
         _log_recovered(directory.path, found)
 
-    async def _start_vhost(self, name: str, found: StoredRows) -> None:
-        """Have the queues of a virtual host recovered, and put their rows into the table."""
-        rows = [row for row in found.queues if row.vhost == name]
+    async def _start_vhost(self, name: str) -> None:
+        """Have the queues of a virtual host recovered, and show them in the routing table."""
+        shown = self._shown(name)
+        rows = list(self._state.vhosts[name].queues.values())
         try:
-            self._supervisors.of[name], rows = await self._process.ask(self._node, to_node.start_vhost(name, rows))
+            supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, rows))
         except ProcessError as error:
             if isinstance(error, ProcessDown) and not error.reason.is_fault:
                 raise  # The node is ending.
             log.error("vhost '%s' is down: %s", name, error)
             self._routing.set_down(name)
-            rows = [replace(row, state="stopped") for row in rows]
+            await self._queues.all_stopped(name)
+        else:
+            await self._started(name, supervisor, shown, rows)
+
+    def _shown(self, vhost: str) -> dict[str, QueueRow]:
+        """The queues of a virtual host in the routing table, by id."""
+        return {row.queue_id: row for row in self._routing.queues(vhost)}
+
+    async def _started(
+        self,
+        vhost: str,
+        supervisor: Address[ToQueueSupervisor],
+        shown: Mapping[str, QueueRow],
+        rows: Sequence[QueueRow],
+    ) -> None:
+        """Show the queues that were recovered. `shown` has what the routing table showed of them before.
+
+        If it shows something else by now, a report about the queue was quicker than the answer that has `rows`, and is
+        newer.
+        """
+        routing, state = self._routing, self._state
+        self._changing.supervisors[vhost] = supervisor
+        states: list[tuple[str, str, QueueState]] = []
+        news = []
         for row in rows:
-            self._routing.put_queue(row)
+            name, queue_id = row.name, row.queue_id
+            current = state.queue(vhost, name)
+            if current is None or current.queue_id != queue_id:
+                # The queue was deleted meanwhile.
+                self._changing.forget_queue(vhost, queue_id)
+            elif routing.queue(vhost, name) is shown.get(queue_id):
+                states.append((name, queue_id, row.state))
+                news.append(row)
+            elif current.state == "stopped":
+                # It was restarted, which is reported with an address alone.
+                states.append((name, queue_id, "running"))
+        await self._changing.note(SetQueueStates(vhost, tuple(states)))
+        for row in news:
+            routing.put_queue(row)
 
     def _finish(self, vhost: str) -> None:
         """The table has everything of this virtual host now."""
@@ -95,32 +135,36 @@ class Recovery:
 
     async def revive(self, name: str) -> None:
         """Try once more to start a virtual host that could not be started."""
-        routing, queues, supervisors = self._routing, self._queues, self._supervisors
-        if not routing.has_vhost(name) or name in supervisors.of:
+        routing, changing = self._routing, self._changing
+        if name not in self._state.vhosts or name in changing.supervisors:
             return
-        before = {row.queue_id: row for row in routing.queues(name) if row.durable}
         routing.recovering.add(name)
-        wanted = [replace(row, address=None, state="running") for row in before.values()]
+        shown = self._shown(name)
+        wanted = [replace(row, state="running") for row in self._state.vhosts[name].queues.values() if row.durable]
         try:
             supervisor, rows = await self._process.ask(self._node, to_node.start_vhost(name, wanted))
         except ProcessError as error:
             log.info("vhost '%s' is still down: %s", name, error)
             routing.recovering.discard(name)
             return
-        supervisors.of[name] = supervisor
-        for row in rows:
-            current = routing.queue(name, row.name)
-            if current is before[row.queue_id]:
-                queues.put(row)
-            elif current is None or current.queue_id != row.queue_id:
-                # The queue was deleted meanwhile.
-                supervisors.forget_queue(name, row.queue_id)
-            elif current.state == "stopped":
-                queues.put(replace(current, state="running"))
-            # Any other state was reported after `rows` were made: the queue has crashed since.
+        await self._started(name, supervisor, shown, rows)
         routing.set_down(name, False)
         self._finish(name)
         log.info("vhost '%s' is up again, with %d queues", name, len(rows))
+
+
+def fill(state: State, found: StoredRows) -> None:
+    """Put stored rows into an empty state."""
+    for name in found.vhosts:
+        state.vhosts[name] = VhostRows(name)
+    for exchange in found.exchanges:
+        state.vhosts[exchange.vhost].put_exchange(exchange)
+    for queue in found.queues:
+        state.vhosts[queue.vhost].put_queue(queue)
+    for vhost, binding in found.bindings:
+        rows = state.vhosts[vhost]
+        ends = rows.exchanges if binding.kind == "exchange" else rows.queues
+        rows.add_binding(binding, rows.exchanges[binding.source].durable and ends[binding.destination].durable)
 
 
 def _log_recovered(path: str, found: StoredRows) -> None:

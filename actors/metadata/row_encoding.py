@@ -1,60 +1,59 @@
-"""Encodes rows of the routing table as rows of the metadata store, and decodes them.
+"""Encodes rows of the state as rows of the metadata store, and decodes them.
 
     table       key                                                               fields
     vhosts      (name,)                                                           {}
     exchanges   (vhost, name)                                                     type, auto_delete, internal, arguments
-    queues      (vhost, name)                                                     queue_id, auto_delete, type, arguments
+    queues      (vhost, name)                                                     queue_id, auto_delete, type,
+                                                                                  arguments, node, replicas
     bindings    (vhost, source, kind, destination, routing_key, arguments)        {}
 
 Arguments are an encoded field table with its length, so that every value keeps its type letter (AB-47). Fields that
-follow from others are not stored: every stored row is durable, a durable queue has no exclusive owner (AB-83), and the
-alternate exchange is among the arguments. Nor are the exchanges that every virtual host has (AB-64).
+follow from others are not stored: the alternate exchange is among the arguments, and a binding is durable if both ends
+are. Nor are the exchanges that every virtual host has (AB-64). A row that is not as nearly all rows are has more
+fields: `durable` if it is not, and a queue's `exclusive_owner`, `state` and `extra_queue`. No row on a disk has them,
+because a durable queue has no exclusive owner (AB-83) and is not running when it is read; a copy of a whole state does.
+Rows of older versions lack `node` and `replicas`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
+from ...routing import changes
 from ...routing.arguments import alternate_exchange
 from ...routing.rows import Binding, ExchangeRow, QueueRow
-from ...routing.table import DEFAULT_EXCHANGES, Removed, RoutingTable
+from ...routing.vhost_rows import DEFAULT_EXCHANGES
 from ...store.data_dir.metadata_store import Change, Row
+from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, Unbind
+
+#: A table and the key of a row in it.
+RowKey = tuple[str, tuple[str | bytes, ...]]
+
+#: Fields that a row has only if the value is another one.
+_USUAL: dict[str, Any] = {"durable": True, "exclusive_owner": None, "state": "running", "extra_queue": None}
 
 
-def vhost_change(name: str) -> Change:
-    return Change("vhosts", (name,), {})
+def is_durable(change: changes.Change) -> bool:
+    """Whether the row that was added, replaced or removed survives a restart."""
+    if isinstance(change, (changes.BindingAdded, changes.BindingRemoved)):
+        return change.durable
+    return isinstance(change, (changes.VhostAdded, changes.VhostRemoved)) or change.row.durable
 
 
-def exchange_change(row: ExchangeRow) -> Change:
-    """Raise AmqpError for arguments that have no place in a field table."""
-    fields = {
-        "type": row.type,
-        "auto_delete": row.auto_delete,
-        "internal": row.internal,
-        "arguments": _encoded(row.arguments),
-    }
-    return Change("exchanges", (row.vhost, row.name), fields)
-
-
-def queue_change(row: QueueRow) -> Change:
-    """Raise AmqpError for arguments that have no place in a field table."""
-    fields = {
-        "queue_id": row.queue_id,
-        "auto_delete": row.auto_delete,
-        "type": row.type,
-        "arguments": _encoded(row.arguments),
-    }
-    return Change("queues", (row.vhost, row.name), fields)
-
-
-def binding_change(vhost: str, binding: Binding) -> Change:
-    """Raise AmqpError for arguments that have no place in a field table."""
-    key = (vhost, binding.source, binding.kind, binding.destination, binding.routing_key, _encoded(binding.arguments))
-    return Change("bindings", key, {})
+def row_change(change: changes.Change) -> Change:
+    """The change that puts the row into the store. Raises AmqpError for arguments that are no field table."""
+    if isinstance(change, (changes.QueuePut, changes.QueueRemoved)):
+        return Change("queues", (change.row.vhost, change.row.name), _queue_fields(change.row))
+    if isinstance(change, (changes.BindingAdded, changes.BindingRemoved)):
+        return Change("bindings", _binding_key(change.vhost, change.binding), {})
+    if isinstance(change, (changes.ExchangePut, changes.ExchangeRemoved)):
+        return Change("exchanges", (change.row.vhost, change.row.name), _exchange_fields(change.row))
+    return Change("vhosts", (change.vhost,), {})
 
 
 def removal(change: Change) -> Change:
@@ -62,34 +61,51 @@ def removal(change: Change) -> Change:
     return change._replace(fields=None)
 
 
-def removals(
-    routing: RoutingTable, vhost: str, removed: Removed, row: ExchangeRow | QueueRow | None = None
-) -> list[Change]:
-    """The changes that delete on the disk what was removed from the table: the durable part of `row` and of `removed`.
+def named_row(command: Command) -> RowKey | None:
+    """The row that the command is to remove; None if it removes no row, or rows that it does not name."""
+    if isinstance(command, DeleteQueue):
+        return "queues", (command.vhost, command.name)
+    if isinstance(command, DeleteExchange):
+        return "exchanges", (command.vhost, command.name)
+    if isinstance(command, Unbind):
+        return "bindings", _binding_key(command.vhost, command.binding)
+    return ("vhosts", (command.name,)) if isinstance(command, DeleteVhost) else None
 
-    `row` is the exchange or queue that was removed, None if it was a binding, and `removed` what went with it.
-    """
-    rows = [*removed.exchanges] if row is None else [row, *removed.exchanges]
-    ends = {("queue" if isinstance(item, QueueRow) else "exchange", item.name): item for item in rows}
 
-    def is_durable(kind: str, name: str) -> bool:
-        end = ends.get((kind, name)) or (routing.queue if kind == "queue" else routing.exchange)(vhost, name)
-        return end is not None and end.durable
+def _exchange_fields(row: ExchangeRow) -> dict[str, Any]:
+    fields = {
+        "type": row.type,
+        "auto_delete": row.auto_delete,
+        "internal": row.internal,
+        "arguments": _encoded(row.arguments),
+    }
+    return fields if row.durable else {**fields, "durable": False}
 
-    changes = [
-        queue_change(item) if isinstance(item, QueueRow) else exchange_change(item) for item in rows if item.durable
-    ]
-    changes += [
-        binding_change(vhost, binding)
-        for binding in removed.bindings
-        if is_durable("exchange", binding.source) and is_durable(*binding.target)
-    ]
-    return [removal(change) for change in changes]
+
+def _queue_fields(row: QueueRow) -> dict[str, Any]:
+    fields = {
+        "queue_id": row.queue_id,
+        "auto_delete": row.auto_delete,
+        "type": row.type,
+        "arguments": _encoded(row.arguments),
+        "node": row.node,
+        "replicas": row.replicas,
+    }
+    for name, usual in _USUAL.items():
+        value = getattr(row, name)
+        if value != usual:
+            fields[name] = value
+    return fields
+
+
+def _binding_key(vhost: str, binding: Binding) -> tuple[str | bytes, ...]:
+    arguments = _encoded(binding.arguments)
+    return vhost, binding.source, binding.kind, binding.destination, binding.routing_key, arguments
 
 
 @dataclass(slots=True)
 class StoredRows:
-    """What a store holds, in the order in which it can be put into a routing table; queues have no address yet."""
+    """What a store holds, in the order in which it can be put into a state."""
 
     vhosts: list[str] = field(default_factory=list)
     exchanges: list[ExchangeRow] = field(default_factory=list)
@@ -135,7 +151,7 @@ def _exchange_row(row: Row) -> ExchangeRow:
         vhost,
         name,
         fields["type"],
-        True,
+        fields.get("durable", True),
         fields["auto_delete"],
         fields["internal"],
         arguments,
@@ -150,11 +166,12 @@ def _queue_row(row: Row) -> QueueRow:
         name,
         None,
         fields["queue_id"],
-        True,
-        fields["auto_delete"],
-        None,
-        _decoded(fields["arguments"]),
-        fields["type"],
+        auto_delete=fields["auto_delete"],
+        arguments=_decoded(fields["arguments"]),
+        type=fields["type"],
+        node=fields.get("node", ""),
+        replicas=fields.get("replicas", ()),
+        **{name: fields.get(name, usual) for name, usual in _USUAL.items()},
     )
 
 

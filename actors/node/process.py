@@ -195,7 +195,7 @@ class NodeSupervisor(Process):
         # The connections' end has deleted auto-delete queues with their bindings: wait until the disk has these
         # deletions too.
         with suppress(AmqpError, ProcessTimeout):
-            await self.ask(self.metadata, to_metadata.write(()), timeout=stop_timeout)
+            await self.ask(self.metadata, to_metadata.write(), timeout=stop_timeout)
         for name, address in self.vhosts.items():
             self.demonitor(("vhost", name))
             with suppress(ProcessDown):

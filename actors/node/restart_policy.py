@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 #: A queue that crashes more often than this is not restarted any more: at most so many restarts in so many seconds.
 MAX_RESTARTS = 5
 MAX_SECONDS = 10.0
@@ -15,13 +13,13 @@ class RestartIntensity:
     __slots__ = ("_times",)
 
     def __init__(self) -> None:
-        self._times: deque[float] = deque()
+        # A tuple, because an empty one takes no memory, and nearly every queue has an empty one.
+        self._times: tuple[float, ...] = ()
 
     def allows(self, now: float) -> bool:
         """Count a restart at `now` (monotonic seconds); return False if it is one too many."""
-        while self._times and self._times[0] <= now - MAX_SECONDS:
-            self._times.popleft()
+        self._times = tuple(time for time in self._times if time > now - MAX_SECONDS)
         if len(self._times) >= MAX_RESTARTS:
             return False
-        self._times.append(now)
+        self._times += (now,)
         return True

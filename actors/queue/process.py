@@ -587,7 +587,7 @@ class Queue(Process):
         # to the client that asked for it.
         with suppress(AmqpError, ProcessDown):
             await self.ask(metadata, to_metadata.queue_gone(self.row.vhost, self.row.name, self.queue_id))
-            await self.ask(metadata, to_metadata.write(()))
+            await self.ask(metadata, to_metadata.write())
 
 
 def _memory_queue(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:

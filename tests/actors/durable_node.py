@@ -43,6 +43,7 @@ class DurableNode:
         )
         self.meta = Meta(self.client, self.metadata.myAddress)
         self.routing = self.metadata.routing
+        self.state = self.metadata.state
 
     def __enter__(self) -> DurableNode:
         return self
@@ -75,8 +76,8 @@ class DurableNode:
         bindings = [
             (name, item)
             for name in names
-            for item in self.routing.bindings(name)
-            if item.source and {(name, "exchange", item.source), (name, *item.target)} <= ends
+            for item, _ in self.state.vhosts[name].bindings()
+            if {(name, "exchange", item.source), (name, *item.target)} <= ends
         ]
         plain = [(row.vhost, row.name, row.queue_id, row.auto_delete, row.arguments, row.type) for row in queues]
         return {

@@ -46,5 +46,9 @@ class Meta:
     def bind(self, destination, source, key="k", kind="queue", connection=MINE, arguments=None, verb="bind"):
         return self.ask(verb, V, kind, destination, source, key, table_from(arguments or {}), connection)
 
+    def is_source(self, exchange):
+        """Whether anything is bound to this exchange."""
+        return any(row["source_name"] == exchange for row in self.ask("list", "bindings", V))
+
     def unbind(self, destination, source, **options):
         return self.bind(destination, source, verb="unbind", **options)

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from warren.actors.metadata.log import Outcome
+from warren.actors.metadata.state.commands import Bind
+from warren.actors.metadata.state.effects import Applied
+
 from . import differing_mutants, more_mutants  # noqa: F401  # they add their bugs to MUTANTS
 from .planting import MUTANTS, bug
 
@@ -87,16 +91,13 @@ def prefetch_overrun(capacity: Any, self: Any) -> int:
 
 
 @bug("when a change of metadata is answered")
-async def binding_before_its_commit(write: Any, self: Any, *changes: Any) -> None:
+def binding_before_its_commit(propose: Any, self: Any, command: Any, answer: Any, *more: Any) -> None:
     """A bind is answered before the binding is on the disk."""
-    if (
-        changes
-        and self.commits is not None
-        and all(change.table == "bindings" and change.fields is not None for change in changes)
-    ):
-        self.commits.note(changes)
+    if type(command) is Bind:
+        answer(Outcome(Applied([], [])))
+        propose(self, command, lambda outcome: None, *more)
     else:
-        await write(self, *changes)
+        propose(self, command, answer, *more)
 
 
 @bug("which acknowledgements the journal records")

@@ -12,6 +12,7 @@ from warren import Broker
 from warren.actors.channel import Channel
 from warren.actors.channel.direct_client import DirectClient
 from warren.actors.connection import Connection
+from warren.actors.metadata.process import Metadata
 from warren.actors.node.process import NodeSupervisor
 from warren.actors.queue.process import Queue
 from warren.runtime.process import Process
@@ -101,7 +102,7 @@ class Anatomy:
             "asks": sum(len(process._asks) + len(process._asked) + len(process._tasks) for process in processes),
             "messages": sum(len(process._host.queue) for process in processes),
             "queues": sorted(row.name for row in routing.queues("/")),
-            "bindings": len(list(routing.bindings("/"))),
+            "bindings": len(list(self.processes(Metadata)[0].state.vhosts["/"].all_bindings())),
             "reply channels": len(routing._reply_channels),
             "credit": sum(_entries(process.credit) for process in processes if hasattr(process, "credit")),
             "tables": {

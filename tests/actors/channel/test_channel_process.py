@@ -28,6 +28,7 @@ from warren.amqp.methods import (
     TxCommitOk,
     TxSelect,
 )
+from warren.routing.changes import QueueRemoved
 from warren.runtime.exit_reason import NORMAL, ExitKind, ExitReason
 
 from ..stage import CRASHED, DELETED, Stage, Stub
@@ -238,7 +239,7 @@ def test_a_queue_that_is_deleted_while_it_is_declared_is_declared_again(stage):
     deleted, there, down = stage.queue("deleted"), stage.queue("there"), stage.queue("down")
     for queue in (deleted, down):
         stage.base.end(stage.base.cells[queue.address.actorAddressString], DELETED)
-    stage.routing.remove_queue("/", "deleted")
+    stage.routing.publish([QueueRemoved(deleted.row)])
     metadata = stage.actor(stage.metadata)
     metadata.rows = [deleted.row, there.row]
     channel = stage.channel()

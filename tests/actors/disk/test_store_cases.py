@@ -140,8 +140,8 @@ class SlowMetadata(Stub):
         super().__init__()
         self.writing = []
 
-    def on_write(self, sender, changes):
-        self.received.append(("write", changes))
+    def on_write(self, sender):
+        self.received.append(("write",))
         self.writing.append(sender)
 
     def on_written(self, sender):

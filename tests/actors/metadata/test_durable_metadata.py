@@ -18,7 +18,7 @@ from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table
-from warren.routing.table import DEFAULT_EXCHANGES
+from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.running_node import RunningNode, StartError
 from warren.settings import Settings
 from warren.store.data_dir.metadata_store import Change
@@ -160,7 +160,7 @@ class TestRemoval:
         """Check that the store agrees with the table, and that a start after a kill now brings these exchanges and
         queues back.
         """
-        node.meta.ask("write", ())
+        node.meta.ask("write")
         shutil.copytree(data_dir, tmp_path / "killed")
         with DurableNode(tmp_path / "killed") as killed:
             assert killed.durable() == node.durable()
@@ -236,7 +236,7 @@ class TestOrder:
         node.meta.bind("q", "x")
         disk.hold()
         self.first = Background(node.meta.exchange, "first", durable=True)
-        eventually(lambda: node.metadata.table_writer.commits._in_flight is not None)
+        eventually(lambda: node.metadata.log.is_committing)
         yield node
         disk.release()
         self.first.result()
@@ -292,7 +292,7 @@ class TestOrder:
         calls = [Background(held.meta.queue, f"q{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.exchange, f"x{number}", durable=True) for number in range(20)]
         calls += [Background(held.meta.bind, "q", "x", key=f"{number}") for number in range(20)]
-        while len(held.metadata.table_writer.commits._waiting) < 60:
+        while held.metadata.log.unanswered < 60:
             self.seen(held)
         disk.release()
         for call in calls:
@@ -335,7 +335,7 @@ class TestOrder:
     def test_a_binding_whose_end_goes_before_its_commit_is_refused(self, held, disk, data_dir, tmp_path, gone):
         """A bind gets 404 if its queue or exchange is deleted before the binding is committed."""
         binding = Background(held.meta.bind, "q", "x", key="other")
-        while not held.metadata.table_writer.commits._waiting:
+        while not held.metadata.log.unanswered:
             self.seen(held)
         going = Background(held.meta.delete, "q") if gone == "q" else Background(held.meta.delete_exchange, "x")
         while held.routing.queue(V, "q") and held.routing.exchange(V, "x"):
@@ -344,13 +344,13 @@ class TestOrder:
         with pytest.raises(AmqpError, match=f"no {'queue' if gone == 'q' else 'exchange'} '{gone}'"):
             binding.result()
         going.result()
-        held.meta.ask("write", ())
-        assert held.metadata.table_writer.store.load()["bindings"] == []
+        held.meta.ask("write")
+        assert held.metadata.log.store.load()["bindings"] == []
 
     def test_a_binding_whose_queue_became_transient_meanwhile(self, held, disk):
         """A bind whose queue was declared anew as transient before its commit leaves no row on the disk."""
         binding = Background(held.meta.bind, "q", "x", key="other")
-        while not held.metadata.table_writer.commits._waiting:
+        while not held.metadata.log.unanswered:
             self.seen(held)
         going = Background(held.meta.delete, "q")
         while held.routing.queue(V, "q"):
@@ -362,8 +362,8 @@ class TestOrder:
             binding.result()
         except AmqpError:
             held.meta.bind("q", "x", key="other")
-        held.meta.ask("write", ())
-        assert held.routing.route(V, "x", ("other",)) and held.metadata.table_writer.store.load()["bindings"] == []
+        held.meta.ask("write")
+        assert held.routing.route(V, "x", ("other",)) and held.metadata.log.store.load()["bindings"] == []
 
 
 class TestDiskErrors:
@@ -406,8 +406,8 @@ class TestDiskErrors:
         refused(full.meta.delete_exchange, "x")
         assert full.routing.queue(V, "q") is None and full.routing.exchange(V, "x") is None
         disk.is_full = False
-        full.meta.ask("write", ())
-        assert full.metadata.table_writer.store.load() == {
+        full.meta.ask("write")
+        assert full.metadata.log.store.load() == {
             "vhosts": [((V,), {})],
             "exchanges": [],
             "queues": [],
@@ -419,16 +419,16 @@ class TestDiskErrors:
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.table_writer.commits._written)
+        eventually(lambda: full.routing.exchange(V, "x") is None and full.metadata.log.is_committing)
         declaration = Background(full.meta.exchange, "x", durable=True)
         absent = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.metadata.table_writer.commits._changes)
+        eventually(lambda: full.metadata.log.unanswered)
         assert not absent.is_done()
         disk.faults = ["lost"]
         disk.release()
         refused(removal.result)
         declaration.result()
-        assert [row.key for row in full.metadata.table_writer.store.load()["exchanges"]] == [(V, "x")]
+        assert [row.key for row in full.metadata.log.store.load()["exchanges"]] == [(V, "x")]
         assert full.routing.exchange(V, "x") is not None
 
     def test_removals_of_what_is_being_removed_wait_for_it(self, full, disk, eventually):
@@ -436,7 +436,7 @@ class TestDiskErrors:
         disk.is_full = False
         disk.hold()
         removal = Background(full.meta.delete_exchange, "x")
-        eventually(lambda: full.metadata.table_writer.commits._written)
+        eventually(lambda: full.metadata.log.is_committing)
         again = Background(full.meta.delete_exchange, "x"), Background(full.meta.unbind, "q", "x")
         full.meta.exchange("t")
         assert not any(call.is_done() for call in again)
@@ -448,17 +448,17 @@ class TestDiskErrors:
         """After a failed commit the next attempt waits for its time."""
         before = len(disk.commits)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
-        eventually(lambda: full.metadata.table_writer.commits.is_failing)
+        eventually(lambda: full.metadata.log.is_failing)
         time.sleep(0.1)
         assert len(disk.commits) == before + 1
 
     def test_owed_deletions_are_tried_again_without_a_request(self, full, disk, eventually, monkeypatch):
         """A deletion that could not be written is repeated until the disk accepts it."""
-        monkeypatch.setattr("warren.actors.metadata.group_commit.RETRY_SECONDS", 0.02)
+        monkeypatch.setattr("warren.actors.metadata.local_log.RETRY_SECONDS", 0.02)
         full.client.tell(full.routing.queue(V, "q").address, ("leave",))
         eventually(lambda: len(disk.commits) > 6)
         disk.is_full = False
-        eventually(lambda: not full.metadata.table_writer.store.load()["queues"])
+        eventually(lambda: not full.metadata.log.store.load()["queues"])
 
     def test_transient_things_are_not_affected(self, full):
         """A full disk refuses nothing that needs no commit."""
@@ -476,13 +476,13 @@ class TestDiskErrors:
         """What a failed commit may have written is removed by the next commit."""
         disk.faults = ["landed"]
         refused(node.meta.queue, "q", durable=True)
-        assert node.metadata.table_writer.store.load()["queues"]
+        assert node.metadata.log.store.load()["queues"]
         node.meta.exchange("x", durable=True)
-        assert node.metadata.table_writer.store.load()["queues"] == []
+        assert node.metadata.log.store.load()["queues"] == []
         disk.faults = ["lost"]
         refused(node.meta.queue, "q", durable=True)
         row, created = node.meta.queue("q", durable=True)
-        assert created and node.metadata.table_writer.store.load()["queues"][0].fields["queue_id"] == row.queue_id
+        assert created and node.metadata.log.store.load()["queues"][0].fields["queue_id"] == row.queue_id
 
 
 NAMES = ("a", "b", "c")
@@ -534,7 +534,7 @@ class TestTableAndStore:
                         except AmqpError as error:
                             assert error.code in (404, 406, 541)
                 disk.faults = []
-                node.meta.ask("write", ())
+                node.meta.ask("write")
                 before = node.durable()
             with DurableNode(data_dir / "data") as node:
                 assert node.durable() == before
@@ -547,7 +547,7 @@ class TestRecovery:
             node.meta.queue("q", durable=True)
             node.meta.bind("q", "amq.direct")
             before = node.durable()
-            row = node.metadata.table_writer.store.load()["queues"][0]
+            row = node.metadata.log.store.load()["queues"][0]
             arguments = row.fields["arguments"]
             stale = [
                 Change("bindings", (V, "amq.direct", "queue", "gone", "k", arguments), {}),
@@ -559,11 +559,11 @@ class TestRecovery:
                     {"type": "fanout", "auto_delete": False, "internal": False, "arguments": arguments},
                 ),
             ]
-            node.metadata.table_writer.store.apply(stale)
+            node.metadata.log.store.apply(stale)
         with DurableNode(data_dir) as node:
             assert node.durable() == before
-            node.meta.ask("write", ())
-            assert {name: len(rows) for name, rows in node.metadata.table_writer.store.load().items()} == {
+            node.meta.ask("write")
+            assert {name: len(rows) for name, rows in node.metadata.log.store.load().items()} == {
                 "vhosts": 1,
                 "exchanges": 0,
                 "queues": 1,
@@ -656,5 +656,5 @@ def test_without_a_data_directory_nothing_is_written(client, metadata, disk, bas
     meta = Meta(client, metadata)
     declare_everything(meta)
     meta.delete("durable")
-    assert meta.ask("write", ()) is None
+    assert meta.ask("write") is None
     assert disk.commits == []

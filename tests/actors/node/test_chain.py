@@ -25,6 +25,7 @@ from warren.amqp.methods import (
     ConnectionBlocked,
     QueueDeclare,
 )
+from warren.routing.changes import QueueRemoved
 
 from ..chain import Books, Client, Eater, FrozenChannel, Valve
 from ..stage import CRASHED, DELETED, Stage, Stub
@@ -266,7 +267,7 @@ def test_the_death_of_the_exhausted_queue_frees_the_connection(stage, end):
     client.go()
     (entry,) = client.actor.channels.by_number.values()
     assert client.actor.state == "blocked"
-    stage.routing.remove_queue("/", "q")
+    stage.routing.publish([QueueRemoved(stage.routing.queue("/", "q"))])
     stage.base.end(stage.base.cells[queue.address.actorAddressString], end)
     client.go()
     assert client.actor.state == "running" and not client.unsent

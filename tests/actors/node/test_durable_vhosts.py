@@ -56,7 +56,7 @@ def test_a_deleted_vhost_leaves_no_row(tmp_path):
         fill(node, T)
         node.ask_node("delete_vhost", T)
         assert node.durable() == before
-        assert node.metadata.queues._exclusive == {"c": {("/", "mine"): None}}
+        assert list(node.state.queues_of("c")) == [("/", "mine")]
     tables = rows_on_disk(tmp_path)
     assert all("/" in key and T not in key for keys in tables.values() for key in keys)
     assert len(tables["queues"]) == 1

@@ -1,0 +1,155 @@
+"""`Changing`: how the handlers of Metadata change the state. They propose a command, wait for what becomes of it, and
+perform its effects.
+
+The effects of a command are performed by whoever proposed it, after the log has answered. So a queue's process starts
+after its row is on the disk, and its files are removed after the row is gone from the disk.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...amqp.constants import INTERNAL_ERROR
+from ...amqp.errors import AmqpError
+from ...routing.rows import QueueRow
+from ...routing.table import RoutingTable
+from ...runtime.contract import Address, Answer, Message
+from ...runtime.errors import ProcessDown, ProcessError
+from ...runtime.process import Process
+from ...runtime.signal import Signal
+from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
+from .log import Log, Outcome
+from .state.commands import Command, DeleteQueue, DeleteVhost
+from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
+from .state.state import State
+
+if TYPE_CHECKING:
+    from ..node.contract import ToNode
+
+
+class _Proposal:
+    """A command that a coroutine has proposed: takes the outcome, and wakes the coroutine if it waits already."""
+
+    __slots__ = ("outcome", "signal")
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self.signal: Signal | None = None
+
+    def take(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        if self.signal is not None:
+            self.signal.wake()
+
+
+class Changing:
+    """Belongs to `process`, the Metadata; `node` starts and stops the processes of a virtual host."""
+
+    def __init__(self, process: Process, node: Address[ToNode], routing: RoutingTable, state: State, log: Log) -> None:
+        self._process = process
+        self._node = node
+        self._routing = routing
+        self._state = state
+        self._log = log
+        #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
+        self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
+
+    # -- proposals ---
+
+    async def change(self, command: Command, until_durable: bool = True) -> Applied:
+        """Propose a command and perform its effects, and return what it did.
+
+        Raises AmqpError if it is refused, if an effect fails, or if its removals cannot be written now.
+        """
+        proposal = _Proposal()
+        self._log.propose(command, proposal.take, until_durable)
+        outcome = proposal.outcome
+        if outcome is None:
+            proposal.signal = Signal(self._process)
+            await proposal.signal.wait()
+            outcome = proposal.outcome
+            assert outcome is not None
+        if outcome.applied is not None:
+            for effect in outcome.applied.effects:
+                await self._perform(effect)
+        if outcome.error is not None:
+            raise outcome.error
+        assert outcome.applied is not None, "a command without an error was applied"
+        return outcome.applied
+
+    async def note(self, command: Command) -> None:
+        """Change the state as a process reports that things are. Nobody could use an error."""
+        with suppress(AmqpError, ProcessError):
+            await self.change(command, until_durable=False)
+
+    # -- effects ---
+
+    async def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, StartQueue):
+            await self._start_queue(effect.row)
+        elif isinstance(effect, EndQueue):
+            await self._end_queue(effect.vhost, effect.queue_id)
+        elif isinstance(effect, StartVhost):
+            await self._start_vhost(effect.name)
+        else:
+            self.supervisors.pop(effect.name, None)
+            await self._process.ask(self._node, to_node.stop_vhost(effect.name))
+
+    async def _start_queue(self, row: QueueRow) -> None:
+        """Start a queue and show it to channels. If that fails its row is deleted. Raises AmqpError."""
+        try:
+            started = await self.ask_supervisor(row.vhost, to_queue_supervisor.start_queue(row))
+        except AmqpError:
+            await self.note(DeleteQueue(row.vhost, row.name, row.queue_id, is_ended=True))
+            raise
+        current = self._state.queue(row.vhost, row.name)
+        if current is row:
+            self._routing.put_queue(started)
+        elif current is not None and current.queue_id == row.queue_id:
+            self._routing.put_queue(replace(started, state=current.state))
+        else:
+            # The virtual host was deleted while the queue started, or the queue has ended by itself already.
+            self._state.rows(row.vhost)
+            self.forget_queue(row.vhost, row.queue_id)
+
+    async def _end_queue(self, vhost: str, queue_id: str) -> None:
+        """Have the queue's supervisor end it, not restart it (AB-63), and remove its files, which must come last
+        (C-17).
+
+        A virtual host that is down has no supervisor; it removes the files when it is started again.
+        """
+        if vhost in self.supervisors:
+            await self.ask_supervisor(vhost, to_queue_supervisor.forget_queue(queue_id))
+
+    async def _start_vhost(self, name: str) -> None:
+        """Start a new virtual host and show it to clients. If that fails it is deleted. Raises ProcessError."""
+        try:
+            self.supervisors[name], _ = await self._process.ask(self._node, to_node.start_vhost(name, []))
+        except ProcessError:
+            await self.note(DeleteVhost(name, is_ended=True))
+            raise
+        self._routing.add_vhost(name, self._state.vhosts[name])
+
+    # -- queue supervisors ---
+
+    async def ask_supervisor(self, vhost: str, message: Message[ToQueueSupervisor, Answer]) -> Answer:
+        """The answer of this virtual host's queue supervisor.
+
+        Raises AmqpError 541 if the virtual host is down, 320 if it is deleted.
+        """
+        supervisor = self.supervisors.get(vhost)
+        if supervisor is not None:
+            try:
+                return await self._process.ask(supervisor, message)
+            except ProcessDown:
+                pass  # The node notices it too, and sends `vhost_down`.
+        self._state.rows(vhost)
+        raise AmqpError(INTERNAL_ERROR, f"vhost '{vhost}' is down")
+
+    def forget_queue(self, vhost: str, queue_id: str) -> None:
+        """Have a queue ended for good, if the virtual host runs. Nobody waits for it."""
+        supervisor = self.supervisors.get(vhost)
+        if supervisor is not None:
+            self._process.send(supervisor, to_queue_supervisor.forget_queue(queue_id))

@@ -1,0 +1,280 @@
+"""`LocalLog`: the log of a node that is alone. It orders commands by when they reach the disk.
+
+With a data directory, virtual hosts, durable exchanges, durable queues and bindings between durable ends are also rows
+of a `MetadataStore`. A proposal is answered only after the commit that makes the answer true:
+
+- **A command that adds a durable row is applied after its commit.** Otherwise a message could be routed to, and
+  confirmed by, a queue whose declaration a crash takes back, and would be lost with it. A commit that fails refuses the
+  command (541), and the state stays as it was.
+- **Any other command is applied at once; if it removed durable rows, it is answered after the commit that deletes
+  them.** A queue whose `delete` was answered is gone even if the broker is killed; what a crash brings back had not
+  been answered. If that commit fails, the answer is 541 as well. But the rows stay removed, and are deleted from the
+  disk when it allows, because deleting queues is how an operator makes room on a full disk.
+
+So every durable row of the state is on the disk. The disk alone has a row only while its removal has not been answered
+yet. RabbitMQ changes its tables within one transaction and writes them later; it can lose a declaration that it has
+answered.
+
+Commands gather while a commit runs in another thread, and all of them share the next one. A commit begins at the end of
+the turn that brought its first command, so nobody waits longer than for the commit that is running and for his own. Two
+commands that would write the same row never share a commit: the second is checked again when the first is applied.
+
+What a failed commit was to add may be on the disk all the same, and what it was to delete still is. So **every row that
+the failed commit named is to be deleted**. These deletions are owed: they go into the next commit, which runs when the
+next command comes and at least every `RETRY_SECONDS`. Deleting them all is right because no row that a running commit
+names is in the state as durable: a row is added to the state after its commit, and is removed from it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ...amqp.constants import INTERNAL_ERROR
+from ...amqp.errors import AmqpError
+from ...routing import changes as rows
+from ...runtime.process import Process
+from ...seams import seam
+from ...store.data_dir.data_dir import DataDir
+from ...store.data_dir.metadata_store import Change, MetadataError, MetadataStore, MetadataWriteError
+from ..disk.disk_retry import DiskRetry
+from ..disk.errors import StorageError
+from .log import Answer, Outcome
+from .row_encoding import RowKey, StoredRows, is_durable, named_row, removal, row_change, stored_rows
+from .state.commands import Command
+from .state.effects import Applied
+from .state.state import State, addition, apply
+
+#: Seconds until what is owed is tried again though no command comes.
+RETRY_SECONDS = 5.0
+
+CONSEQUENCE = (
+    "Messages are not affected, but durable exchanges, queues and bindings can be neither declared nor deleted (541)"
+)
+
+
+class _Proposal:
+    """A command that adds a durable row: the change that it makes to the state as of `version`, and to the store."""
+
+    __slots__ = ("answer", "change", "command", "version", "written")
+
+    def __init__(self, command: Command, answer: Answer, change: rows.Change, version: int) -> None:
+        self.command = command
+        self.answer = answer
+        self.change = change
+        self.written = row_change(change)
+        self.version = version
+
+
+class LocalLog:
+    """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`. Keeps nothing on a disk until `open`.
+
+    applied   called with what each command did, right after it was applied to `state`
+    """
+
+    def __init__(self, process: Process, state: State, applied: Callable[[Applied], None]) -> None:
+        self._process = process
+        self._state = state
+        self._applied = applied
+        self.store: MetadataStore | None = None
+        self._disk_retry = DiskRetry(process, "metadata", None, CONSEQUENCE)
+        #: How many commands were applied.
+        self._version = 0
+        #: Commands that add durable rows, for the next commit.
+        self._proposals: list[_Proposal] = []
+        #: The deletions that the next commit makes.
+        self._owed: dict[RowKey, Change] = {}
+        #: What the next commit answers: the outcomes if it succeeds.
+        self._waiting: list[tuple[Answer, Outcome]] = []
+        #: The changes of the commit that is running.
+        self._written: dict[RowKey, Change] = {}
+        #: The answers of the commit that is running; None if no commit is running.
+        self._in_flight: list[tuple[Answer, Outcome]] | None = None
+        self._has_retry = False
+
+    async def open(self, directory: DataDir) -> StoredRows:
+        """Write to this data directory from now on, and return the rows it had. Raises StorageError."""
+        try:
+            self.store = await self._process.run_blocking(MetadataStore, directory.metadata)
+            tables = await self._process.run_blocking(self.store.load)
+        except MetadataError as error:
+            raise StorageError(str(error)) from None
+        found = stored_rows(tables)
+        self._owe(found.stale)
+        return found
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+
+    # -- proposals ---
+
+    @seam("when a change of metadata is answered")
+    def propose(self, command: Command, answer: Answer, until_durable: bool = True) -> None:
+        """See `Log`."""
+        try:
+            if self.store is not None:
+                change = addition(self._state, command)
+                if change is not None and is_durable(change):
+                    self._proposals.append(_Proposal(command, answer, change, self._version))
+                    return
+            applied = self._apply(command)
+        except AmqpError as error:
+            answer(Outcome(None, error))
+            return
+        outcome = Outcome(applied)
+        if until_durable and self._is_unwritten(command, applied):
+            self._wait(answer, outcome)
+        else:
+            answer(outcome)
+
+    def flush(self, answer: Answer) -> None:
+        """See `Log`."""
+        self._wait(answer, Outcome(None))
+
+    def _wait(self, answer: Answer, outcome: Outcome) -> None:
+        """Give this answer when everything that is to be written now is written."""
+        if self._owed or self._proposals:
+            self._waiting.append((answer, outcome))
+        elif self._in_flight is not None:
+            self._in_flight.append((answer, outcome))
+        else:
+            answer(outcome)
+
+    def _is_unwritten(self, command: Command, applied: Applied) -> bool:
+        """Whether a crash now could make it untrue that this command was applied.
+
+        That is so if it removed durable rows. It is also so if it removed nothing because the row that it names is gone
+        from the state, but not yet from the disk.
+        """
+        if not self._owed and not self._written:
+            return False
+        if applied.changes:
+            return any(is_durable(change) for change in applied.changes if isinstance(change, _REMOVALS))
+        named = named_row(command)
+        return named is not None and (named in self._owed or named in self._written)
+
+    def _apply(self, command: Command) -> Applied:
+        applied = apply(self._state, command)
+        self._version += 1
+        if self.store is not None:
+            self._owe(
+                removal(row_change(change))
+                for change in applied.changes
+                if isinstance(change, _REMOVALS) and is_durable(change)
+            )
+        self._applied(applied)
+        return applied
+
+    def _owe(self, deletions: Iterable[Change]) -> None:
+        self._owed.update(((change.table, change.key), change) for change in deletions)
+
+    # -- commits ---
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last commit failed."""
+        return self._disk_retry.is_failing
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit is running."""
+        return self._in_flight is not None
+
+    @property
+    def unanswered(self) -> int:
+        """How many proposals and flushes wait for the next commit."""
+        return len(self._proposals) + len(self._waiting)
+
+    def begin(self) -> None:
+        """Start a commit if there is something to write and no commit is running.
+
+        After a failure only somebody who waits starts one, so that a full disk is not tried at every turn.
+        """
+        if self._in_flight is None and (self._proposals or self._owed):
+            if self._proposals or self._waiting or not self.is_failing:
+                self._process.spawn(self._commit())
+
+    async def _commit(self) -> None:
+        proposals = self._next_proposals()
+        changes = self._owed
+        changes.update(((each.written.table, each.written.key), each.written) for each in proposals)
+        waiting = self._in_flight = self._waiting
+        self._written, self._owed, self._waiting = changes, {}, []
+        try:
+            if changes:
+                assert self.store is not None
+                await self._process.run_blocking(self.store.apply, list(changes.values()))
+        except MetadataWriteError as error:
+            self._failed(changes, error)
+            refusal = f"metadata cannot be written: {error}"
+            for proposal in proposals:
+                proposal.answer(Outcome(None, AmqpError(INTERNAL_ERROR, refusal)))
+            for answer, outcome in waiting:
+                answer(outcome._replace(error=AmqpError(INTERNAL_ERROR, refusal)))
+        else:
+            if changes:
+                self._disk_retry.worked()
+            for proposal in proposals:
+                self._committed(proposal)
+            for answer, outcome in waiting:
+                answer(outcome)
+        self._written, self._in_flight = {}, None
+        self.begin()
+
+    def _next_proposals(self) -> list[_Proposal]:
+        """Take the proposals that the next commit can write, and check again those that are older than the state."""
+        proposals, self._proposals = self._proposals, []
+        taken: dict[RowKey, _Proposal] = {}
+        for proposal in proposals:
+            if proposal.version != self._version and not self._still_adds(proposal):
+                continue
+            key = proposal.written.table, proposal.written.key
+            if key in taken:
+                self._proposals.append(proposal)
+            else:
+                taken[key] = proposal
+        return list(taken.values())
+
+    def _still_adds(self, proposal: _Proposal) -> bool:
+        """Whether the command still adds a durable row. If it does not, it is applied or refused here."""
+        try:
+            change = addition(self._state, proposal.command)
+            if change is not None and is_durable(change):
+                if change != proposal.change:
+                    proposal.change, proposal.written = change, row_change(change)
+                proposal.version = self._version
+                return True
+            outcome = Outcome(self._apply(proposal.command))
+        except AmqpError as error:
+            outcome = Outcome(None, error)
+        proposal.answer(outcome)
+        return False
+
+    def _committed(self, proposal: _Proposal) -> None:
+        """Apply a command whose row is on the disk. If the state has it otherwise by now, the row is deleted again."""
+        try:
+            applied = self._apply(proposal.command)
+        except AmqpError as error:
+            self._owe([removal(proposal.written)])
+            proposal.answer(Outcome(None, error))
+            return
+        if applied.changes != [proposal.change]:
+            self._owe([removal(proposal.written)])
+        proposal.answer(Outcome(applied))
+
+    def _failed(self, changes: dict[RowKey, Change], error: MetadataWriteError) -> None:
+        owed = {key: removal(change) for key, change in changes.items()}
+        self._owed = {**owed, **self._owed}
+        self._disk_retry.failed(error, RETRY_SECONDS)
+        if not self._has_retry:
+            self._has_retry = True
+            self._process.spawn(self._retry_later())
+
+    async def _retry_later(self) -> None:
+        await self._process.sleep(RETRY_SECONDS)
+        self._has_retry = False
+        if self._owed and self._in_flight is None:
+            await self._commit()
+
+
+_REMOVALS = (rows.VhostRemoved, rows.ExchangeRemoved, rows.QueueRemoved, rows.BindingRemoved)

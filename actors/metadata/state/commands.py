@@ -1,0 +1,102 @@
+"""Commands: everything that changes the rows of virtual hosts, exchanges, queues and bindings.
+
+A command is a value. Whoever proposes it puts into it what the state must not find out for itself: names that the
+broker generates, ids of queues, the node where a queue will be. So a command does the same to every copy of the state
+that applies it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ....routing.rows import Binding, ExchangeRow, QueueRow, QueueState
+
+
+class CreateVhost(NamedTuple):
+    """Create a virtual host; an existing one is success (AB-169)."""
+
+    name: str
+
+
+class DeleteVhost(NamedTuple):
+    """Delete a virtual host with everything in it; one that does not exist is success (AB-170)."""
+
+    name: str
+    #: Whether its processes could not be started, so that nobody has to end them.
+    is_ended: bool = False
+
+
+class DeclareExchange(NamedTuple):
+    """exchange.declare (AB-65); `row` has no alternate exchange yet, because that is one of the arguments."""
+
+    row: ExchangeRow
+
+
+class DeleteExchange(NamedTuple):
+    """exchange.delete (AB-66); an exchange that does not exist is success."""
+
+    vhost: str
+    name: str
+    if_unused: bool
+
+
+class Bind(NamedTuple):
+    """queue.bind and exchange.bind (AB-73), for the connection with this id."""
+
+    vhost: str
+    binding: Binding
+    connection_id: str
+
+
+class Unbind(NamedTuple):
+    """queue.unbind and exchange.unbind; a binding that does not exist is success."""
+
+    vhost: str
+    binding: Binding
+    connection_id: str
+
+
+class DeclareQueue(NamedTuple):
+    """queue.declare (AB-82 to AB-88). A queue that exists keeps its row, and only must be equivalent to `row`."""
+
+    row: QueueRow
+    #: Whether the broker generated the name.
+    server_named: bool
+
+
+class DeleteQueue(NamedTuple):
+    """Delete the queue with this id; no row is removed if the name belongs to none or to another one."""
+
+    vhost: str
+    name: str
+    queue_id: str
+    #: Whether the queue's process has ended, or ends by itself, so that nobody has to end it.
+    is_ended: bool
+
+
+class SetQueueStates(NamedTuple):
+    """Give queues another state, because their processes ended or run again (AB-63)."""
+
+    vhost: str
+    #: Name, id and new state of each queue. Queues that do not exist any more are left out.
+    states: tuple[tuple[str, str, QueueState], ...]
+
+
+class EndConnection(NamedTuple):
+    """A connection has ended without deleting its exclusive queues: it can declare no more of them (AB-84)."""
+
+    connection_id: str
+
+
+Command = (
+    CreateVhost
+    | DeleteVhost
+    | DeclareExchange
+    | DeleteExchange
+    | Bind
+    | Unbind
+    | DeclareQueue
+    | DeleteQueue
+    | SetQueueStates
+    | EndConnection
+)

@@ -1,0 +1,46 @@
+"""Effects: what has to happen outside the state because a command was applied.
+
+Extensions of an embedding program are notified of the changes themselves (`routing/decorators.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ....routing.changes import Change
+from ....routing.rows import QueueRow
+
+
+class StartVhost(NamedTuple):
+    """Start the processes of a new virtual host."""
+
+    name: str
+
+
+class StopVhost(NamedTuple):
+    """End the processes and connections of a virtual host that is deleted, and remove its files."""
+
+    name: str
+
+
+class StartQueue(NamedTuple):
+    """Start the process of a new queue."""
+
+    row: QueueRow
+
+
+class EndQueue(NamedTuple):
+    """End the process of a queue that is deleted, if it has one, and remove its files."""
+
+    vhost: str
+    queue_id: str
+
+
+Effect = StartVhost | StopVhost | StartQueue | EndQueue
+
+
+class Applied(NamedTuple):
+    """What a command did: the changes of rows in order, and what has to happen because of them."""
+
+    changes: list[Change]
+    effects: list[Effect]

@@ -1,0 +1,48 @@
+"""Exchanges: the checks of exchange.declare and exchange.delete in their order (AB-65, AB-66)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....amqp.constants import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....routing.arguments import alternate_exchange, check_exchange_arguments
+from ....routing.changes import Change
+from ....routing.equivalence import check_exchange_equivalence
+from ....routing.exchange_types import EXCHANGE_TYPES
+from ....routing.phrases import check_not_default_exchange, check_not_reserved, exchange_phrase
+from ....routing.rows import ExchangeRow
+from ....routing.vhost_rows import VhostRows
+from .commands import DeclareExchange, DeleteExchange
+
+
+def new_exchange(rows: VhostRows, command: DeclareExchange) -> ExchangeRow | None:
+    """The row to add; None if an equivalent exchange exists. Raises AmqpError."""
+    wanted = command.row
+    vhost, name = wanted.vhost, wanted.name
+    if wanted.type not in EXCHANGE_TYPES:
+        raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{wanted.type}'")
+    check_not_default_exchange(name)
+    row = rows.exchanges.get(name)
+    if row is not None:
+        old, new = [
+            (item.type, item.durable, item.auto_delete, item.internal, item.arguments) for item in (row, wanted)
+        ]
+        check_exchange_equivalence(vhost, name, old, new)
+        return None
+    check_not_reserved("exchange", name)
+    check_exchange_arguments(vhost, name, wanted.arguments)
+    return replace(wanted, alternate=alternate_exchange(wanted.arguments))
+
+
+def delete_exchange(rows: VhostRows, command: DeleteExchange) -> list[Change]:
+    name = command.name
+    check_not_default_exchange(name)
+    phrase = exchange_phrase(command.vhost, name)
+    if name.startswith("amq."):
+        raise AmqpError(ACCESS_REFUSED, f"deletion of system {phrase} not allowed")
+    if name not in rows.exchanges:
+        return []
+    if command.if_unused and rows.is_source(name):
+        raise AmqpError(PRECONDITION_FAILED, f"{phrase} in use")
+    return rows.remove_exchange(name)

@@ -1,0 +1,149 @@
+"""`State`: the rows of all virtual hosts, and `apply`, the only function that changes them.
+
+`apply(state, command)` returns what changed and what has to happen because of that, or raises the AmqpError that
+refuses the command; then it has changed nothing. It reads the state and the command and nothing else: no clock, no
+random numbers, no disk, no process. Two states that were equal before a command are equal after it. So it does not
+matter on which node, or how often, a command is checked before it is applied: only the check that `apply` makes
+decides, and the order of the log decides who finds what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....amqp.constants import CONNECTION_FORCED
+from ....amqp.errors import AmqpError
+from ....routing.changes import BindingAdded, Change, ExchangePut, QueuePut, VhostAdded, VhostRemoved
+from ....routing.phrases import queue_phrase
+from ....routing.rows import QueueRow
+from ....routing.vhost_rows import VhostRows
+from .bindings import new_binding, unbind
+from .commands import (
+    Bind,
+    Command,
+    CreateVhost,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    DeleteVhost,
+    EndConnection,
+    SetQueueStates,
+    Unbind,
+)
+from .effects import Applied, Effect, StartQueue, StartVhost, StopVhost
+from .exchanges import delete_exchange, new_exchange
+from .queues import delete_queue, new_queue, set_queue_states
+
+#: How many connections that ended are remembered, because a declare of theirs may still be on its way.
+ENDED_REMEMBERED = 1_000
+
+
+class State:
+    """At first it is empty. Everyone may read it; `apply` alone changes it."""
+
+    __slots__ = ("vhosts", "ended_connections")
+
+    def __init__(self) -> None:
+        self.vhosts: dict[str, VhostRows] = {}
+        #: The last connections that ended without deleting their exclusive queues, the oldest first.
+        self.ended_connections: dict[str, None] = {}
+
+    def rows(self, vhost: str) -> VhostRows:
+        """The rows of this virtual host. Raises AmqpError 320 if there is none.
+
+        The client that asks had opened it, so it was deleted; its connection is closed with the same text.
+        """
+        found = self.vhosts.get(vhost)
+        if found is None:
+            raise AmqpError(CONNECTION_FORCED, f"vhost '{vhost}' is deleted")
+        return found
+
+    def queue(self, vhost: str, name: str) -> QueueRow | None:
+        found = self.vhosts.get(vhost)
+        return None if found is None else found.queues.get(name)
+
+    def queues_of(self, connection_id: str) -> Iterator[tuple[str, str]]:
+        """Virtual host and name of each exclusive queue of this connection."""
+        for rows in self.vhosts.values():
+            for name in rows.by_owner.get(connection_id, ()):
+                yield rows.vhost, name
+
+
+def apply(state: State, command: Command) -> Applied:
+    """Change the state as the command says. Raises AmqpError if the state forbids that; then nothing has changed."""
+    if isinstance(command, (DeclareExchange, DeclareQueue, Bind, CreateVhost)):
+        return _add(state, command)
+    if isinstance(command, DeleteQueue):
+        rows = state.vhosts.get(command.vhost)
+        return Applied([], []) if rows is None else delete_queue(rows, command)
+    if isinstance(command, Unbind):
+        return Applied(unbind(state.rows(command.vhost), command), [])
+    if isinstance(command, DeleteExchange):
+        return Applied(delete_exchange(state.rows(command.vhost), command), [])
+    if isinstance(command, SetQueueStates):
+        rows = state.vhosts.get(command.vhost)
+        return Applied([] if rows is None else set_queue_states(rows, command), [])
+    if isinstance(command, EndConnection):
+        return _end_connection(state, command)
+    return _delete_vhost(state, command)
+
+
+def addition(state: State, command: Command) -> Change | None:
+    """The row that the command would add now; None if it would add none. Raises AmqpError if it would be refused.
+
+    The log asks this before it commits the command, because a durable row is on the disk before it is in the state.
+    """
+    if isinstance(command, DeclareQueue):
+        queue = new_queue(_rows_for_queue(state, command), command)
+        return None if queue is None else QueuePut(queue)
+    if isinstance(command, Bind):
+        durable = new_binding(state.rows(command.vhost), command)
+        return None if durable is None else BindingAdded(command.vhost, command.binding, durable)
+    if isinstance(command, DeclareExchange):
+        exchange = new_exchange(state.rows(command.row.vhost), command)
+        return None if exchange is None else ExchangePut(exchange)
+    if isinstance(command, CreateVhost) and command.name not in state.vhosts:
+        return VhostAdded(command.name)
+    return None
+
+
+def _add(state: State, command: DeclareExchange | DeclareQueue | Bind | CreateVhost) -> Applied:
+    change = addition(state, command)
+    effects: list[Effect] = []
+    if isinstance(change, QueuePut):
+        state.vhosts[change.row.vhost].put_queue(change.row)
+        effects.append(StartQueue(change.row))
+    elif isinstance(change, BindingAdded):
+        state.vhosts[change.vhost].add_binding(change.binding, change.durable)
+    elif isinstance(change, ExchangePut):
+        state.vhosts[change.row.vhost].put_exchange(change.row)
+    elif isinstance(change, VhostAdded):
+        state.vhosts[change.vhost] = VhostRows(change.vhost)
+        effects.append(StartVhost(change.vhost))
+    return Applied([] if change is None else [change], effects)
+
+
+def _rows_for_queue(state: State, command: DeclareQueue) -> VhostRows:
+    row = command.row
+    if row.exclusive_owner is not None and row.exclusive_owner in state.ended_connections:
+        # The connection's exclusive queues are being deleted, so nobody would delete this one.
+        phrase = queue_phrase(row.vhost, row.name)
+        raise AmqpError(CONNECTION_FORCED, f"the connection that declared {phrase} has ended")
+    return state.rows(row.vhost)
+
+
+def _end_connection(state: State, command: EndConnection) -> Applied:
+    ended = state.ended_connections
+    ended[command.connection_id] = None
+    if len(ended) > ENDED_REMEMBERED:
+        del ended[next(iter(ended))]
+    return Applied([], [])
+
+
+def _delete_vhost(state: State, command: DeleteVhost) -> Applied:
+    rows = state.vhosts.pop(command.name, None)
+    if rows is None:
+        return Applied([], [])
+    effects: list[Effect] = [] if command.is_ended else [StopVhost(command.name)]
+    return Applied([*rows.remove_everything(), VhostRemoved(command.name)], effects)

@@ -1,0 +1,166 @@
+"""`VhostRows`: the exchanges, queues and bindings of one virtual host, and what goes when one of them goes.
+
+These are the rows of Metadata's state. Each method that removes rows returns the changes; nothing here depends on a
+clock, on chance or on a process. A removal takes with it the bindings of what is removed (AB-86), then the auto-delete
+exchanges that are left without bindings (AB-77), then theirs. One change costs the same with ten bindings and with a
+hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from .changes import BindingRemoved, Change, ExchangeRemoved, QueueRemoved
+from .destinations import Destination
+from .rows import NO_ARGUMENTS, Binding, ExchangeRow, QueueRow
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+#: Name, type and whether internal, of the exchanges that every virtual host has (AB-64).
+DEFAULT_EXCHANGES = (
+    ("", "direct", False),
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+
+
+def default_exchanges(vhost: str) -> list[ExchangeRow]:
+    """The exchanges that every virtual host has (AB-64)."""
+    return [ExchangeRow(vhost, name, type_, internal=internal) for name, type_, internal in DEFAULT_EXCHANGES]
+
+
+class VhostRows:
+    """The rows of one virtual host; at first it has the default exchanges. Readers must not change the dictionaries."""
+
+    __slots__ = ("vhost", "exchanges", "queues", "by_owner", "_by_source", "_by_destination")
+
+    def __init__(self, vhost: str) -> None:
+        self.vhost = vhost
+        self.exchanges = {row.name: row for row in default_exchanges(vhost)}
+        self.queues: dict[str, QueueRow] = {}
+        #: By connection id: the names of its exclusive queues.
+        self.by_owner: dict[str, dict[str, None]] = {}
+        # The value of a binding is whether it is durable. Its ends cannot change that without taking the binding along.
+        self._by_source: dict[str, dict[Binding, bool]] = {}
+        self._by_destination: dict[Destination, dict[Binding, bool]] = {}
+
+    # -- reading ---
+
+    def binding(self, binding: Binding) -> bool | None:
+        """Whether this binding is durable; None if there is no such binding."""
+        found = self._by_source.get(binding.source)
+        return None if found is None else found.get(binding)
+
+    def is_source(self, exchange: str) -> bool:
+        """Whether the exchange is the source of any binding."""
+        return exchange in self._by_source
+
+    def bindings(self) -> Iterator[tuple[Binding, bool]]:
+        """Each binding and whether it is durable, without the implicit ones to the default exchange."""
+        for bindings in self._by_source.values():
+            yield from bindings.items()
+
+    def all_bindings(self) -> Iterator[Binding]:
+        """All bindings. Those of the queues to the default exchange, which are implicit, come first (AB-68)."""
+        for name in self.queues:
+            yield Binding("", "queue", name, name, NO_ARGUMENTS)
+        for bindings in self._by_source.values():
+            yield from bindings
+
+    # -- writing ---
+
+    def put_exchange(self, row: ExchangeRow) -> None:
+        """Add an exchange."""
+        self.exchanges[row.name] = row
+
+    def put_queue(self, row: QueueRow) -> None:
+        """Add a queue, or replace its row and keep its bindings."""
+        self.queues[row.name] = row
+        if row.exclusive_owner is not None:
+            self.by_owner.setdefault(row.exclusive_owner, {})[row.name] = None
+
+    def add_binding(self, binding: Binding, durable: bool) -> None:
+        """Add a binding that does not exist, between an exchange and a destination that do."""
+        self._by_source.setdefault(binding.source, {})[binding] = durable
+        self._by_destination.setdefault(binding.target, {})[binding] = durable
+
+    def remove_binding(self, binding: Binding) -> list[Change]:
+        """Remove a binding, which must exist, and what goes with it (AB-77)."""
+        changes: list[Change] = [self._unlink(binding)]
+        exchanges = self._without_bindings([binding.source], changes)
+        return changes + exchanges
+
+    def remove_queue(self, name: str) -> list[Change]:
+        """Remove a queue, which must exist, with its bindings and what goes with them (AB-77, AB-86)."""
+        row = self.queues.pop(name)
+        if row.exclusive_owner is not None:
+            _discard(self.by_owner, row.exclusive_owner, name)
+        changes: list[Change] = []
+        exchanges = self._drop_bindings_to(("queue", name), changes)
+        changes.append(QueueRemoved(row))
+        return changes + exchanges
+
+    def remove_exchange(self, name: str) -> list[Change]:
+        """Remove an exchange, which must exist, with its bindings and what goes with them (AB-77)."""
+        changes: list[Change] = [self._unlink(binding) for binding in tuple(self._by_source.get(name, ()))]
+        row = self.exchanges.pop(name)
+        exchanges = self._drop_bindings_to(("exchange", name), changes)
+        changes.append(ExchangeRemoved(row))
+        return changes + exchanges
+
+    def remove_everything(self) -> list[Change]:
+        """Remove all rows."""
+        changes: list[Change] = [BindingRemoved(self.vhost, *each) for each in self.bindings()]
+        changes += [QueueRemoved(row) for row in self.queues.values()]
+        changes += [ExchangeRemoved(row) for row in self.exchanges.values()]
+        for rows in (self.exchanges, self.queues, self.by_owner, self._by_source, self._by_destination):
+            rows.clear()
+        return changes
+
+    def _unlink(self, binding: Binding) -> BindingRemoved:
+        durable = _discard(self._by_source, binding.source, binding)
+        _discard(self._by_destination, binding.target, binding)
+        return BindingRemoved(self.vhost, binding, durable)
+
+    def _drop_bindings_to(self, destination: Destination, changes: list[Change]) -> list[Change]:
+        """Remove the bindings to `destination` and note that in `changes`; return the exchanges that go with them."""
+        bindings = tuple(self._by_destination.get(destination, ()))
+        changes += [self._unlink(binding) for binding in bindings]
+        return self._without_bindings([binding.source for binding in bindings], changes)
+
+    def _without_bindings(self, sources: Iterable[str], changes: list[Change]) -> list[Change]:
+        """Remove the auto-delete exchanges among `sources` that have no bindings left, then those bound to them
+        (AB-77). Note in `changes` the bindings that go with them, and return the exchanges.
+
+        `sources` have just lost a binding. This is a work list instead of a recursion, because a chain of exchanges may
+        be longer than the stack.
+        """
+        gone: list[Change] = []
+        waiting = list(sources)
+        while waiting:
+            name = waiting.pop()
+            row = self.exchanges.get(name)
+            if row is None or not row.auto_delete or name in self._by_source:
+                continue
+            del self.exchanges[name]
+            gone.append(ExchangeRemoved(row))
+            incoming = tuple(self._by_destination.get(("exchange", name), ()))
+            changes += [self._unlink(binding) for binding in incoming]
+            waiting += [binding.source for binding in incoming]
+        return gone
+
+
+def _discard(index: dict[Key, dict[Item, Value]], key: Key, item: Item) -> Value:
+    """Remove `item` from the items of `key`, and return its value."""
+    items = index[key]
+    value = items.pop(item)
+    if not items:
+        del index[key]
+    return value

@@ -1,0 +1,204 @@
+"""States that apply the same commands stay equal, also one that was made in the middle from the stored rows of another.
+
+A copy on another node, or a node that starts from a snapshot, must find what the first one found: the same changes, the
+same effects and the same refusals, with their texts.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.actors.metadata.recovery import fill
+from warren.actors.metadata.row_encoding import row_change, stored_rows
+from warren.actors.metadata.state.commands import (
+    Bind,
+    CreateVhost,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    DeleteVhost,
+    EndConnection,
+    SetQueueStates,
+    Unbind,
+)
+from warren.actors.metadata.state.state import State, addition, apply
+from warren.amqp.errors import AmqpError
+from warren.amqp.fields import Table, table_from
+from warren.routing.changes import BindingAdded, ExchangePut, QueuePut, VhostAdded
+from warren.routing.rows import Binding, ExchangeRow, QueueRow
+from warren.routing.vhost_rows import DEFAULT_EXCHANGES
+from warren.store.data_dir.metadata_store import Row
+
+VHOSTS = st.sampled_from(("/", "/", "/", "other"))
+NAMES = st.sampled_from(("a", "b", "c"))
+SOURCES = st.sampled_from(("a", "b", "c", "amq.topic", "amq.headers", ""))
+CONNECTIONS = st.sampled_from(("one", "two"))
+IDS = st.sampled_from(tuple(f"{number:032x}" for number in range(6)))
+ARGUMENTS = st.sampled_from(
+    (Table(), Table(), table_from({"x-max-length": 5}), table_from({"alternate-exchange": "b", "n": [1, 2.5, None]}))
+)
+BINDINGS = st.builds(
+    Binding.of, SOURCES, st.sampled_from(("queue", "exchange")), NAMES, st.sampled_from(("", "k")), ARGUMENTS
+)
+
+
+@st.composite
+def queue_rows(draw: st.DrawFn) -> QueueRow:
+    owner = draw(st.sampled_from((None, None, "one", "two")))
+    durable = owner is None and draw(st.booleans())
+    node = draw(st.sampled_from(("n1", "n2")))
+    return QueueRow(
+        draw(VHOSTS),
+        draw(NAMES),
+        None,
+        draw(IDS),
+        durable,
+        draw(st.booleans()),
+        owner,
+        draw(ARGUMENTS),
+        node=node,
+        replicas=draw(st.sampled_from(((node,), (node, "n3")))),
+    )
+
+
+EXCHANGE_ROWS = st.builds(
+    ExchangeRow,
+    VHOSTS,
+    st.sampled_from(("a", "b", "c", "amq.topic")),
+    st.sampled_from(("direct", "fanout", "topic", "headers", "odd")),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    ARGUMENTS,
+)
+STATES = st.tuples(NAMES, IDS, st.sampled_from(("running", "crashed", "stopped", "down")))
+COMMANDS = st.one_of(
+    st.builds(CreateVhost, VHOSTS),
+    st.builds(DeleteVhost, st.just("other"), st.booleans()),
+    st.builds(DeclareExchange, EXCHANGE_ROWS),
+    st.builds(DeclareExchange, EXCHANGE_ROWS),
+    st.builds(DeleteExchange, VHOSTS, NAMES, st.booleans()),
+    st.builds(DeclareQueue, queue_rows(), st.booleans()),
+    st.builds(DeclareQueue, queue_rows(), st.booleans()),
+    st.builds(DeleteQueue, VHOSTS, NAMES, IDS, st.booleans()),
+    st.builds(SetQueueStates, VHOSTS, st.lists(STATES, max_size=3).map(tuple)),
+    st.builds(Bind, VHOSTS, BINDINGS, CONNECTIONS),
+    st.builds(Bind, VHOSTS, BINDINGS, CONNECTIONS),
+    st.builds(Unbind, VHOSTS, BINDINGS, CONNECTIONS),
+    st.builds(EndConnection, CONNECTIONS),
+)
+
+
+def outcome(state: State, command) -> object:
+    """What became of the command, with the types of changes and effects, which tuples do not compare.
+
+    The bindings that go with one end go in any order, because a store returns them in its own.
+    """
+    try:
+        changes, effects = apply(state, command)
+        return sorted(map(repr, changes)), repr(effects)
+    except AmqpError as error:
+        return error.code, error.text
+
+
+def snapshot(state: State) -> dict[str, list[Row]]:
+    """The tables of a store that has all rows of the state, the transient ones as well."""
+    system = {name for name, _, _ in DEFAULT_EXCHANGES}
+    changes: list[object] = [VhostAdded(name) for name in state.vhosts]
+    for rows in state.vhosts.values():
+        changes += [ExchangePut(row) for row in rows.exchanges.values() if row.name not in system]
+        changes += [QueuePut(row) for row in rows.queues.values()]
+        changes += [BindingAdded(rows.vhost, *each) for each in rows.bindings()]
+    tables: dict[str, list[Row]] = {"vhosts": [], "exchanges": [], "queues": [], "bindings": []}
+    for change in changes:
+        table, key, fields = row_change(change)  # type: ignore[arg-type]
+        assert fields is not None
+        tables[table].append(Row(key, fields))
+    return tables
+
+
+def restored(state: State) -> State:
+    copy = State()
+    found = stored_rows(snapshot(state))
+    assert not found.stale
+    fill(copy, found)
+    copy.ended_connections.update(state.ended_connections)
+    return copy
+
+
+def contents(state: State) -> object:
+    """The rows in any order: a store returns them in its own."""
+    return {
+        rows.vhost: (
+            rows.exchanges,
+            rows.queues,
+            {owner: set(names) for owner, names in rows.by_owner.items()},
+            {source: dict(bindings) for source, bindings in rows._by_source.items()},
+            {target: dict(bindings) for target, bindings in rows._by_destination.items()},
+        )
+        for rows in state.vhosts.values()
+    }, list(state.ended_connections)
+
+
+@given(commands=st.lists(COMMANDS, max_size=60), cut=st.integers(0, 60))
+@settings(max_examples=300, deadline=None)
+def test_states_that_apply_the_same_commands_stay_equal(commands, cut):
+    """Two states in lockstep, and from some command on a third, made from the stored rows of the first."""
+    first, second = State(), State()
+    for state in (first, second):
+        apply(state, CreateVhost("/"))
+    third = None
+    for number, command in enumerate(commands):
+        if number == cut:
+            third = restored(first)
+            assert contents(third) == contents(first)
+        found = outcome(first, command)
+        assert outcome(second, command) == found
+        if third is not None:
+            assert outcome(third, command) == found
+    for state in (second, third):
+        assert state is None or contents(state) == contents(first)
+
+
+@given(commands=st.lists(COMMANDS, max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_what_a_command_would_add_is_what_it_adds(commands):
+    """The log writes to the disk what `addition` returns, and applies the command afterwards."""
+    state = State()
+    apply(state, CreateVhost("/"))
+    for command in commands:
+        before = repr(contents(state))
+        try:
+            change, refusal = addition(state, command), None
+        except AmqpError as error:
+            change, refusal = None, (error.code, error.text)
+        assert repr(contents(state)) == before
+        found = outcome(state, command)
+        if refusal is not None:
+            assert found == refusal
+        elif change is not None:
+            assert found[0] == [repr(change)]
+        if isinstance(found[0], int):
+            assert repr(contents(state)) == before, "a refused command changed the state"
+
+
+@given(commands=st.lists(COMMANDS, max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_no_binding_outlives_its_ends(commands):
+    """Each binding has its ends and is found from both, each durable one has durable ends, each owner a queue."""
+    state = State()
+    apply(state, CreateVhost("/"))
+    for command in commands:
+        outcome(state, command)
+    for rows in state.vhosts.values():
+        bindings = dict(rows.bindings())
+        for binding, durable in bindings.items():
+            ends = rows.queues if binding.kind == "queue" else rows.exchanges
+            assert durable == (rows.exchanges[binding.source].durable and ends[binding.destination].durable)
+        found = {each: durable for group in rows._by_destination.values() for each, durable in group.items()}
+        assert found == bindings
+        assert all(rows._by_source.values()) and all(rows._by_destination.values())
+        owned = {name: owner for owner, names in rows.by_owner.items() for name in names}
+        assert owned == {row.name: row.exclusive_owner for row in rows.queues.values() if row.exclusive_owner}
