@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
+from ...seams import seam
+
 
 class Sent(NamedTuple):
     """What a queue sends to the store, which does it in this order."""
@@ -51,6 +53,7 @@ class StoreClient:
         self._unanswered.update(dict.fromkeys(writes, self._position))
         return self._position
 
+    @seam("which references a queue removes")
     def remove(self, message_ids: Iterable[bytes]) -> None:
         """Remove one reference to each; the store ignores ids that it does not have."""
         self.has_gathered = True

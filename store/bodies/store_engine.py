@@ -35,6 +35,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...seams import seam
 from ..disk.disk import Disk
 from ..disk.progress import NO_PROGRESS, Progress
 from ..disk.system.boot_id import this_boot
@@ -226,6 +227,7 @@ class StoreEngine:
     def clients(self) -> list[str]:
         return list(self._clients)
 
+    @seam("which references a message store counts")
     def write(self, client: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
         """Add one reference to each (id, message). Does nothing if the client is not registered."""
         known = self._clients.get(client)

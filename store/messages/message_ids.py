@@ -22,6 +22,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
+from ...seams import seam
+
 _SHARED_BIT = 1 << 63
 _COUNT_BITS = 48
 #: The byte of an id that has its kind, and the lowest value of that byte in a shared id.
@@ -83,6 +85,7 @@ class SharedIds:
         self._random_bytes = random_bytes
         self._next = self._end = 0
 
+    @seam("which ids shared bodies get")
     def take(self, contents: Sequence[bytes], embedded_below: int) -> int:
         """The id of the first of these messages; the others follow it.
 

@@ -25,11 +25,13 @@ MUTANTS: dict[str, Callable[[], Any]] = {}
 DECISIONS: list[str] = []
 
 
-def bug(*decisions: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the decorated function to `MUTANTS`, as a bug of these decisions."""
+def bug(
+    *decisions: str, among: dict[str, Callable[[], Any]] = MUTANTS
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the decorated function to `MUTANTS`, or to `among`, as a bug of these decisions."""
 
     def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        MUTANTS[wrong.__name__] = lambda: replaced(wrong, *decisions)
+        among[wrong.__name__] = lambda: replaced(wrong, *decisions)
         DECISIONS.extend(decisions)
         return wrong
 

@@ -6,7 +6,6 @@ Such a body is stored once, and every queue must find it there, whatever crashes
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 
 import pytest
 
@@ -14,9 +13,10 @@ from warren.runtime.sim.choosing import SeedChooser
 from warren.simulation.plan import Action, Plan, draw_plan
 from warren.simulation.schedule import run
 from warren.simulation.shrinking import shrink
-from warren.store.bodies.store_client import StoreClient
 from warren.store.bodies.store_engine import StoreEngine
 from warren.store.messages.message_ids import SharedIds
+
+from .shared_body_mutants import SHARED_BODY_MUTANTS
 
 SCHEDULES = int(os.environ.get("WARREN_SCHEDULES", "2000")) // 5
 MOST = 3000
@@ -67,65 +67,10 @@ def test_these_schedules_share_bodies(monkeypatch):
     assert sum(map(bool, taken)) > 100 and adopted
 
 
-@contextmanager
-def replaced(owner, name, function):
-    original = getattr(owner, name)
-    setattr(owner, name, function(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-def one_write_is_enough(write):
-    """A store that does not count the second queue's reference."""
-
-    def once(self, client, messages):
-        write(self, client, [message for message in messages if not self.contains(message[0])])
-        self._report(client, "written", [message[0] for message in messages])
-
-    return once
-
-
-def removes_twice(remove):
-    """A queue that removes one reference too many."""
-
-    def twice(self, message_ids):
-        ids = list(message_ids)
-        remove(self, ids)
-        remove(self, ids[:1])
-
-    return twice
-
-
-def forgets_to_remove(remove):
-    """A queue that removes no reference."""
-    return lambda self, message_ids: None
-
-
-def the_same_id_again(take):
-    """A source of ids that gives every channel the same ids."""
-
-    def again(self, contents, embedded_below):
-        self._random_bytes = bytes
-        return take(self, contents, embedded_below)
-
-    return again
-
-
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("owner", "name", "fault"),
-    [
-        (StoreEngine, "write", one_write_is_enough),
-        (StoreClient, "remove", removes_twice),
-        (StoreClient, "remove", forgets_to_remove),
-        (SharedIds, "take", the_same_id_again),
-    ],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-def test_a_planted_bug_is_found(owner, name, fault):
-    with replaced(owner, name, fault):
+@pytest.mark.parametrize("name", SHARED_BODY_MUTANTS)
+def test_a_planted_bug_is_found(name):
+    with SHARED_BODY_MUTANTS[name]():
         assert any(run(seed, fanned_out(seed)).failure for seed in range(MOST)), (
             f"{MOST} schedules, and the bug was not found"
         )

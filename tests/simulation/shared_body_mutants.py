@@ -1,0 +1,39 @@
+"""Bugs of bodies that several queues share, which the schedules of `test_shared_bodies` must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .planting import bug
+
+SHARED_BODY_MUTANTS: dict[str, Callable[[], Any]] = {}
+
+
+@bug("which references a message store counts", among=SHARED_BODY_MUTANTS)
+def one_write_is_enough(write: Any, self: Any, client: str, messages: Any) -> None:
+    """A store does not count the second queue's reference."""
+    known = [message_id for message_id, _ in messages if self.contains(message_id)]
+    write(self, client, messages)
+    self.remove(client, known)
+
+
+@bug("which references a queue removes", among=SHARED_BODY_MUTANTS)
+def removes_twice(remove: Any, self: Any, message_ids: Any) -> None:
+    """A queue removes one reference too many."""
+    ids = list(message_ids)
+    remove(self, ids)
+    remove(self, ids[:1])
+
+
+@bug("which references a queue removes", among=SHARED_BODY_MUTANTS)
+def forgets_to_remove(remove: Any, self: Any, message_ids: Any) -> None:
+    """A queue removes no reference."""
+
+
+@bug("which ids shared bodies get", among=SHARED_BODY_MUTANTS)
+def the_same_id_again(take: Any, self: Any, *arguments: Any) -> int:
+    """Every channel gives the same ids."""
+    first = int(take(self, *arguments))
+    # The random bits above the counter are what tells the ids of two channels apart.
+    return first and 1 << 63 | first % (1 << 32)
