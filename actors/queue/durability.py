@@ -30,9 +30,10 @@ from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
-from ...store.queue.backing_queue import INFINITE, BackingQueue
+from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.disk_queue import DiskQueue
 from ...store.queue.priority_queue import PriorityQueue
+from ...store.queue.rates import INFINITE
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.contract import to_journal, to_message_store
 from ..disk.journal import CREDIT as JOURNAL_CREDIT

@@ -37,18 +37,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..messages.message import Delivery, Origins, QueuedMessage
 from ..messages.parts import Part
 
-INFINITE = float("inf")
+if TYPE_CHECKING:
+    from .read_ahead import ReadAheadJob
 
 
 class BackingQueue(ABC):
     """See the module. `expiry` is absolute, in microseconds since the epoch; None means never.
 
-    Processes call every method, and nothing else: whatever offers these can be the backing queue of a queue process.
+    Queue processes and their views call every method, and nothing else: whatever offers these can be a backing queue.
     A new backing queue is empty. Only a `DiskQueue` can be recovered.
     """
 
@@ -152,11 +153,11 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def prepare(self) -> Any:
-        """A job (`ReadAheadJob`) that makes more messages available, or None. One at a time."""
+    def prepare(self) -> ReadAheadJob | None:
+        """A job that makes more messages available, or None. One at a time."""
 
     @abstractmethod
-    def prepare_pending(self, tags: Sequence[int]) -> Any:
+    def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
         """A job that reads the bodies for `pending_messages` in the same turn, or None if all are in memory."""
 
     # -- inspection

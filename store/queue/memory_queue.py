@@ -15,7 +15,7 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
-from .backing_queue import INFINITE, BackingQueue
+from .backing_queue import BackingQueue
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -24,7 +24,7 @@ from .range_read import (
     count_to,
     take_range_batch,
 )
-from .rates import Rates
+from .rates import INFINITE, Rates
 
 
 class MemoryQueue(BackingQueue, SupportsRangeRead):

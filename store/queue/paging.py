@@ -10,9 +10,8 @@ nothing.
 from __future__ import annotations
 
 from ..messages.pending_runs import PendingRuns
-from .backing_queue import INFINITE
 from .placement import ABSENT, TO_STORE, Placement
-from .rates import Rates
+from .rates import INFINITE, Rates
 from .sub_queues import SubQueues
 
 #: The most messages of a kind that one round takes out of memory (QS-14).

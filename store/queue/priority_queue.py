@@ -12,12 +12,16 @@ uses two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.parts import Part
 from ..messages.spans import spans
-from .backing_queue import INFINITE, BackingQueue
+from .backing_queue import BackingQueue
+from .rates import INFINITE
+
+if TYPE_CHECKING:
+    from .read_ahead import ReadAheadJob
 
 LEVEL_SHIFT = 56
 NUMBER_MASK = (1 << LEVEL_SHIFT) - 1
@@ -181,14 +185,14 @@ class PriorityQueue(BackingQueue):
                 break
         return count
 
-    def prepare(self) -> Any:
+    def prepare(self) -> ReadAheadJob | None:
         for _, level in self._levels:
             job = level.prepare()
             if job is not None:
                 return job
         return None
 
-    def prepare_pending(self, tags: Sequence[int]) -> Any:
+    def prepare_pending(self, tags: Sequence[int]) -> ReadAheadJob | None:
         """The job of the first level that needs one. Call this again after the job until it returns None."""
         for _, level, inner in self._partition(tags):
             job = level.prepare_pending(inner)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+#: Seconds of traffic: no limit, or the duration of an idle queue.
+INFINITE = float("inf")
+
 #: Seconds after which an old rate has half its weight.
 HALF_LIFE = 5.0
 #: Messages per second; a queue with only smaller rates is idle.

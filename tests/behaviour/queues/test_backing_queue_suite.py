@@ -13,7 +13,7 @@ import pytest
 from warren import Broker
 from warren.actors.resources.ram_durations import RamDurations
 from warren.portable import IS_PORTABLE
-from warren.store.queue.backing_queue import INFINITE
+from warren.store.queue.rates import INFINITE
 
 from ..inside import Inside
 from ..wire import Client

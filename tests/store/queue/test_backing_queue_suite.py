@@ -13,7 +13,7 @@ import random
 
 import pytest
 
-from warren.store.queue.backing_queue import INFINITE
+from warren.store.queue.rates import INFINITE
 
 from ..one_queue import PERSISTENT, SEGMENT, TRANSIENT, Node, contents, page_all, tags
 

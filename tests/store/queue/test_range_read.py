@@ -14,8 +14,8 @@ from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.index.queue_index import QueueIndex
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.message import Origin
-from warren.store.queue.backing_queue import INFINITE
 from warren.store.queue.memory_queue import MemoryQueue
+from warren.store.queue.rates import INFINITE
 from warren.store.queue.variable_queue import VariableQueue
 
 from ..engines import DirectBodies, DirectLog, DirectQueue
