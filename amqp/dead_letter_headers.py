@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .fields import Table
+from .fields import Table, encode_table
 from .properties import Properties
 
 NO_HEADERS = Table()
@@ -145,8 +145,14 @@ def _field(death: Table, name: str) -> Field:
 
 
 def _key(death: Table) -> DeathKey:
-    queue, reason = death.get("queue"), death.get("reason")
-    return (queue and queue[1]), (reason and reason[1])
+    return _comparable(death.get("queue")), _comparable(death.get("reason"))
+
+
+def _comparable(field: Field | None) -> Any:
+    """The value of the field; encoded if it is a table or an array, because Python compares these by recursion."""
+    if field is None:
+        return None
+    return encode_table((("", *field),)) if isinstance(field[1], tuple) else field[1]
 
 
 def _merged(deaths: tuple[Field, ...]) -> list[Field]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .constants import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR
 from .errors import AmqpError, binary_text
-from .fields import FieldError, decode_table_at
+from .fields import FieldError, TooDeep, decode_table_at
 from .method import NUMBERS, Method
 from .methods import METHODS, BasicPublish
 
@@ -118,6 +118,6 @@ def _cannot_decode(method_class: type[Method], payload: bytes) -> AmqpError:
 def _bad_table(method_class: type[Method], payload: bytes, error: FieldError) -> AmqpError:
     if error.letter:
         return AmqpError(COMMAND_INVALID, f"field table: {error}", method_class.CLASS_ID, method_class.METHOD_ID)
-    if "nested" in str(error):
+    if isinstance(error, TooDeep):
         return AmqpError(SYNTAX_ERROR, f"field table: {error}", method_class.CLASS_ID, method_class.METHOD_ID)
     return _cannot_decode(method_class, payload)

@@ -34,7 +34,7 @@ with `surrogateescape`, so any bytes survive a round trip.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -60,9 +60,9 @@ TYPE_NAMES = {
     "V": "void",
 }
 
-#: Levels of tables and arrays. Each level costs 5 bytes or more on the wire and a stack frame in the decoder, so
-#: without a limit a client could exhaust the stack; no client nests this deep on purpose.
-MAX_DEPTH = 100
+#: Levels of tables and arrays. Each level costs 5 bytes or more on the wire. The functions here walk over a table
+#: without recursion, but Python hashes and frees nested tuples by recursion in C, whose stack has an end.
+MAX_DEPTH = 512
 
 _FIXED = {
     "b": struct.Struct(">b"),
@@ -94,10 +94,39 @@ class FieldError(ValueError):
         self.letter = letter
 
 
+class TooDeep(FieldError):
+    """Tables and arrays are nested deeper than MAX_DEPTH levels."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
+
+
 class Table(tuple):  # type: ignore[type-arg]
     """Entries `(name: str, letter: str, value)` in wire order. Names may repeat."""
 
     __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as tuples do, but without recursion: a tuple that is nested 500 levels deep exhausts the stack."""
+        waiting: list[tuple[Any, Any]] = [(self, other)]
+        while waiting:
+            one, two = waiting.pop()
+            if isinstance(one, tuple) or isinstance(two, tuple):
+                if not (isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two)):
+                    return False
+                waiting += zip(one, two)
+            elif one is not two and one != two:
+                return False
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Encoded, because pickle walks over nested tuples by recursion.
+        return decode_table, (encode_table(self)[4:],)
 
     def get(self, name: str) -> tuple[str, Any] | None:
         """`(letter, value)` of the first entry of that name, or None (AB-46)."""
@@ -134,13 +163,13 @@ def value_size(letter: str) -> int | None:
 
 def decode_table(data: bytes) -> Table:
     """The table whose entries are exactly `data`, which has no length in front. Raises FieldError."""
-    return _decode_entries(data, 0, len(data), 0)
+    return _decode_entries(data, 0, len(data))
 
 
 def decode_table_at(data: bytes, position: int) -> tuple[Table, int]:
     """The length-prefixed table at `position`, and where it ends. Raises FieldError."""
     start, end = _extent(data, position, len(data))
-    return _decode_entries(data, start, end, 0), end
+    return _decode_entries(data, start, end), end
 
 
 def _extent(data: bytes, position: int, limit: int) -> tuple[int, int]:
@@ -153,53 +182,63 @@ def _extent(data: bytes, position: int, limit: int) -> tuple[int, int]:
     return start, end
 
 
-def _decode_entries(data: bytes, position: int, end: int, depth: int) -> Table:
-    entries = []
-    while position < end:
-        name_end = position + 1 + data[position]
-        if name_end >= end:
-            raise FieldError("name is cut off")
-        name = data[position + 1 : name_end].decode("utf-8", "surrogateescape")
-        letter, value, position = _decode_value(data, name_end, end, depth)
-        entries.append((name, letter, value))
-    return Table(entries)
+def _decode_entries(data: bytes, position: int, end: int) -> Table:
+    """The table whose entries are `data[position:end]`."""
+    #: What is read of the table or array at hand.
+    entries: list[Any] = []
+    is_table = True
+    #: The same, and the end, of each table and array around it, with the name of the entry that it is in there.
+    around: list[tuple[list[Any], bool, int, str]] = []
+    name = ""
+    while True:
+        while position < end:
+            if is_table:
+                name_end = position + 1 + data[position]
+                if name_end >= end:
+                    raise FieldError("name is cut off")
+                name = data[position + 1 : name_end].decode("utf-8", "surrogateescape")
+                position = name_end
+            letter = chr(data[position])
+            if letter == "F" or letter == "A":
+                if len(around) >= MAX_DEPTH:
+                    raise TooDeep
+                start, stop = _extent(data, position + 1, end)
+                around.append((entries, is_table, end, name))
+                entries, is_table, position, end = [], letter == "F", start, stop
+                continue
+            value, position = _decode_scalar(data, letter, position + 1, end)
+            if letter == "L":
+                letter = "l"
+            entries.append((name, letter, value) if is_table else (letter, value))
+        if not around:
+            return Table(entries)
+        whole: Any = Table(entries) if is_table else tuple(entries)
+        letter = "F" if is_table else "A"
+        entries, is_table, end, name = around.pop()
+        entries.append((name, letter, whole) if is_table else (letter, whole))
 
 
-def _decode_value(data: bytes, position: int, end: int, depth: int) -> tuple[str, Any, int]:
-    letter = chr(data[position])
-    position += 1
-    value: Any
+def _decode_scalar(data: bytes, letter: str, position: int, end: int) -> tuple[Any, int]:
+    """The value of type `letter`, which is neither a table nor an array, at `position`, and where it ends."""
     if letter == "S" or letter == "x":
         start, stop = _extent(data, position, end)
-        return letter, data[start:stop], stop
+        return data[start:stop], stop
     fixed = _FIXED.get(letter)
     if fixed is not None:
         stop = position + fixed.size
         if stop > end:
             raise FieldError("value is cut off")
-        (value,) = fixed.unpack_from(data, position)
-        return "l" if letter == "L" else letter, value, stop
+        return fixed.unpack_from(data, position)[0], stop
     if letter == "t":
         if position >= end:
             raise FieldError("value is cut off")
-        return letter, data[position] != 0, position + 1
+        return data[position] != 0, position + 1
     if letter == "V":
-        return letter, None, position
+        return None, position
     if letter == "D":
         if position + 5 > end:
             raise FieldError("value is cut off")
-        return letter, _DECIMAL.unpack_from(data, position), position + 5
-    if letter == "F" or letter == "A":
-        if depth >= MAX_DEPTH:
-            raise FieldError(f"nested deeper than {MAX_DEPTH} levels")
-        start, stop = _extent(data, position, end)
-        if letter == "F":
-            return letter, _decode_entries(data, start, stop, depth + 1), stop
-        items = []
-        while start < stop:
-            item_letter, value, start = _decode_value(data, start, stop, depth + 1)
-            items.append((item_letter, value))
-        return letter, tuple(items), stop
+        return _DECIMAL.unpack_from(data, position), position + 5
     raise FieldError(f"unknown type letter {letter!r}", letter)
 
 
@@ -208,18 +247,43 @@ def _decode_value(data: bytes, position: int, end: int, depth: int) -> tuple[str
 
 def encode_table(table: tuple[tuple[str, str, Any], ...]) -> bytes:
     """The encoded `table` with its length in front. Raises FieldError for a value that does not fit its letter."""
-    parts: list[bytes] = []
-    for name, letter, value in table:
-        encoded = name.encode("utf-8", "surrogateescape")
-        if len(encoded) > 255:
-            raise FieldError(f"name of {len(encoded)} bytes; at most 255 are allowed")
-        parts.append(bytes((len(encoded),)) + encoded)
-        parts.append(_encode_value(letter, value))
-    entries = b"".join(parts)
-    return _LENGTH.pack(len(entries)) + entries
+    out = bytearray(4)
+    #: The entries that are left of the table at hand and of each table and array around it, whether it is a table, and
+    #: where its length stands.
+    open_ones: list[tuple[Iterator[Any], bool, int]] = [(iter(table), True, 0)]
+    while open_ones:
+        entries, is_table, length_at = open_ones[-1]
+        for entry in entries:
+            if is_table:
+                name, letter, value = entry
+                encoded = name.encode("utf-8", "surrogateescape")
+                if len(encoded) > 255:
+                    raise FieldError(f"name of {len(encoded)} bytes; at most 255 are allowed")
+                out.append(len(encoded))
+                out += encoded
+            else:
+                letter, value = entry
+            if letter == "F" or letter == "A":
+                if len(open_ones) > MAX_DEPTH:
+                    raise TooDeep
+                out += letter.encode() + bytes(4)
+                open_ones.append((_entries_of(letter, value), letter == "F", len(out) - 4))
+                break
+            out += _encode_scalar(letter, value)
+        else:
+            out[length_at : length_at + 4] = _LENGTH.pack(len(out) - length_at - 4)
+            open_ones.pop()
+    return bytes(out)
 
 
-def _encode_value(letter: str, value: Any) -> bytes:
+def _entries_of(letter: str, value: Any) -> Iterator[Any]:
+    try:
+        return iter(value)
+    except TypeError as error:
+        raise FieldError(f"{TYPE_NAMES[letter]} cannot be {value!r}: {error}") from None
+
+
+def _encode_scalar(letter: str, value: Any) -> bytes:
     try:
         if letter == "S" or letter == "x":
             return b"".join((letter.encode(), _LENGTH.pack(len(value)), value))
@@ -232,11 +296,6 @@ def _encode_value(letter: str, value: Any) -> bytes:
             return b"t\x01" if value else b"t\x00"
         if letter == "V":
             return b"V"
-        if letter == "F":
-            return b"F" + encode_table(value)
-        if letter == "A":
-            items = b"".join([_encode_value(*item) for item in value])
-            return b"A" + _LENGTH.pack(len(items)) + items
         if letter == "D":
             return b"D" + _DECIMAL.pack(*value)
     except (struct.error, OverflowError, TypeError) as error:
@@ -253,10 +312,37 @@ def table_from(mapping: Mapping[str, Any]) -> Table:
     bool `t`; int `I` if it fits, else `l`; float `d`; str `S`; bytes `x`; None `V`; datetime `T`; Decimal `D`;
     a mapping `F`; a list or tuple `A`.
     """
-    return Table((name, *_value_from(value)) for name, value in mapping.items())
+    #: What is made of the mapping or sequence at hand, and what is left of it.
+    entries: list[Any] = []
+    left: Iterator[Any] = iter(mapping.items())
+    is_table = True
+    #: The same of each mapping and sequence around it, with the name of the entry that it is in there.
+    around: list[tuple[list[Any], Iterator[Any], bool, str]] = []
+    name = ""
+    while True:
+        for item in left:
+            value = item
+            if is_table:
+                name, value = item
+            if isinstance(value, (Mapping, list, tuple)) and not isinstance(value, Table):
+                if len(around) >= MAX_DEPTH:
+                    raise TooDeep
+                around.append((entries, left, is_table, name))
+                is_table = isinstance(value, Mapping)
+                entries, left = [], iter(value.items() if isinstance(value, Mapping) else value)
+                break
+            letter, scalar = _scalar_from(value)
+            entries.append((name, letter, scalar) if is_table else (letter, scalar))
+        else:
+            if not around:
+                return Table(entries)
+            whole: Any = Table(entries) if is_table else tuple(entries)
+            letter = "F" if is_table else "A"
+            entries, left, is_table, name = around.pop()
+            entries.append((name, letter, whole) if is_table else (letter, whole))
 
 
-def _value_from(value: Any) -> tuple[str, Any]:
+def _scalar_from(value: Any) -> tuple[str, Any]:
     if value is None:
         return "V", None
     if isinstance(value, bool):
@@ -280,29 +366,39 @@ def _value_from(value: Any) -> tuple[str, Any]:
         return "D", (-exponent, int(value.scaleb(-exponent)))
     if isinstance(value, Table):
         return "F", value
-    if isinstance(value, Mapping):
-        return "F", table_from(value)
-    if isinstance(value, (list, tuple)):
-        return "A", tuple(_value_from(item) for item in value)
     raise FieldError(f"no type letter for {type(value).__name__}")
 
 
 def table_to_dict(table: Table) -> dict[str, Any]:
     """The table as a dict of plain values. The first of repeated names counts; long strings become `str`."""
-    plain: dict[str, Any] = {}
-    for name, letter, value in table:
-        if name not in plain:
-            plain[name] = _plain(letter, value)
-    return plain
+    whole: dict[str, Any] = {}
+    #: Dicts and lists that are to be filled, each with the entries for it.
+    waiting: list[tuple[Any, Any]] = [(whole, table)]
+    while waiting:
+        target, entries = waiting.pop()
+        is_table = isinstance(target, dict)
+        for entry in entries:
+            letter, value = entry[-2:]
+            if is_table and entry[0] in target:
+                continue
+            plain = _plain(letter, value)
+            if letter == "F" or letter == "A":
+                waiting.append((plain, value))
+            if is_table:
+                target[entry[0]] = plain
+            else:
+                target.append(plain)
+    return whole
 
 
 def _plain(letter: str, value: Any) -> Any:
+    """The plain value; for a table or an array an empty dict or list, to be filled."""
     if letter == "S":
         return value.decode("utf-8", "surrogateescape")
     if letter == "F":
-        return table_to_dict(value)
+        return {}
     if letter == "A":
-        return [_plain(*item) for item in value]
+        return []
     if letter == "D":
         return Decimal(value[1]).scaleb(-value[0])
     return value

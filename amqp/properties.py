@@ -30,9 +30,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .constants import INTERNAL_ERROR
+from .constants import INTERNAL_ERROR, SYNTAX_ERROR
 from .errors import AmqpError
-from .fields import FieldError, Table, decode_table_at, encode_table
+from .fields import FieldError, Table, TooDeep, decode_table_at, encode_table
 
 NO_PROPERTIES = b"\x00\x00"
 
@@ -95,9 +95,13 @@ def property_flags(props: bytes) -> int:
 
 
 def decode_properties(props: bytes) -> Properties:
-    """Decode `props`. Raises AmqpError 541 without a text if they cannot be decoded (AB-38)."""
+    """Decode `props`. Raises AmqpError 541 without a text if they cannot be decoded (AB-38), 502 if their headers are
+    nested too deep (AB-47).
+    """
     try:
         return _decode(props)
+    except TooDeep as error:
+        raise AmqpError(SYNTAX_ERROR, f"field table: {error}") from None
     except (FieldError, IndexError) as error:
         raise AmqpError(INTERNAL_ERROR) from error
 

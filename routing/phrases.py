@@ -75,8 +75,13 @@ def generated_name(prefix: str, unpredictable: bytes) -> str:
     return f"{prefix}-{base64.urlsafe_b64encode(unpredictable).rstrip(b'=').decode()}"
 
 
-def value_text(value: Any) -> str:
-    """A field value as RabbitMQ prints it in reply texts: `text`, `true`, `undefined`, `[{longstr,a}]`, `{2,314}`."""
+def value_text(value: Any, levels: int = 64) -> str:
+    """A field value as RabbitMQ prints it in reply texts: `text`, `true`, `undefined`, `[{longstr,a}]`, `{2,314}`.
+
+    What is inside more than `levels` tables and arrays is left out: a reply text has no room for it (AB-50).
+    """
+    if not levels:
+        return "..."
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, bool):
@@ -84,9 +89,10 @@ def value_text(value: Any) -> str:
     if value is None:
         return "undefined"
     if isinstance(value, Table):
-        return f"[{','.join(f'{{{name},{TYPE_NAMES[letter]},{value_text(item)}}}' for name, letter, item in value)}]"
+        texts = [f"{{{name},{TYPE_NAMES[letter]},{value_text(item, levels - 1)}}}" for name, letter, item in value]
+        return f"[{','.join(texts)}]"
     if isinstance(value, tuple):
         if value and isinstance(value[0], int):
             return f"{{{value[0]},{value[1]}}}"
-        return f"[{','.join(f'{{{TYPE_NAMES[letter]},{value_text(item)}}}' for letter, item in value)}]"
+        return f"[{','.join(f'{{{TYPE_NAMES[letter]},{value_text(item, levels - 1)}}}' for letter, item in value)}]"
     return str(value)

@@ -143,7 +143,7 @@ def _skimmer(flags: int) -> Callable[[bytes], bytes]:
             "    stop = start + int.from_bytes(p[at:start], 'big')",
             "    if p.find(CC, start, stop) >= 0 or p.find(BCC, start, stop) >= 0: raise Unsound",
             "    if start > len(p) or stop > len(p): raise Unsound",
-            "    check_table(p, start, stop, 0)",
+            "    check_table(p, start, stop)",
             "    at = stop",
         ]
         key.append("b'H'")
@@ -187,38 +187,36 @@ def _skimmer(flags: int) -> Callable[[bytes], bytes]:
     return found
 
 
-def _check_table(data: bytes, at: int, stop: int, depth: int) -> None:
+def _check_table(data: bytes, at: int, stop: int) -> None:
     """Raise Unsound or IndexError unless `data[at:stop]` are whole entries of a table."""
     fixed = _FIXED
-    while at < stop:
-        at += 1 + data[at]
-        if at >= stop:
-            raise Unsound
-        letter = data[at]
-        size = fixed.get(letter)
-        at = at + 1 + size if size is not None else _value_end(data, letter, at + 1, stop, depth)
-        if at > stop:
-            raise Unsound
-
-
-def _value_end(data: bytes, letter: int, at: int, stop: int, depth: int) -> int:
-    """Where the value of a type of no fixed size ends."""
-    start = at + 4
-    end = start + int.from_bytes(data[at:start], "big")
-    if start > stop or end > stop:
-        raise Unsound
-    if letter == _LONG_STRING or letter == _BINARY:
-        return end
-    if letter != _TABLE and letter != _ARRAY or depth >= MAX_DEPTH:
-        raise Unsound
-    if letter == _TABLE:
-        _check_table(data, start, end, depth + 1)
-        return end
-    at = start
-    while at < end:
-        inner = data[at]
-        size = _FIXED.get(inner)
-        at = at + 1 + size if size is not None else _value_end(data, inner, at + 1, end, depth + 1)
-        if at > end:
-            raise Unsound
-    return end
+    is_table = True
+    #: The end of each table and array around the one at hand, and whether it is a table.
+    around: list[tuple[int, bool]] = []
+    while True:
+        while at < stop:
+            if is_table:
+                at += 1 + data[at]
+                if at >= stop:
+                    raise Unsound
+            letter = data[at]
+            size = fixed.get(letter)
+            if size is not None:
+                at += 1 + size
+                if at > stop:
+                    raise Unsound
+                continue
+            start = at + 5
+            end = start + int.from_bytes(data[at + 1 : start], "big")
+            if start > stop or end > stop:
+                raise Unsound
+            if letter == _LONG_STRING or letter == _BINARY:
+                at = end
+                continue
+            if letter != _TABLE and letter != _ARRAY or len(around) >= MAX_DEPTH:
+                raise Unsound
+            around.append((stop, is_table))
+            at, stop, is_table = start, end, letter == _TABLE
+        if not around:
+            return
+        stop, is_table = around.pop()

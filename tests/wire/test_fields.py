@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,6 +19,7 @@ from warren.amqp.fields import (
     TYPE_NAMES,
     FieldError,
     Table,
+    TooDeep,
     decode_table,
     encode_table,
     table_from,
@@ -162,12 +164,44 @@ def _nest(depth: int) -> bytes:
 
 
 def test_depth_is_bounded() -> None:
-    """A client cannot exhaust the stack by nesting."""
     assert decode_table(_nest(MAX_DEPTH))
-    with pytest.raises(FieldError, match="nested"):
+    with pytest.raises(TooDeep, match="nested"):
         decode_table(_nest(MAX_DEPTH + 1))
-    with pytest.raises(FieldError, match="nested"):
+    with pytest.raises(TooDeep, match="nested"):
         decode_table(_nest(20_000))
+
+
+@pytest.mark.parametrize("letter", ["F", "A"])
+def test_as_deep_as_allowed_everything_works(letter: str) -> None:
+    """No function exhausts the stack, wherever it is called: not even decoding and back, comparing and pickling."""
+    value: tuple[str, Any] = ("I", 7)
+    plain: Any = 7
+    for _ in range(MAX_DEPTH):
+        value = (letter, Table((("n", *value),)) if letter == "F" else (value,))
+        plain = {"n": plain} if letter == "F" else [plain]
+    table = Table((("n", *value),))
+    encoded = encode_table(table)
+    same = decode_table(encoded[4:])
+    other = decode_table(encoded[4:-1] + b"\x08")
+    assert same == table and not same != table and hash(same) == hash(table)
+    assert other != table and not other == table
+    assert table_from({"n": plain}) == table and pickle.loads(pickle.dumps(table)) == table
+    found = table_to_dict(table)
+    for _ in range(MAX_DEPTH + 1):
+        found = found["n"] if isinstance(found, dict) else found[0]
+    assert found == 7
+    with pytest.raises(TooDeep):
+        encode_table(Table((("n", "F", table),)))
+    with pytest.raises(TooDeep):
+        table_from({"n": {"n": plain}})
+
+
+def test_a_table_equals_what_its_tuple_equals() -> None:
+    """AB-46: a table beside a scalar, a shorter table or another order of entries."""
+    table = table_from({"a": {"b": 1}, "c": [1, None]})
+    assert table == tuple(table) and tuple(table) == table
+    for unlike in (table_from({"a": 1, "c": [1, None]}), table_from({"a": {"b": 1}}), Table(reversed(table)), 1, None):
+        assert table != unlike and not table == unlike
 
 
 @pytest.mark.parametrize(

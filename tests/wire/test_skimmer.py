@@ -5,9 +5,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warren.amqp.errors import AmqpError
-from warren.amqp.fields import Table, encode_table, table_from
+from warren.amqp.fields import MAX_DEPTH, Table, encode_table, table_from
 from warren.amqp.parser.skimmer import DIRECT_REPLY_TO, fate, has_headers, is_special, slow_fate
-from warren.amqp.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+from warren.amqp.properties import FLAG_HEADERS, NO_PROPERTIES, Properties, decode_properties, encode_properties
 
 from .strategies import properties, short_strings, tables
 
@@ -105,6 +105,20 @@ def test_what_is_only_carried_does_not_change_the_key(values, first, second, hea
 def test_what_decides_changes_the_key(other):
     changed = Properties(**{**{name: getattr(CELERY, name) for name in Properties.__slots__}, **other})
     assert fate(encode_properties(changed)) != fate(encode_properties(CELERY))
+
+
+@pytest.mark.parametrize("letter", [b"F", b"A"])
+@pytest.mark.parametrize("levels", [1, MAX_DEPTH, MAX_DEPTH + 1, 9_000])
+def test_they_agree_about_nesting(letter, levels):
+    """Deeper than the limit the key is special: the channel refuses the message."""
+    value = b"V"
+    for _ in range(levels):
+        entries = b"\x01n" + value if letter == b"F" else value
+        value = letter + len(entries).to_bytes(4, "big") + entries
+    headers = b"\x01n" + value
+    props = FLAG_HEADERS.to_bytes(2, "big") + len(headers).to_bytes(4, "big") + headers
+    assert fate(props) == slow_fate(props)
+    assert is_special(fate(props)) is (levels > MAX_DEPTH)
 
 
 def test_headers_are_reported_for_headers_exchanges():
