@@ -71,6 +71,8 @@ class _Walk:
         self._data = data
         self._seen: set[int] = set()
         self._free: set[int] = set()
+        #: The transaction of the free list's record that was checked last.
+        self._freed_last = 0
 
     def check(self) -> None:
         found = self._newest_meta()
@@ -213,10 +215,15 @@ class _Walk:
     def _free_pages(self, key: bytes, start: int, size: int) -> None:
         """Check the pages that one transaction freed: LMDB sorts them from the highest down."""
         (count,) = _NUMBER.unpack_from(self._data, start)
-        if size < (count + 1) * _NUMBER.size:
-            raise DamagedFile("the free list is cut off")
-        if len(key) != _NUMBER.size or not 0 < _NUMBER.unpack(key)[0] <= self._transaction:
+        if size != (count + 1) * _NUMBER.size:
+            # LMDB takes the length of some of these records from their size and of others from their count. If the two
+            # differ, it fails at a later commit.
+            raise DamagedFile(f"a record of the free list has {size} bytes for {count} pages")
+        if len(key) != _NUMBER.size or not 0 < (transaction := _NUMBER.unpack(key)[0]) <= self._transaction:
             raise DamagedFile("the free list names a transaction that never was")
+        if transaction <= self._freed_last:
+            raise DamagedFile("the free list has its transactions out of order")
+        self._freed_last = transaction
         pages = [
             page
             for (page,) in _NUMBER.iter_unpack(self._data[start + _NUMBER.size : start + (count + 1) * _NUMBER.size])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from warren.store.bodies.walk_records import walk_records
 from warren.store.data_dir.data_dir import DataDir
 from warren.store.data_dir.file_limits import FileLimits
+from warren.store.data_dir.recovery_terms import RecoveryTerms, take_terms
 from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.walk_frames import walk_frames
 from warren.store.index.segment_file import BLOCK
@@ -295,6 +296,41 @@ def test_any_byte_of_the_recovery_terms(template, tmp_path, data):
     vhost.start()
     assert vhost.take_all() == held
     vhost.end(False)
+
+
+def test_any_bit_of_the_free_list_of_the_recovery_terms(tmp_path):
+    """LMDB reads it at a commit, long after the check at the start, and fails if lengths in it contradict each other.
+
+    The metadata and the message store's index are checked in the same way.
+    """
+    source, target = tmp_path / "source", tmp_path / "target"
+    for turn in range(3):
+        take_terms(str(source))
+        leave(source, {number: {"next_seq_id": turn} for number in range(20)})
+    whole = (source / "data.mdb").read_bytes()
+    page_size = int.from_bytes(whole[40:44], sys.byteorder)
+    metas = [(int.from_bytes(whole[at + 144 : at + 152], sys.byteorder), at) for at in (0, page_size)]
+    root = max(metas)[1] + 80
+    free_list = int.from_bytes(whole[root : root + 8], sys.byteorder) * page_size
+    used = [at for at in range(free_list, free_list + page_size) if whole[at]]
+    assert 20 < len(used) < 200
+    for at in used:
+        for bit in range(8):
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            (target / "data.mdb").write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            for terms in (take_terms(str(target)), {1: {"next_seq_id": 1}}, {}):
+                leave(target, terms)
+                take_terms(str(target))
+
+
+def leave(path: Path, terms: dict) -> None:
+    """Write the terms as a stop does."""
+    environment = RecoveryTerms(str(path))
+    try:
+        environment.put_all(terms)
+    finally:
+        environment.close()
 
 
 def test_foreign_names(template, tmp_path, caplog):
