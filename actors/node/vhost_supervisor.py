@@ -26,6 +26,7 @@ from ...store.data_dir.vhost_dir import (
     LEVEL_BITS,
     PERSISTENT,
     TRANSIENT,
+    DamagedConfig,
     FoundVhost,
     index_bytes,
     leave_vhost,
@@ -80,7 +81,7 @@ class VhostSupervisor(Process):
             return self.queues, rows
         try:
             return self.queues, await self._recover(DataDir(data_dir), rows)
-        except (StorageError, *REFUSALS) as error:
+        except (StorageError, DamagedConfig, *REFUSALS) as error:
             self.stop("its data directory cannot be used")
             raise StorageError(
                 f"vhost '{name}' cannot use '{DataDir(data_dir).vhost(name)}': {error}. No data is lost. "

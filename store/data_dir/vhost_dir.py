@@ -24,13 +24,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..disk.damage_log import log_foreign
+from ..disk.damage_log import VERIFY, log, log_foreign
 from ..disk.disk import Disk
-from ..index.segment_file import segment_number
+from ..index.queue_index import SEGMENT_ENTRIES
+from ..index.segment_file import BLOCK, segment_number
+from ..messages.records import FRAME, Kind
 from .recovery_terms import RecoveryTerms, take_terms
 
 #: Names in a virtual host's directory.
@@ -39,6 +41,10 @@ PERSISTENT, TRANSIENT = "msg_store_persistent", "msg_store_transient"
 #: The bits of a number that are the priority.
 LEVEL_BITS = 8
 _NUMBER = re.compile("0|[1-9a-f][0-9a-f]*")
+
+
+class DamagedConfig(Exception):
+    """The number of entries in a segment is lost. The text is the reason and the way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +85,10 @@ def queue_numbers(disk: Disk) -> set[int]:
 def index_bytes(disk: Disk, numbers: Iterable[int]) -> int:
     """Bytes that a scan of the indexes of these numbers reads. Waits for the disk."""
     total = 0
-    for number in numbers:
-        directory = queue_directory(number)
-        for name in disk.list(directory):
-            if segment_number(name) is not None:
-                file = disk.open(f"{directory}/{name}")
-                total += file.size()
-                file.close()
+    for path in _segments(disk, numbers):
+        file = disk.open(path)
+        total += file.size()
+        file.close()
     return total
 
 
@@ -103,6 +106,8 @@ def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: 
     path              of the same directory in the operating system, for LMDB
     queues            the durable queues that exist
     segment_entries   for a vhost that has no `config` yet
+
+    Raises DamagedConfig.
     """
     for name in (JOURNAL, QUEUES):
         disk.make_dir(name)
@@ -117,7 +122,7 @@ def open_vhost(disk: Disk, path: str, queues: Collection[int], segment_entries: 
     for number in numbers - kept:
         disk.delete_tree(queue_directory(number))  # C-17
     return FoundVhost(
-        _configured(disk, segment_entries),
+        _configured(disk, kept, segment_entries),
         {queue: values for queue, values in taken.items() if queue in queues},
         frozenset(kept),
         numbers == kept and all(queue in queues for queue in taken),
@@ -133,14 +138,58 @@ def leave_vhost(path: str, terms: dict[int, dict[str, Any]]) -> None:
         environment.close()
 
 
-def _configured(disk: Disk, segment_entries: int) -> int:
+def _configured(disk: Disk, numbers: Iterable[int], segment_entries: int) -> int:
+    """The entries in a segment, from `config`, which is written if the virtual host is new.
+
+    A damaged `config` is written again if `segment_entries` fits all segments.
+    """
     file = disk.open("config", create=True)
     try:
-        if file.size() < 2:
-            file.truncate(0)
-            file.append([segment_entries.to_bytes(2, "big")])
-            file.sync()
-            disk.sync_dir("")
-        return int.from_bytes(file.read(0, 2), "big")
+        data = file.read(0, 3)
+        entries = int.from_bytes(data, "big")
+        if len(data) == 2 and 1 <= entries <= SEGMENT_ENTRIES:
+            return entries
+        for path in _segments(disk, numbers):
+            if not _fits(disk, path, segment_entries):
+                raise DamagedConfig(
+                    f"its file 'config' is damaged, and segments of {segment_entries} entries, as they usually are, do "
+                    f"not fit '{path}'. Restore 'config' from a backup"
+                )
+        if data:
+            log.error(
+                "%s is damaged: its bytes are %s. It is written again with %d entries in a segment, which fits all "
+                "segments, so no message is lost. %s",
+                disk.full_path("config"),
+                data.hex(),
+                segment_entries,
+                VERIFY,
+            )
+        file.truncate(0)
+        file.append([segment_entries.to_bytes(2, "big")])
+        file.sync()
+        disk.sync_dir("")
+        return segment_entries
     finally:
         file.close()
+
+
+def _segments(disk: Disk, numbers: Iterable[int]) -> Iterator[str]:
+    """The paths of all segments of these numbers."""
+    for directory in map(queue_directory, numbers):
+        for name in disk.list(directory):
+            if segment_number(name) is not None:
+                yield f"{directory}/{name}"
+
+
+def _fits(disk: Disk, path: str, segment_entries: int) -> bool:
+    """Whether the first block of a segment has numbers that belong there; True if it begins with something else."""
+    file = disk.open(path)
+    try:
+        head = file.read(0, FRAME.size + BLOCK.size)
+    finally:
+        file.close()
+    if len(head) < FRAME.size + BLOCK.size or FRAME.unpack_from(head)[2] != Kind.ENTRIES:
+        return True
+    first, last, _ = BLOCK.unpack_from(head, FRAME.size)
+    number = segment_number(os.path.basename(path))
+    return bool(first // segment_entries == last // segment_entries == number)

@@ -18,6 +18,7 @@ from warren.store.bodies.walk_records import walk_records
 from warren.store.data_dir.data_dir import DataDir
 from warren.store.data_dir.file_limits import FileLimits
 from warren.store.data_dir.recovery_terms import RecoveryTerms, take_terms
+from warren.store.data_dir.vhost_dir import DamagedConfig, open_vhost
 from warren.store.disk.real_disk import RealDisk
 from warren.store.disk.walk_frames import walk_frames
 from warren.store.index.segment_file import BLOCK
@@ -331,6 +332,31 @@ def leave(path: Path, terms: dict) -> None:
         environment.put_all(terms)
     finally:
         environment.close()
+
+
+@pytest.mark.parametrize("damaged", [b"\0\0", b"\0", b"\xff\xff", b"\0\x10\0"])
+def test_a_damaged_config(template, tmp_path, caplog, damaged):
+    """It is written again if the usual number of entries in a segment fits what is there, and named in the log."""
+    source, _, held, _ = template
+    shutil.copytree(source, tmp_path / "data")
+    config = directory(tmp_path / "data") / "config"
+    config.write_bytes(damaged)
+    vhost = Vhost(tmp_path / "data")
+    vhost.start()
+    assert vhost.take_all() == held and config.read_bytes() == b"\0\x10"
+    vhost.end(False)
+    assert f"{config} is damaged: its bytes are {damaged.hex()}" in caplog.text
+
+
+def test_a_damaged_config_that_cannot_be_made_again(template, tmp_path):
+    """The messages would be misread with another number of entries in a segment: nothing is changed."""
+    source, is_clean, _, _ = template
+    shutil.copytree(source, tmp_path / "data")
+    path = directory(tmp_path / "data")
+    (path / "config").write_bytes(b"\0\0")
+    with pytest.raises(DamagedConfig, match="idx'. Restore 'config' from a backup"):
+        open_vhost(RealDisk(str(path)), str(path), QUEUES, 8)
+    assert (path / "config").read_bytes() == b"\0\0"
 
 
 def test_foreign_names(template, tmp_path, caplog):
