@@ -49,6 +49,9 @@ def serve(
     with the exit status 130.
     """
     signals = _Signals()
+    # What the start makes exists for long. The collector would examine it again and again while it becomes more.
+    gc.collect()
+    gc.disable()
     try:
         node = RunningNode(settings, thread=False, progress=progress, on_begin=signals.watch, limits=limits)
     except StartInterrupted:
@@ -59,7 +62,8 @@ def serve(
         if not holder:
             raise
         raise StartError(f"{error}. The port is in use by {holder}.", error.errno, error.port) from None
-    _tune_garbage_collector()
+    finally:
+        _tune_garbage_collector()
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port, node.down))
     try:
         node.run_until_interrupted()
@@ -77,9 +81,9 @@ def _tune_garbage_collector() -> None:
     by default: opening 20,000 channels took 1.9 s, and takes 0.4 s with these thresholds. Objects that exist now are
     never examined. Only the server does this; a program that embeds a broker decides for itself.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def report(

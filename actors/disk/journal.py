@@ -77,8 +77,8 @@ class Journal(Process):
     def __init__(self) -> None:
         super().__init__()
         self._addresses: dict[int, Address[ToQueue]] = {}
-        #: By level: what the files had at the start, until the queue opens.
-        self._replayed: dict[int, Replayed] = {}
+        #: By queue and level: what the files had at the start, until the queue opens.
+        self._replayed: dict[int, dict[int, Replayed]] = {}
         #: Queues that have no process and may have records in the files.
         self._absent: set[int] = set()
         #: By queue: the position up to which its process has appended.
@@ -110,9 +110,13 @@ class Journal(Process):
         except REFUSALS as error:
             raise StorageError(f"its journal cannot be opened: {error}") from error
         self._files = files
-        self._replayed = {level: replayed for level, replayed in found.items() if queue_of(level) in settings.queues}
-        self._absent = {queue_of(level) for level in self._replayed}
-        return {level for level, replayed in self._replayed.items() if not replayed.is_empty}
+        for level, replayed in found.items():
+            if queue_of(level) in settings.queues:
+                self._replayed.setdefault(queue_of(level), {})[level] = replayed
+        self._absent = set(self._replayed)
+        return {
+            level for levels in self._replayed.values() for level, replayed in levels.items() if not replayed.is_empty
+        }
 
     @property
     def files(self) -> JournalEngine:
@@ -142,7 +146,7 @@ class Journal(Process):
         if queue in self._addresses:
             # Its old process crashed, and the message about that has not arrived yet.
             self._lose(queue)
-        found = {level: self._replayed.pop(level) for level in list(self._replayed) if queue_of(level) == queue}
+        found = self._replayed.pop(queue, {})
         if not found and queue in self._absent:
             # It was open before, and what its old process had not flushed is in the files alone.
             found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
@@ -183,13 +187,13 @@ class Journal(Process):
 
     def on_forget(self, sender: Sender, queue: int) -> None:
         writer = LogWriter()
-        for level in [level for level in self.files.numbers if queue_of(level) == queue]:
+        numbers = self.files.numbers
+        for level in [level for level in range(queue << LEVEL_BITS, (queue + 1) << LEVEL_BITS) if level in numbers]:
             writer.resume(level, 0)
             writer.delete(level)
         for part in writer.take():
             self.files.append(part.queue, part.parts, part.records, part.next_number)
-        for level in [level for level in self._replayed if queue_of(level) == queue]:
-            del self._replayed[level]
+        self._replayed.pop(queue, None)
         self._remove(queue)
         self._absent.discard(queue)
 

@@ -169,12 +169,14 @@ class ToQueueSupervisor(Contract):
         """From the virtual host: `storage` is where its queues keep messages, None if in memory alone."""
 
     @message
-    def recover(self, rows: list[QueueRow], terms: dict[int, Terms]) -> dict[str, NeededBodies]:
+    def recover(
+        self, rows: list[QueueRow], terms: dict[int, Terms], numbers: frozenset[int]
+    ) -> dict[str, NeededBodies]:
         """From the virtual host: start the queues that there were. Answered, by queue id, with the bodies that their
         indexes name.
 
         `terms` has, by the queue's number, what each queue wrote at its clean end; a queue without terms reads through
-        its index.
+        its index. `numbers` are those that have a directory.
         """
 
     @message

@@ -78,14 +78,18 @@ class QueueSupervisor(Process):
     # --- recovery ---
 
     async def on_recover(
-        self, sender: Sender, rows: list[QueueRow], terms: dict[int, Terms]
+        self, sender: Sender, rows: list[QueueRow], terms: dict[int, Terms], numbers: frozenset[int]
     ) -> dict[str, NeededBodies]:
         self.is_recovering = True
         asked = []
+        on_disk: dict[int, set[int]] = {}
+        for number in numbers:
+            on_disk.setdefault(number >> LEVEL_BITS, set()).add(number)
         for row in rows:
             supervised = self.queues[row.queue_id] = _Supervised(row)
             address = self._create(supervised)
-            recovery = QueueRecovery(terms.get(queue_number(row.queue_id)))
+            queue = queue_number(row.queue_id)
+            recovery = QueueRecovery(terms.get(queue), on_disk=frozenset(on_disk.get(queue, ())))
             start = to_queue.start(self.context, supervised.row, self.storage, recovery)
             asked.append((supervised, self.ask(address, start)))
         needed = {}

@@ -123,7 +123,7 @@ class VhostSupervisor(Process):
         terms = found.terms if is_clean and await self._start_persistent_store(persistent, disk, found) else {}
         if not terms:
             progress.begin("queue indexes", await self.run_blocking(index_bytes, disk, found.numbers))
-        needed = await self.ask(self.queues, to_queue_supervisor.recover(rows, terms))
+        needed = await self.ask(self.queues, to_queue_supervisor.recover(rows, terms, found.numbers))
         if not is_clean:
             await self._count_references(journal, persistent, disk, found, rows, needed)
         recovered, messages = await self.ask(self.queues, to_queue_supervisor.open(needed))

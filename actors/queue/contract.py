@@ -69,6 +69,8 @@ class QueueRecovery:
     terms: Terms | None
     #: Only this queue crashed: journal and stores have been running since.
     is_alone: bool = False
+    #: The numbers of its priority levels that have a directory; None: the queue has to find out.
+    on_disk: frozenset[int] | None = None
 
 
 class ToQueue(ToMemoryUser):

@@ -165,7 +165,11 @@ class Durability:
         # The terms of a queue with priorities are by level. Every level that the disk, the journal or the terms have is
         # recovered.
         levels = (recovery.terms or {}).get("levels")
-        numbers = await process.run_blocking(_numbers_on_disk, storage.disk, self.number, self._settings.max_priority)
+        numbers = recovery.on_disk
+        if numbers is None:
+            numbers = await process.run_blocking(
+                _numbers_on_disk, storage.disk, self.number, self._settings.max_priority
+            )
         for number in sorted(
             numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}
         ):
@@ -177,7 +181,11 @@ class Durability:
         needed: NeededBodies = {}
         for number, terms in self._recover.items():
             level = self._make_level(number & 255)
-            needed[number] = await process.run_blocking(level.scan, terms, self._context.progress)
+            if number in numbers:
+                needed[number] = await process.run_blocking(level.scan, terms, self._context.progress)
+            else:
+                # Nothing has to be read, so thousands of such queues start without a hop to another thread each.
+                needed[number] = level.scan(terms, self._context.progress)
         return needed
 
     async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
@@ -208,7 +216,11 @@ class Durability:
                     self._phrase,
                     len(missing),
                 )
-            await process.run_blocking(self.levels[number & 255].recover, terms, missing)
+            level = self.levels[number & 255]
+            if missing or level.needs_disk_to_recover:
+                await process.run_blocking(level.recover, terms, missing)
+            else:
+                level.recover(terms, missing)
         self._recover = {}
         self._replayed = {}
         self.flusher.done()
@@ -409,10 +421,10 @@ def _delete_files(levels: list[DiskQueue]) -> None:
         level.segment_writer.delete_files()
 
 
-def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> set[int]:
+def _numbers_on_disk(disk: Disk, queue: int, max_priority: int | None) -> frozenset[int]:
     """The numbers of the priority levels of which there is a directory. Waits for the disk."""
     numbers = (queue << LEVEL_BITS | priority for priority in range((max_priority or 0) + 1))
-    return {number for number in numbers if disk.exists(queue_directory(number))}
+    return frozenset(number for number in numbers if disk.exists(queue_directory(number)))
 
 
 def _batches(spans: list[StoredSpan]) -> Iterator[list[StoredSpan]]:

@@ -382,6 +382,11 @@ class QueueIndex:
         return self._embedded.body_bytes
 
     @property
+    def has_files(self) -> bool:
+        """Whether any segment has been written."""
+        return bool(self._segments)
+
+    @property
     def has_emptied(self) -> bool:
         """Whether the file of a segment may be removed."""
         return bool(self._emptied)

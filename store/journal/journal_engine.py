@@ -33,7 +33,7 @@ only a recovery helps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 from typing import NamedTuple
 
 from ..disk.damage_log import log_damaged, log_foreign
@@ -185,9 +185,9 @@ class JournalEngine:
         return self._append(record(Type.RETIRE, file, []), 1)
 
     @property
-    def numbers(self) -> list[int]:
+    def numbers(self) -> KeysView[int]:
         """The queues that appended a record and were not deleted."""
-        return list(self._next_numbers)
+        return self._next_numbers.keys()
 
     @property
     def closed_files(self) -> int:

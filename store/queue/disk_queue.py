@@ -32,6 +32,11 @@ class DiskQueue(BackingQueue):
     def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
         """The first half of a recovery: returns the messages whose bodies are in the persistent store."""
 
+    @property
+    @abstractmethod
+    def needs_disk_to_recover(self) -> bool:
+        """Whether `recover`, called without missing bodies, reads or writes files. Known after `scan`."""
+
     @abstractmethod
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
         """The second half: the persistent store has no body for the numbers `missing`."""

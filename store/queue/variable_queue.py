@@ -59,6 +59,9 @@ from .unconfirmed import Unconfirmed
 
 #: Bytes of index entries that a lazy queue keeps in memory between two flushes, at most (D-12).
 LAZY_UNFLUSHED_BYTES = 512 << 10
+#: Bytes of index entries that only the journal has and that a start leaves there. It flushes more than that, to free
+#: their memory; a flush takes three syncs, with which ten thousand small queues would start many seconds later.
+RECOVERED_UNFLUSHED_BYTES = 64 << 10
 #: Runs of a lazy queue with at least this many body bytes go directly to its segments.
 DIRECT_BYTES = 32 << 10
 
@@ -130,12 +133,16 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def scan(self, terms: dict[str, Any] | None, progress: Progress = NO_PROGRESS) -> list[StoredSpan]:
         return self._recovery.scan(terms, progress)
 
+    @property
+    def needs_disk_to_recover(self) -> bool:
+        return self._index.has_files or self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES
+
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
         found = self._recovery.finish(terms, missing)
         self.may_expire = found.may_expire
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
-        if found.is_scanned:
+        if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
             self.segment_writer.flush(True)
         self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next
