@@ -3,7 +3,8 @@ out among queues.
 
 It samples the memory in use from time to time (queue-and-store sections 8.1 and 8.2, QS-16, D-11):
 
-    memory in use > limit, no alarm      give free heap back and sample again; if still above, raise the alarm
+    memory in use > limit, no alarm      collect garbage, give free heap back and sample again; if still above, raise
+                                         the alarm
     memory in use <= limit, alarm        clear the alarm
 
 There is no hysteresis, as in RabbitMQ: at the limit publishers are let in for one sample and held back for the next.
@@ -52,6 +53,7 @@ class MemoryMonitor(Process):
     async def on_start(self, sender: Sender, context: NodeContext) -> MemoryStatus:
         self.context = context
         self.trim = self.machine_memory.trimmer()
+        self.collect = self.machine_memory.collector()
         self.heap_return = HeapReturn()
         try:
             self.memory = self.machine_memory.meter()
@@ -118,8 +120,13 @@ class MemoryMonitor(Process):
             return
         # Not in another thread: reading /proc does not wait for a disk.
         self.used = used = self.memory.anonymous()
-        if self.trim is not None and self.heap_return.is_due(self.now(), used, self.alarmed or used > self.limit):
-            seconds = await self.run_blocking(_timed, self.trim)
+        is_pressed = self.alarmed or used > self.limit
+        if self.heap_return.is_due(self.now(), used, is_pressed):
+            seconds = 0.0
+            if is_pressed and self.collect is not None:
+                seconds += _timed(self.collect)
+            if self.trim is not None:
+                seconds += await self.run_blocking(_timed, self.trim)
             self.used = self.memory.anonymous()
             self.heap_return.tried(self.now(), seconds, used, self.used)
             log.debug("gave %s of free heap back in %.1f ms", shown_size(max(used - self.used, 0)), seconds * 1000)

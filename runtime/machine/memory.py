@@ -25,6 +25,12 @@ class Memory(Protocol):
     def trimmer(self) -> Callable[[], object] | None:
         """A function that gives freed heap back to the system, and may take long; None where there is none."""
 
+    def collector(self) -> Callable[[], object] | None:
+        """A function that frees what only the garbage collector can free; None in a simulation.
+
+        Finalizers run in the thread that calls it, so only the thread of the processes may.
+        """
+
 
 class Meter(Protocol):
     """An open view on the memory of this operating-system process."""

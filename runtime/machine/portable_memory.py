@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -37,6 +38,9 @@ class PortableMemory:
 
     def trimmer(self) -> Callable[[], object] | None:
         return None
+
+    def collector(self) -> Callable[[], object]:
+        return gc.collect
 
 
 class FunctionMeter:

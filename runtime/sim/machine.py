@@ -49,6 +49,10 @@ class SimMemory:
         """None: a simulated machine has no heap to give back."""
         return None
 
+    def collector(self) -> Callable[[], object] | None:
+        """None: what is collected would not change `used`."""
+        return None
+
 
 class SimMachine:
     """One machine, made by `SimWorld.machine`.

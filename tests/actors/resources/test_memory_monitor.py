@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from warren.actors.node.context import NodeContext
+from warren.actors.resources import heap_return
 from warren.actors.resources.memory_monitor import MemoryMonitor
 from warren.limits import LimitError
 from warren.runtime.machine.memory import SystemMemory
@@ -24,6 +25,8 @@ class Machine:
         self.used = 100 * MIB
         self.after_trim = None
         self.trims = 0
+        self.after_collection = None
+        self.collections = 0
         self.samples = 0
         self.is_closed = False
 
@@ -33,6 +36,11 @@ class Machine:
 
     def close(self):
         self.is_closed = True
+
+    def collect(self):
+        self.collections += 1
+        if self.after_collection is not None:
+            self.used = self.after_collection
 
     def trim(self):
         self.trims += 1
@@ -46,6 +54,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(SystemMemory, "meter", lambda self: machine)
     monkeypatch.setattr(SystemMemory, "total", lambda self: 1000 * MIB)
     monkeypatch.setattr(SystemMemory, "trimmer", lambda self: machine.trim)
+    monkeypatch.setattr(SystemMemory, "collector", lambda self: machine.collect)
     return machine
 
 
@@ -121,6 +130,33 @@ def test_before_the_alarm_free_heap_is_given_back(machine, start, active):
     machine.used, machine.after_trim = 500 * MIB, 300 * MIB
     assert active() == ()
     assert machine.trims == 1
+
+
+def test_before_the_alarm_garbage_is_collected(machine, start, active):
+    """Otherwise memory that nobody uses would block publishers, for as long as too few objects are made for a round of
+    the collector.
+    """
+    start()
+    machine.used, machine.after_collection = 500 * MIB, 300 * MIB
+    assert active() == ()
+    assert machine.collections == 1
+
+
+def test_under_the_alarm_garbage_is_collected_again(machine, start, active, monkeypatch):
+    monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
+    start()
+    machine.used = 500 * MIB
+    assert active() == ("memory",)
+    machine.after_collection = 300 * MIB
+    assert active() == ()
+
+
+def test_no_garbage_is_collected_below_the_limit(machine, start, active):
+    start()
+    machine.used = 300 * MIB
+    active()
+    active()
+    assert machine.trims and not machine.collections
 
 
 def test_without_malloc_trim_the_alarm_is_set_all_the_same(machine, start, active, monkeypatch):
