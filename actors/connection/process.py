@@ -40,7 +40,7 @@ from ..metadata.contract import to_metadata
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
-from ..resources.contract import to_alarms
+from ..resources.contract import to_alarms, to_memory_monitor
 from .channels import ChannelEntry, ChannelTable
 from .closing import CLOSE_TIMER, Closing
 from .contract import SocketAddress, ToConnection
@@ -64,6 +64,9 @@ OUTPUT_PAUSE = "output"
 #: Bytes to read behind a content of more than READ_MAX. They hold what comes before the next body, and little of that
 #: body itself, which would have to be copied to its place.
 BETWEEN_LARGE = 4096
+
+#: Bytes received that the memory monitor need not know about yet.
+REPORTED_BYTES = 256 * 1024
 
 #: Reads of one turn while a large body arrives. Other processes have their turn after that many.
 READS_MAX = 4
@@ -98,6 +101,7 @@ class Connection(Process):
         "reader",
         "recv_into",
         "received",
+        "reported",
         "settings",
         "sock",
         "state",
@@ -122,6 +126,8 @@ class Connection(Process):
         self.has_sent_blocked = False
         #: Bytes received.
         self.received = 0
+        #: How many of them the memory monitor knows about.
+        self.reported = 0
         self.read_size = ReadSize()
         #: Bytes of heartbeats sent.
         self.heartbeat_bytes = 0
@@ -184,6 +190,9 @@ class Connection(Process):
         if self.state == "blocked" or self.pauses:
             self.refresh_watch()  # the watch for input ends only now, so that a short block costs no system call
             return
+        if self.received - self.reported > REPORTED_BYTES:
+            self.send(self.context.memory_monitor, to_memory_monitor.received(self.received - self.reported))
+            self.reported = self.received
         for _ in range(READS_MAX):
             if not self._read_socket():
                 return

@@ -96,6 +96,10 @@ class ToMemoryMonitor(ToAlarmListener):
         """
 
     @message
+    def received(self, size: int) -> None:
+        """From connections: so many bytes were read from clients since the last such message of this connection."""
+
+    @message
     def duration(self, queue: str, seconds: float) -> None:
         """From queues: what `queue` has in memory would last `seconds` at its present rates (queue-and-store section
         8.3).

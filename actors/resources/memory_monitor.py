@@ -7,6 +7,9 @@ It samples the memory in use from time to time (queue-and-store sections 8.1 and
                                          the alarm
     memory in use <= limit, alarm        clear the alarm
 
+Between two samples a fast publisher could fill the memory of a small machine. So connections report what they receive,
+and memory is looked at again as soon as they have received `LOOK_SHARE` of the limit.
+
 There is no hysteresis, as in RabbitMQ: at the limit publishers are let in for one sample and held back for the next.
 What is measured is the operating-system process in which the monitor runs: on an event loop that is the whole node, and
 the program around an embedded one. Where memory cannot be measured there is no alarm, which is logged once.
@@ -36,6 +39,10 @@ log = logging.getLogger("warren.memory")
 
 ORIGIN = "memory monitor"
 
+#: Share of the limit that connections may receive before memory is looked at again, and the least of it in bytes.
+LOOK_SHARE = 0.02
+LOOK_BYTES = 4 << 20
+
 
 class MemoryMonitor(Process):
     """See the module."""
@@ -49,6 +56,10 @@ class MemoryMonitor(Process):
         self.used: int | None = None
         self.alarmed = False
         self.disk_alarm = False
+        #: Bytes that connections have received since memory was looked at.
+        self.received = 0
+        #: Whether what they have received has led to a sample, which may wait for heap to be given back.
+        self.is_rechecking = False
 
     async def on_start(self, sender: Sender, context: NodeContext) -> MemoryStatus:
         self.context = context
@@ -78,6 +89,17 @@ class MemoryMonitor(Process):
         target = self.durations.report(queue, sender, seconds)
         if target is not None:
             self.send(sender, to_memory_user.ram_duration_target(target))
+
+    async def on_received(self, sender: Sender, size: int) -> None:
+        self.received += size
+        if self.memory is None or self.received < max(LOOK_BYTES, self.limit * LOOK_SHARE):
+            return
+        self.received = 0
+        # Under the alarm publishers are blocked already, and below the limit there is nothing to do.
+        if not self.alarmed and not self.is_rechecking and self.memory.anonymous() > self.limit:
+            self.is_rechecking = True
+            await self._sample()
+            self.is_rechecking = False
 
     def on_down(self, name: str, reason: ExitReason) -> None:
         self.durations.forget(name)

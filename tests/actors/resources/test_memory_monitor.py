@@ -142,6 +142,28 @@ def test_before_the_alarm_garbage_is_collected(machine, start, active):
     assert machine.collections == 1
 
 
+def test_what_clients_send_brings_the_next_look_forward(machine, start, client, monitor, active_alarms, eventually):
+    """2 % of the limit, which is 400 MiB here, by how many connections and in how many reports ever."""
+    start()
+    machine.used = 500 * MIB
+    samples = machine.samples
+    for _ in range(7):
+        client.tell(monitor, ("received", MIB))
+    client.tell(monitor, ("received", MIB // 2))
+    client.tell(monitor, ("received", MIB // 2))
+    eventually(lambda: active_alarms() == ("memory",))
+    assert machine.samples == samples + 3, "a look, a sample, and one more after heap was given back"
+
+
+def test_little_that_clients_send_brings_no_look(machine, start, client, monitor, sampled):
+    machine.used = 30 * MIB  # too little to give heap back after the sample
+    start()
+    samples = machine.samples
+    client.tell(monitor, ("received", 7 * MIB))
+    sampled()
+    assert machine.samples == samples + 1
+
+
 def test_under_the_alarm_garbage_is_collected_again(machine, start, active, monkeypatch):
     monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
     start()
