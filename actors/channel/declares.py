@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ...amqp import methods
+from ...amqp.constants import RESOURCE_LOCKED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...routing.phrases import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
@@ -123,17 +124,31 @@ class Declares:
         if name == REPLY_TO or name.startswith(REPLY_TO_PREFIX):
             await self._declare_reply_queue(method, name)
             return
-        if method.passive:
-            row = self._queues.row(name)
-            counts = None if method.nowait else await self._queues.ask(row, to_queue.counts())
-        else:
-            row, counts = await self._declare(method, name)
+        while True:
+            try:
+                row, counts = await self._find_or_declare(method, name)
+                break
+            except AmqpError as error:
+                # A client that lost its connection may declare its exclusive queue again from a new one, while the old
+                # connection is still ending.
+                if error.code != RESOURCE_LOCKED or not await self._ask_metadata(
+                    to_metadata.await_owner_end(self._config.vhost, name)
+                ):
+                    raise
         self._queues.last_declared = row.name
         if counts is not None:
             self._output.put_method(methods.QueueDeclareOk(row.name, *counts))
 
+    async def _find_or_declare(
+        self, method: methods.QueueDeclare, name: str
+    ) -> tuple[QueueRow, tuple[int, int] | None]:
+        """The queue with its counts of ready messages and consumers; no counts if the client sent nowait."""
+        if not method.passive:
+            return await self._declare(method, name)
+        row = self._queues.row(name)
+        return row, None if method.nowait else await self._queues.ask(row, to_queue.counts())
+
     async def _declare(self, method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
-        """The declared queue with its counts of ready messages and consumers; no counts if the client sent nowait."""
         connection_id = self._config.connection_id
         while True:
             row, _ = await self._ask_metadata(

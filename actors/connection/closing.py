@@ -162,8 +162,11 @@ class Closing:
             return
         self._is_cleaning = True
         connection = self.connection
+        is_logged_in = bool(connection.negotiated.user)
+        if is_logged_in:
+            connection.send(connection.context.metadata, to_metadata.connection_ending(connection.connection_id))
         await connection.channels.shut_down()
-        if connection.negotiated.user:
+        if is_logged_in:
             delete = to_metadata.delete_exclusive(connection.connection_id)
             await connection.ask(connection.context.metadata, delete)
         self._is_clean = True

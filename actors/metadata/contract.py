@@ -121,6 +121,17 @@ class ToMetadata(Contract):
         """
 
     @message
+    def connection_ending(self, connection_id: str) -> None:
+        """From connections, before they end their channels: `delete_exclusive` will follow."""
+
+    @message
+    def await_owner_end(self, vhost: str, name: str) -> bool:
+        """From channels that may not use an exclusive queue: answered True once its owner, which is ending, has ended.
+
+        Answered False at once if the owner is not ending.
+        """
+
+    @message
     def delete_exclusive(self, connection_id: str) -> None:
         """From connections that end: answered when the exclusive queues of this connection are gone (AB-84)."""
 

@@ -36,6 +36,7 @@ from .contract import ToMetadata
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .local_log import LocalLog
 from .log import Outcome
+from .owner_waiters import OwnerWaiters
 from .queues import Queues
 from .recovery import Recovery
 from .state.commands import Bind, DeclareExchange, DeclareQueue, DeleteExchange, EndConnection, Unbind
@@ -63,6 +64,7 @@ class Metadata(Process):
     changing: Changing
     vhosts: VirtualHosts
     queues: Queues
+    owner_waiters: OwnerWaiters
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,6 +79,7 @@ class Metadata(Process):
         self.home = name, (name,)
         self.changing = Changing(self, node, routing, state, self.log)
         self.queues = Queues(self, routing, state, self.changing, name, data_dir is not None)
+        self.owner_waiters = OwnerWaiters(self, routing)
         self.vhosts = VirtualHosts(routing, self.changing, self.queues, self.turns)
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, name)
         if data_dir is not None:
@@ -206,8 +209,15 @@ class Metadata(Process):
     ) -> None:
         self.turns.take((vhost, name), sender, self.queues.delete, vhost, name, if_unused, if_empty, connection_id)
 
+    def on_connection_ending(self, sender: Sender, connection_id: str) -> None:
+        self.owner_waiters.owner_ending(connection_id)
+
+    def on_await_owner_end(self, sender: Sender, vhost: str, name: str) -> None:
+        self.owner_waiters.wait(sender, vhost, name)
+
     async def on_delete_exclusive(self, sender: Sender, connection_id: str) -> None:
         await self.queues.delete_exclusive(connection_id)
+        self.owner_waiters.owner_ended(connection_id)
 
     async def on_queue_gone(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
         address = sender.address if isinstance(sender, ReplyHandle) else sender
@@ -256,6 +266,7 @@ class Metadata(Process):
         """Delete the exclusive queues of a connection, and refuse to declare more: it may have asked for them."""
         await self.changing.note(EndConnection(connection_id))
         await self.queues.delete_exclusive(connection_id)
+        self.owner_waiters.owner_ended(connection_id)
 
     # --- listings ---
 

@@ -7,6 +7,7 @@ arrives by channel until a test asks for it. A wait fails after `TIMEOUT` second
 from __future__ import annotations
 
 import socket
+import struct
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -195,6 +196,11 @@ class Client:
 
     def abort(self) -> None:
         """Close the socket without connection.close."""
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Reset the TCP connection."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
 

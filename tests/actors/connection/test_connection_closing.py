@@ -31,6 +31,8 @@ def test_the_client_s_close(line):
     line.settle()
     assert channel.is_shut_down and line.take() == [] and not line.metadata.take("delete_exclusive")
     connection_id = channel.config.connection_id
+    # Others who want these queues may wait for them from now on.
+    assert line.metadata.take("connection_ending") == [(connection_id,)]
     channel.release()
     line.settle()
     assert line.metadata.take("delete_exclusive") == [(connection_id,)]

@@ -421,6 +421,24 @@ def test_delete_of_an_absent_queue_succeeds_with_0(channel, name):
     assert channel.delete(name) == 0
 
 
+@pytest.mark.parametrize("passive", [True, False])
+def test_an_exclusive_queue_of_a_connection_that_was_reset(connect, inside, name, passive):
+    """AB-84: a declare waits for the end of an owner that has lost its client. RabbitMQ sometimes answers with 405."""
+    channel = connect().channel()
+    for _ in range(10):
+        lost = connect()
+        for _ in range(3):
+            owner = lost.channel()
+        owner.queue(name, exclusive=True)
+        lost.reset()
+        if passive:
+            channel.refuses(404, f"no queue '{name}' in vhost '/'", m.QueueDeclare(queue=name, passive=True))
+            channel = channel.client.channel()
+        else:
+            channel.queue(name, exclusive=True)
+            channel.delete(name)
+
+
 def test_a_consumer_that_deletes_its_queue_gets_delete_ok_first(client, channel, name):
     """AB-126: the notifications follow, and other channels get theirs."""
     other = client.channel()
