@@ -134,7 +134,9 @@ class Broker:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        # A forked process that leaves the `with` block leaves the broker to the process that it was forked from.
+        if self._running is None or self._running.is_of_this_process:
+            self.stop()
 
     async def __aenter__(self) -> Broker:
         await asyncio.to_thread(self.start)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -128,6 +129,8 @@ class RunningNode:
         limits: FileLimits = REAL_FILES,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
+        #: A process that is forked from this one has a copy of this object, but no thread that runs the node.
+        self._process = os.getpid()
         try:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)
         except DataDirError as error:
@@ -175,7 +178,9 @@ class RunningNode:
         """Close every connection with 320 and `reason`, then end all actors.
 
         This takes at most the setting `stop_timeout` and `SHUTDOWN_SECONDS`, or `STORE_SECONDS` with a data directory.
+        Raises RuntimeError in a forked process.
         """
+        self._check_process()
         try:
             # If the node has ended by itself, or takes longer, the shutdown below ends the rest.
             with suppress(ProcessDown, ProcessTimeout):
@@ -187,6 +192,18 @@ class RunningNode:
         finally:
             self._client.close()
             self._end()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """False in a process that was forked from the one in which the node runs."""
+        return self._process == os.getpid()
+
+    def _check_process(self) -> None:
+        if not self.is_of_this_process:
+            raise RuntimeError(
+                f"this broker runs in process {self._process}, from which process {os.getpid()} was forked: only that "
+                "process can control it. Clients of the broker work here, over connections opened after the fork"
+            )
 
     def _end(self) -> None:
         has_ended = self._base.shutdown()
@@ -224,6 +241,7 @@ class RunningNode:
         return self._ask(self._direct, request, CALL_TIMEOUT)
 
     def _ask(self, address: Address[C], request: Message[C, Answer], timeout: float | None) -> Answer:
+        self._check_process()
         try:
             return self._client.ask(address, request, timeout)
         except AmqpError as error:
@@ -235,6 +253,7 @@ class RunningNode:
 
     def wait_idle(self, timeout: float) -> None:
         """Wait until the node has nothing to do; see `Broker.wait_idle`."""
+        self._check_process()
         wait_until_idle(lambda: self._base.call(self._base.busy_with), timeout)
 
 

@@ -1,7 +1,7 @@
 """The server: a broker as a program of its own, which runs in the foreground until a signal.
 
-The first SIGINT or SIGTERM stops it cleanly: clients get connection.close with 320 CONNECTION_FORCED. The second signal
-ends the process at once.
+The first SIGINT, SIGTERM or SIGHUP stops it cleanly: clients get connection.close with 320 CONNECTION_FORCED. A second
+SIGINT or SIGTERM ends the process at once. SIGUSR1, SIGUSR2 and SIGALRM, which would kill the process, are ignored.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ from .store.disk.progress import NO_PROGRESS, Progress
 from .version import __version__
 
 log = logging.getLogger("warren.server")
+
+#: Signals that stop the broker, and end the process the second time.
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+#: Signals that are ignored, by name because Windows has none of them. The system's own reaction is to end the process.
+_IGNORED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -156,13 +162,22 @@ def configure_logging(level: str) -> None:
 
 
 class _Signals:
-    """Handles the signals of the process: the first one interrupts the node, the second ends the process."""
+    """Handles the signals of the process: the first one interrupts the node, the second ends the process.
+
+    SIGHUP comes when the terminal is closed, and from systemd right after SIGTERM (`SendSIGHUP`): it stops the broker
+    if nothing else has, and never ends the process. A process that was started with `nohup` goes on ignoring it.
+    """
 
     def __init__(self) -> None:
         self._node: RunningNode | None = None
         self.first = ""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _STOPPING:
             signal.signal(number, self.received)
+        for name in _IGNORED:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self.received)
 
     def watch(self, node: RunningNode) -> None:
         """Interrupt `node` on the first signal, at once if that has come already."""
@@ -172,8 +187,10 @@ class _Signals:
 
     def received(self, number: int, _frame: FrameType | None) -> None:
         if self.first:
-            # Not sys.exit: whatever hangs now may hang in an exit handler as well.
-            os._exit(130)
+            if number in _STOPPING:
+                # Not sys.exit: whatever hangs now may hang in an exit handler as well.
+                os._exit(130)
+            return
         self.first = signal.Signals(number).name
         if self._node is not None:
             self._node.interrupt()

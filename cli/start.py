@@ -43,7 +43,7 @@ def start(
 ) -> None:
     """Start a broker in the foreground.
 
-    Ctrl-C or SIGTERM closes all connections and stops the broker; a second signal ends it at once.
+    Ctrl-C, SIGTERM or SIGHUP closes all connections and stops the broker; a second Ctrl-C or SIGTERM ends it at once.
 
     Exit codes: 0 after a clean stop, 70 if the broker cannot start (for example, because the port is taken), 78 if
     settings are wrong or the data directory cannot be used.

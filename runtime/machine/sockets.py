@@ -15,6 +15,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ...portable import IS_PORTABLE
@@ -39,6 +40,16 @@ class Sockets(Protocol):
         """The stream socket with the descriptor `fd`."""
 
 
+class _ListeningSocket(socket.socket):
+    """Stops listening when it is closed, even if a process that was forked meanwhile has the descriptor too."""
+
+    def close(self) -> None:
+        # Some systems refuse to shut down a socket that is not connected.
+        with suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)
+        super().close()
+
+
 class SystemSockets:
     """The operating system's sockets."""
 
@@ -47,7 +58,7 @@ class SystemSockets:
         return [(family, address) for family, _, _, _, address in found]
 
     def listen(self, family: int, address: tuple[Any, ...], backlog: int) -> socket.socket:
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening = _ListeningSocket(family, socket.SOCK_STREAM)
         try:
             listening.setblocking(False)
             _own_the_port(listening)

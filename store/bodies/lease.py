@@ -34,7 +34,7 @@ class Lease:
         try:
             return locks.try_lock(lock, is_shared=False)
         finally:
-            os.close(lock)
+            _give_back(lock)
 
     @contextmanager
     def work(self) -> Iterator[None]:
@@ -46,7 +46,7 @@ class Lease:
                 raise OwnerEnded(self._path)
             yield
         finally:
-            os.close(lock)
+            _give_back(lock)
 
     def wait(self) -> None:
         """Wait until no job of an earlier owner is under way."""
@@ -54,7 +54,12 @@ class Lease:
         try:
             locks.lock(lock, is_shared=False)
         finally:
-            os.close(lock)
+            _give_back(lock)
 
     def _open(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640)
+
+
+def _give_back(lock: int) -> None:
+    locks.unlock(lock)
+    os.close(lock)

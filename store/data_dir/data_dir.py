@@ -126,6 +126,7 @@ class Claim:
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.ftruncate(lock, 0)
+            locks.unlock(lock)
             os.close(lock)
 
 

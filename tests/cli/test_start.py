@@ -148,7 +148,7 @@ def test_the_log_has_the_number_of_recovered_vhosts_and_queues(tmp_path):
                 broker.declare_queue(name, durable=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_broker_cleanly(number):
     """Clients receive connection.close 320, and the process exits with 0."""
     with started() as (process, port):
@@ -173,6 +173,42 @@ def test_a_second_signal_ends_the_broker_at_once(tmp_path):
         assert process.wait(5) == 130
         with pytest.raises(pika.exceptions.AMQPConnectionError):
             silent.close()
+
+
+def test_systemd_may_send_a_hangup_after_the_signal_that_stops(tmp_path):
+    """SIGHUP right after SIGTERM (`SendSIGHUP=yes`) must not cut the clean stop short."""
+    config = tmp_path / "slow.toml"
+    config.write_text("stop_timeout = 1000\n")
+    with started("--config", config) as (process, port):
+        silent = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        process.terminate()
+        wait_for_line(process.stderr, "stopping on SIGTERM")
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(10) == 0
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            silent.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM])
+def test_signals_without_a_meaning_do_not_kill(number):
+    with started() as (process, port):
+        process.send_signal(number)
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            connection.channel().queue_declare("q")
+        assert process.poll() is None
+
+
+def test_nohup_keeps_the_broker_running():
+    """A broker that was started with SIGHUP ignored goes on ignoring it."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with started() as (process, port):
+            process.send_signal(signal.SIGHUP)
+            with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+                connection.channel().queue_declare("q")
+            assert process.poll() is None
+    finally:
+        signal.signal(signal.SIGHUP, previous)
 
 
 def wait_for_line(stream, text):

@@ -32,6 +32,12 @@ class FileLocks(Protocol):
     def try_lock(self, fd: int, is_shared: bool) -> bool:
         """Lock without waiting; False if another descriptor holds a lock that excludes this one."""
 
+    def unlock(self, fd: int) -> None:
+        """Give the lock back before the descriptor is closed.
+
+        A process that was forked meanwhile has the descriptor too, and would keep the lock until it ends.
+        """
+
 
 class PosixLocks:
     """`flock`. `fcntl` is the standard library's module."""
@@ -51,6 +57,10 @@ class PosixLocks:
         except BlockingIOError:
             return False
         return True
+
+    def unlock(self, fd: int) -> None:
+        """As `FileLocks.unlock`."""
+        self._fcntl.flock(fd, self._fcntl.LOCK_UN)
 
 
 class WindowsLocks:
@@ -78,6 +88,9 @@ class WindowsLocks:
             return False
         return True
 
+    def unlock(self, fd: int) -> None:
+        """Nothing: Windows does not fork, and closing the descriptor gives the lock back."""
+
 
 class NoLocks:
     """For a system with neither kind of lock: a broker works in memory there, but cannot claim a data directory."""
@@ -89,6 +102,9 @@ class NoLocks:
     def try_lock(self, fd: int, is_shared: bool) -> bool:
         """Raises OSError."""
         raise OSError("this system has no file locks")
+
+    def unlock(self, fd: int) -> None:
+        """Nothing was locked."""
 
 
 def _find_locks() -> FileLocks:

@@ -1,0 +1,130 @@
+"""A program forks while it runs a broker: the child has the descriptors, and no broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+#: Seconds that a script may take; without the mends some would hang.
+TIMEOUT = 60
+
+BEGINNING = """
+import os, sys, time
+from warren import Broker
+
+def forked(work):
+    # The child works and then lives until the parent closes the pipe.
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        try:
+            work()
+            os.read(reading, 1)
+        except BaseException as error:
+            print("child failed:", type(error).__name__, error, flush=True)
+        os._exit(0)
+    os.close(reading)
+    return child, writing
+"""
+
+
+def outcome(script, *arguments):
+    """What a program prints that runs `script`."""
+    ended = subprocess.run(
+        [sys.executable, "-c", BEGINNING + textwrap.dedent(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        cwd="/",
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_stop_frees_port_and_directory_while_a_child_lives(tmp_path):
+    """A second broker uses both at once, and a client of the first port is refused in between."""
+    printed = outcome(
+        """
+        import socket
+        broker = Broker(data_dir=sys.argv[1]).start()
+        port = broker.port
+        child, pipe = forked(lambda: None)
+        broker.stop()
+        try:
+            socket.create_connection(("127.0.0.1", port), 5)
+        except ConnectionRefusedError:
+            print("refused")
+        with Broker(port, data_dir=sys.argv[1]) as second:
+            second.declare_queue("q")
+            print("second", second.port == port)
+        print("child lives", os.waitpid(child, os.WNOHANG) == (0, 0))
+        os.close(pipe)
+        os.waitpid(child, 0)
+        """,
+        tmp_path / "data",
+    )
+    assert printed == ["refused", "second True", "child lives True"]
+
+
+@pytest.mark.parametrize("call", ["queues()", "publish(b'x', 'q')", "stop()", "wait_idle()", "create_vhost('v')"])
+def test_a_child_cannot_control_the_broker(call):
+    """The call fails at once with what to do instead; the broker of the parent runs on."""
+    printed = outcome(
+        """
+        with Broker() as broker:
+            broker.declare_queue("q")
+            def work():
+                try:
+                    eval("broker." + sys.argv[1])
+                except RuntimeError as error:
+                    print(error, flush=True)
+            child, pipe = forked(work)
+            os.close(pipe)
+            os.waitpid(child, 0)
+            print([queue.name for queue in broker.queues()], os.getpid())
+        """,
+        call,
+    )
+    assert "only that process can control it" in printed[0]
+    assert printed[1].startswith("['q']")
+    assert f"runs in process {printed[1].split()[-1]}," in printed[0]
+
+
+def test_a_child_may_leave_the_with_block():
+    """That ends the child's part of the program, not the broker."""
+    printed = outcome(
+        """
+        with Broker() as broker:
+            child = os.fork()
+            if child:
+                print(os.waitpid(child, 0)[1], flush=True)
+                print(broker.queues())
+        if not child:
+            os._exit(7)
+        """
+    )
+    assert printed == [str(7 << 8), "[]"]
+
+
+def test_a_child_connects_as_a_client():
+    printed = outcome(
+        """
+        import pika
+        with Broker() as broker:
+            def work():
+                with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+                    connection.channel().queue_declare("from the child")
+            child, pipe = forked(work)
+            os.close(pipe)
+            os.waitpid(child, 0)
+            print([queue.name for queue in broker.queues()])
+        """
+    )
+    assert printed == ["['from the child']"]
