@@ -1,0 +1,105 @@
+"""Who gets the messages of a queue, decided without a process (AB-122, AB-127, FC-32, FC-33)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.actors.queue.consumers import UNSENT_LIMIT
+
+from .core import Core
+
+
+def test_messages_go_round_and_each_consumer_gets_its_own_in_order():
+    """One delivery for each run of neighbours that go to one consumer."""
+    core = Core()
+    core.consume("one", "a"), core.consume("other", "b")
+    core.publish(6)
+    core.turn()
+    assert core.delivered() == [("a", [0, 2, 4]), ("b", [1, 3, 5])]
+
+
+def test_a_prefetch_bounds_what_a_consumer_has():
+    """AB-127: the rest stays until something is settled, and is delivered in the turn of the settlement."""
+    core = Core()
+    consumer = core.consume(prefetch=2)
+    core.publish(5)
+    core.turn()
+    assert core.bodies() == [0, 1] and len(core.backing) == 3
+    core.master.settle(consumer.channel, "ack", [[0]])
+    core.turn()
+    assert core.bodies() == [2] and consumer.unacked == 2
+
+
+def test_nothing_leaves_a_queue_that_is_held():
+    """Publishes are stored all the same."""
+    core = Core()
+    core.publish(2)
+    core.master.end_turn(True)
+    core.consume()
+    core.master.end_turn(True)
+    assert core.delivered() == [] and len(core.backing) == 2
+
+
+def test_publishes_wait_while_a_consumer_waits_for_its_socket():
+    """FC-33: half as many publishes are taken as deliveries are written, and all of them once none is written."""
+    core = Core()
+    consumer = core.consume(no_ack=True)
+    core.publish(UNSENT_LIMIT + 10)
+    core.turn()
+    assert core.master.dispatch.awaits_write and len(core.bodies()) == UNSENT_LIMIT
+    core.publish(1, number=1000)
+    core.turn()
+    assert len(core.master.publish_delay.delayed) == 1 and core.timers() == {"delay": pytest.approx(0.002)}
+    core.master.sent(consumer.channel, 20)
+    core.turn()
+    assert not core.master.publish_delay.delayed and core.timers() == {"delay": None}
+    core.master.sent(consumer.channel, 2)
+    core.publish(UNSENT_LIMIT, number=2000)
+    core.publish(1, number=3000)
+    core.turn()
+    core.timers()
+    core.master.timer_fired("delay")
+    core.turn()
+    assert not core.master.publish_delay.delayed and core.master.publish_delay.is_stalled
+
+
+def test_a_limiter_is_asked_once_for_what_is_ready_and_gets_the_rest_back():
+    """AB-127: a channel-wide prefetch counts the deliveries of all queues, so its channel grants each."""
+    core = Core()
+    record = core.channel(is_limited=True)
+    core.consume(no_ack=True)
+    core.publish(3)
+    core.turn()
+    core.turn()
+    assert core.delivered() == [] and core.sent("limiter_request") == [("a channel", "id of q", 3)]
+    core.master.limiter_grant(record, 5)
+    core.turn()
+    assert core.bodies() == [0, 1, 2] and core.sent("limiter_return") == [("a channel", "id of q", 2)]
+    assert record.granted == 0 and not record.is_grant_requested
+
+
+def test_the_deliveries_of_a_channel_that_ends_are_dropped_and_its_messages_requeued():
+    """AB-53: another channel gets them, redelivered, in their order."""
+    core = Core()
+    core.consume("ending", "a")
+    core.publish(3)
+    core.turn()
+    record = core.state.channels.pop("ending")
+    core.master.forget_channel(record)
+    core.consume("staying", "b")
+    core.turn()
+    assert core.delivered() == [("b", [0, 1, 2])] and len(core.master.consumers) == 1
+    assert core.effects.consumers_changed
+
+
+def test_an_auto_delete_queue_ends_when_its_last_consumer_leaves():
+    """AB-85: not before it had one, and not while another is there."""
+    core = Core()
+    core.state.row = core.master.state.row = type(core.state.row)("/", "q", "q", "id of q", auto_delete=True)
+    core.master.forget_channel(core.channel("publisher"))
+    assert core.effects.end_reason is None
+    core.consume(tag="a"), core.consume(tag="b")
+    core.master.cancel("a channel", "a")
+    assert core.effects.end_reason is None
+    core.master.cancel("a channel", "b")
+    assert core.effects.end_reason == "auto-delete"

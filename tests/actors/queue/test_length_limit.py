@@ -1,0 +1,60 @@
+"""Limits on the length of a queue, decided without a process (AB-99 to AB-103)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from .core import Core
+
+
+@pytest.mark.parametrize("limit", [{"x_max_length": 2}, {"x_max_length_bytes": 2}])
+def test_the_oldest_messages_are_dropped(limit):
+    """AB-100: they are confirmed all the same."""
+    core = Core(**limit)
+    core.publish(5)
+    core.turn()
+    assert len(core.backing) == 2 and core.master.dead_letterer.counters["maxlen"] == 3
+    assert core.sent("confirm") == [("publisher", "id of q", [(1, 5)])]
+    core.consume()
+    core.turn()
+    assert core.bodies() == [3, 4]
+
+
+def test_dropped_messages_become_dead_letters():
+    core = Core(x_max_length=1, x_dead_letter_exchange="", x_dead_letter_routing_key="grave")
+    core.grave("grave")
+    core.publish(3)
+    core.turn()
+    assert core.buried() == [("grave", [0, 1])] and core.backing.depth() == 1
+
+
+def test_requeued_messages_count():
+    """AB-102: a requeue may exceed the limit, and then the head is dropped."""
+    core = Core(x_max_length=2)
+    consumer = core.consume(prefetch=2)
+    core.publish(4)
+    core.turn()
+    assert core.bodies() == [0, 1] and len(core.backing) == 2
+    core.master.cancel("a channel", "c")
+    core.master.settle(consumer.channel, "requeue", [[0, 1]])
+    core.turn()
+    core.consume()
+    core.turn()
+    assert core.bodies() == [2, 3]
+
+
+@pytest.mark.parametrize(("overflow", "left"), [("drop-head", 2), ("reject-publish", 5)])
+def test_a_lowered_limit_drops_the_head_at_once_unless_publishes_are_refused(overflow, left):
+    """AB-103."""
+    core = Core(x_max_length=5)
+    core.publish(5)
+    core.turn()
+    core.master.apply(replace(core.settings, max_length=2, overflow=overflow))
+    core.master.release()
+    assert len(core.backing) == left
+    core.sent("confirm")
+    core.publish(1, first=5, number=6)
+    core.turn()
+    assert len(core.sent("refuse")) == (overflow == "reject-publish") and len(core.backing) == left
