@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...runtime.credit import CreditFlow
 from ...store.queue.inspection import Counts, check, counts_of, parts_in_memory
 from .contract import VhostStorage
-from .master import Master
+from .master.master import Master
 from .process import Queue
 
 if TYPE_CHECKING:

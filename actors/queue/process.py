@@ -43,7 +43,7 @@ from .disk_loader import Job
 from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
-from .master import Master
+from .master.master import Master
 from .publisher_confirms import PublisherConfirms
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait

@@ -35,7 +35,7 @@ def test_handlers_fit_the_contract(process):
 def test_no_process_sends_a_tuple(root):
     raw = {
         str(path.relative_to(root)): lines
-        for path in sorted(root.glob("actors/*/*.py"))
+        for path in sorted(root.glob("actors/**/*.py"))
         if (lines := contracts.raw_messages(path.read_text("utf-8")))
     }
     assert raw == {}

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from warren.actors.queue.range_readers import BATCHES_PER_TURN
+from warren.actors.queue.master.range_readers import BATCHES_PER_TURN
 from warren.store.index.segment_jobs import SegmentReadJob
 from warren.store.journal.number_reserve import AHEAD
 from warren.store.queue.paging import IO_BATCH_SIZE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.queue.master import Master
+from warren.actors.queue.master.master import Master
 from warren.actors.queue.role import Role, Wait
 from warren.amqp.errors import AmqpError
 from warren.store.messages.message import each_of

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...store.messages.message import (
+from ....store.messages.message import (
     Origin,
     Origins,
     QueuedMessage,
@@ -27,18 +27,18 @@ from ...store.messages.message import (
     joined,
     slice_of,
 )
-from ...store.messages.parts import Part, part_of_nobody, split_parts
-from ...store.queue.backing_queue import BackingQueue
-from .consumers import ChannelRecord, Consumers, Share
+from ....store.messages.parts import Part, part_of_nobody, split_parts
+from ....store.queue.backing_queue import BackingQueue
+from ..consumers import ChannelRecord, Consumers, Share
+from ..effects import Effects
+from ..publisher_confirms import PublisherConfirms
 from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
-from .effects import Effects
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
-from .publisher_confirms import PublisherConfirms
 
 if TYPE_CHECKING:
-    from .contract import AtMostOnceEntry, PublishEntry
+    from ..contract import AtMostOnceEntry, PublishEntry
 
     #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.
     Publish = tuple[ChannelRecord, list[PublishEntry]]

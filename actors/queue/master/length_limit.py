@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...routing.arguments import QueueSettings
-from ...store.messages.message import QueuedMessage, each_of
-from ...store.queue.backing_queue import BackingQueue
+from ....routing.arguments import QueueSettings
+from ....store.messages.message import QueuedMessage, each_of
+from ....store.queue.backing_queue import BackingQueue
+from ..head_read import HeadRead
 from .dead_letterer import DeadLetterer
-from .head_read import HeadRead
 
 #: Messages dropped from the head at a time.
 DROP_BATCH = 1000

@@ -25,14 +25,14 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...amqp.added_header import AddedHeader
-from ...amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
-from ...amqp.errors import AmqpError
-from ...amqp.fields import FieldError, Table
-from ...amqp.frames import build_content, content_properties, with_properties
-from ...amqp.properties import NO_PROPERTIES, Properties, encode_properties
-from ...routing.phrases import queue_phrase
-from ...routing.range_read_arguments import (
+from ....amqp.added_header import AddedHeader
+from ....amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....amqp.fields import FieldError, Table
+from ....amqp.frames import build_content, content_properties, with_properties
+from ....amqp.properties import NO_PROPERTIES, Properties, encode_properties
+from ....routing.phrases import queue_phrase
+from ....routing.range_read_arguments import (
     FIRST_HEADER,
     NEXT_HEADER,
     NUMBER_HEADER,
@@ -43,21 +43,21 @@ from ...routing.range_read_arguments import (
     resolve_range,
     skip_gap,
 )
-from ...routing.rows import QueueRow
-from ...store.index.segment_jobs import SegmentReadJob
-from ...store.messages.message import Origin, QueuedMessage
-from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
-from ..channel.contract import to_channel
-from .consumers import ChannelRecord, Consumer, Consumers
-from .disk_loader import Bodies, BodyRead, SegmentRead
+from ....routing.rows import QueueRow
+from ....store.index.segment_jobs import SegmentReadJob
+from ....store.messages.message import Origin, QueuedMessage
+from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
+from ...channel.contract import to_channel
+from ..consumers import ChannelRecord, Consumer, Consumers
+from ..disk_loader import Bodies, BodyRead, SegmentRead
+from ..effects import Effects
+from ..role import Steps, Wait
 from .dispatch import Dispatch
-from .effects import Effects
 from .queue_expiry import QueueExpiry
-from .role import Steps, Wait
 
 if TYPE_CHECKING:
-    from ..metadata.info_items import InfoItems
+    from ...metadata.info_items import InfoItems
 
 #: Batches read for one reader before other messages of the queue's mailbox get their turn. A batch may be empty, so
 #: that the reader's prefetch alone would not end the loop.

@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...amqp.frames import content_properties
-from ...amqp.properties import decode_properties
-from ...routing.rows import QueueRow
-from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.priority_queue import LEVEL_SHIFT
-from .consumers import ChannelRecord, Consumers
+from ....amqp.frames import content_properties
+from ....amqp.properties import decode_properties
+from ....routing.rows import QueueRow
+from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.priority_queue import LEVEL_SHIFT
+from ..consumers import ChannelRecord, Consumers
 from .dead_letterer import DeadLetterer
 from .range_readers import RangeReaders
 
 if TYPE_CHECKING:
-    from ..metadata.info_items import InfoItems
+    from ...metadata.info_items import InfoItems
 
 
 def queue_items(

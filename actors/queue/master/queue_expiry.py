@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...routing.arguments import QueueSettings
-from .effects import Effects
+from ....routing.arguments import QueueSettings
+from ..effects import Effects
 
 
 class QueueExpiry:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.queue.effects import Effects
-from warren.actors.queue.queue_expiry import QueueExpiry
+from warren.actors.queue.master.queue_expiry import QueueExpiry
 from warren.routing.arguments import QueueSettings
 
 

@@ -9,12 +9,12 @@ can count. A queue requests as many deliveries as it has messages, uses what the
 
 from __future__ import annotations
 
-from ...store.messages.message import Delivery, slice_of
-from ...store.queue.backing_queue import BackingQueue
-from ..channel.contract import to_channel
-from .consumers import UNSENT_LIMIT, ChannelRecord, Consumers, Share
-from .effects import Effects
-from .head_read import HeadRead
+from ....store.messages.message import Delivery, slice_of
+from ....store.queue.backing_queue import BackingQueue
+from ...channel.contract import to_channel
+from ..consumers import UNSENT_LIMIT, ChannelRecord, Consumers, Share
+from ..effects import Effects
+from ..head_read import HeadRead
 from .message_expiry import MessageExpiry
 
 #: Messages fetched from the backing queue at a time.

@@ -23,13 +23,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...amqp.constants import ACCESS_REFUSED
-from ...amqp.errors import AmqpError
-from ...routing.arguments import QueueSettings
-from ...routing.phrases import queue_phrase
-from ...routing.range_read_arguments import range_read_arguments
-from ...seams import seam
-from .consumers import ChannelRecord, Consumer, Consumers
+from ....amqp.constants import ACCESS_REFUSED
+from ....amqp.errors import AmqpError
+from ....routing.arguments import QueueSettings
+from ....routing.phrases import queue_phrase
+from ....routing.range_read_arguments import range_read_arguments
+from ....seams import seam
+from ..consumers import ChannelRecord, Consumer, Consumers
+from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
 from .intake import Intake, PublishDelay
@@ -38,14 +39,13 @@ from .listing import queue_items
 from .message_expiry import MessageExpiry
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
-from .role import Role, Steps, Wait
 
 if TYPE_CHECKING:
-    from ...store.messages.message import Delivery
-    from ..channel.contract import Outcome
-    from ..metadata.info_items import InfoItems
-    from .contract import AtMostOnceEntry, PublishEntry
-    from .replica_state import ReplicaState
+    from ....store.messages.message import Delivery
+    from ...channel.contract import Outcome
+    from ...metadata.info_items import InfoItems
+    from ..contract import AtMostOnceEntry, PublishEntry
+    from ..replica_state import ReplicaState
 
 
 class Master(Role):

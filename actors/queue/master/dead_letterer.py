@@ -12,24 +12,24 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...amqp.dead_letter_headers import REJECTED, dead_letter, is_cycle
-from ...amqp.fields import Table
-from ...amqp.frames import content_properties, with_properties
-from ...amqp.properties import decode_properties, encode_properties
-from ...routing.arguments import QueueSettings
-from ...routing.rows import QueueRow
-from ...routing.table import RoutingTable
-from ...seams import seam
-from ...store.messages.message import Origin, QueuedMessage, body_size
-from ...store.messages.message_ids import SharedIds
-from ...store.queue.backing_queue import BackingQueue
-from ...store.queue.placement import EMBED_BELOW
-from .contract import to_queue
-from .disk_loader import PendingRead
-from .effects import Effects
+from ....amqp.dead_letter_headers import REJECTED, dead_letter, is_cycle
+from ....amqp.fields import Table
+from ....amqp.frames import content_properties, with_properties
+from ....amqp.properties import decode_properties, encode_properties
+from ....routing.arguments import QueueSettings
+from ....routing.rows import QueueRow
+from ....routing.table import RoutingTable
+from ....seams import seam
+from ....store.messages.message import Origin, QueuedMessage, body_size
+from ....store.messages.message_ids import SharedIds
+from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.placement import EMBED_BELOW
+from ..contract import to_queue
+from ..disk_loader import PendingRead
+from ..effects import Effects
 
 if TYPE_CHECKING:
-    from .contract import AtMostOnceEntry
+    from ..contract import AtMostOnceEntry
 
     #: The queues that dead letters are routed to, by id, each with the entries for it.
     Targets = dict[str, tuple[QueueRow, list[AtMostOnceEntry]]]

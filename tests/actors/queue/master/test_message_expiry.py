@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from warren.actors.queue.message_expiry import EXPIRY_STEP
+from warren.actors.queue.master.message_expiry import EXPIRY_STEP
 
 from .core import Core
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...routing.arguments import QueueSettings
-from ...seams import seam
-from ...store.messages.message import Origin
-from ...store.queue.backing_queue import BackingQueue
+from ....routing.arguments import QueueSettings
+from ....seams import seam
+from ....store.messages.message import Origin
+from ....store.queue.backing_queue import BackingQueue
+from ..effects import Effects
+from ..head_read import HeadRead
 from .dead_letterer import DeadLetterer
-from .effects import Effects
-from .head_read import HeadRead
 
 #: Messages expired before other messages of the queue's mailbox get their turn (FC-36).
 EXPIRY_STEP = 400

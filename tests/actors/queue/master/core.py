@@ -10,7 +10,7 @@ from typing import Any
 from warren.actors.queue.consumers import ChannelRecord, Consumer
 from warren.actors.queue.effects import Effects
 from warren.actors.queue.head_read import HeadRead
-from warren.actors.queue.master import Master
+from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
 from warren.amqp.fields import table_from
@@ -23,7 +23,7 @@ from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import PriorityQueue
 
-from ..stage import PROPS
+from ...stage import PROPS
 
 
 class Core:

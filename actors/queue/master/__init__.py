@@ -1,0 +1,1 @@
+"""The master of a queue: the role of the replica that serves its clients."""
