@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from warren.actors.queue.inspection import QueueView
+from warren.simulation import schedule
 from warren.simulation.model.copies import PromiseBroken
 from warren.simulation.plan import parse_plan
 from warren.simulation.schedule import Schedule
@@ -37,21 +41,37 @@ def spoil_bytes(queue):
 
 @pytest.mark.parametrize("spoil", [spoil_credit_of_queue, spoil_credit_for_the_journal, spoil_count, spoil_bytes])
 def test_a_fault_is_found_when_its_process_acts(spoil):
-    schedule = Schedule(parse_plan(PLAN), 3)
-    schedule.begin()
+    simulated = Schedule(parse_plan(PLAN), 3)
+    simulated.begin()
     try:
-        for action in schedule.plan.actions:
-            schedule.perform(action)
-        [queue] = schedule.node.processes("Queue")
+        for action in simulated.plan.actions:
+            simulated.perform(action)
+        [queue] = simulated.node.processes("Queue")
         cell = queue.myAddress._cell
         spoil(queue)
         with pytest.raises(AssertionError) as caught:
             acts = 0
             # While the journal commits, the check cannot count what is in flight to it, so one step may not be enough.
             while acts < 3:
-                assert schedule.world.step(), "nothing happens any more"
-                acts += schedule.world.acting_cell is cell
+                assert simulated.world.step(), "nothing happens any more"
+                acts += simulated.world.acting_cell is cell
             pytest.fail("the fault was not found")
         assert type(caught.value) is PromiseBroken or "QS-" in str(caught.value)
     finally:
-        schedule.close()
+        simulated.close()
+
+
+def test_the_simulation_reads_no_private_attribute_of_a_process():
+    """Whoever changes what a process keeps changes the view beside it, and not the simulation."""
+    root = Path(schedule.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}"
+        for path in sorted(root.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.endswith("_")
+        and node.attr != "_replace"  # a method of every named tuple
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    ]
+    assert found == []
