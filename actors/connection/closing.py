@@ -48,7 +48,8 @@ class Closing:
         self.has_sent_last_frame = False
         self._is_cleaning = False
         self._is_clean = False
-        self._hangs_up_when_written = False
+        #: The socket is closed as soon as all output has been written.
+        self.hangs_up_when_written = False
         self._awaits_close_ok = False
         #: The client's close and close-ok, kept while the broker's own close is not sent yet; None at any other time.
         self._early: dict[type[Method], Method] | None = None
@@ -175,14 +176,9 @@ class Closing:
     def hang_up_when_written(self) -> None:
         """Close the socket as soon as all output has been written."""
         self.ignores_input = True
-        self._hangs_up_when_written = True
+        self.hangs_up_when_written = True
         self.connection.state = "closed"
         if not self.connection.output.size:
-            self.hang_up()
-
-    def written(self) -> None:
-        """The connection has written all output."""
-        if self._hangs_up_when_written:
             self.hang_up()
 
     def hang_up(self) -> None:

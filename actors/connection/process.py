@@ -458,14 +458,20 @@ class Connection(Process):
             for queue, channel_id, count in output.due:
                 self.send(queue, to_queue.sent(channel_id, count))
             output.due.clear()
-        if output.size > self.settings.output_buffer_limit:
+        if output.size or self.pauses or self.watching[1]:
+            self._refresh_output_pause()
+        if not output.size and self.closing.hangs_up_when_written:
+            self.closing.hang_up()
+
+    def _refresh_output_pause(self) -> None:
+        """Stop or resume reading, and watch the socket, as the output requires that it has not taken."""
+        size, limit = self.output.size, self.settings.output_buffer_limit
+        if size > limit:
             self.pause(OUTPUT_PAUSE)
-        elif self.pauses and output.size <= self.settings.output_buffer_limit // 2:
+        elif self.pauses and size <= limit // 2:
             self.unpause(OUTPUT_PAUSE)
-        if bool(output.size) != self.watching[1]:
+        if bool(size) != self.watching[1]:
             self.refresh_watch()
-        if not output.size:
-            self.closing.written()
 
     def refresh_watch(self) -> None:
         """Watch the socket for input unless reading must stop, and for output if some waits."""
