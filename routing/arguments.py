@@ -120,6 +120,8 @@ def check_server_named(arguments: Table) -> None:
 
 def check_queue_arguments(vhost: str, name: str, arguments: Table, node: str) -> None:
     """Raise AmqpError 406 if a new queue may not have these arguments, 541 for another queue type (AB-89 to AB-91)."""
+    if not arguments:
+        return
     phrase = queue_phrase(vhost, name)
     dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":

@@ -18,7 +18,6 @@ alternate exchange (AB-76).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..amqp.fields import Table
@@ -30,7 +29,7 @@ from .changes import (
     ExchangeRemoved,
     QueuePut,
     QueueRemoved,
-    VhostAdded,
+    VhostRemoved,
 )
 from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import DestinationSet
@@ -170,31 +169,28 @@ class RoutingTable:
         The address of a queue does not change; a queue that has none yet is shown by `put_queue`.
         """
         shown = [change for change in changes if self._show(change)]
-        if shown:
-            self.version += 1
-            for decorator in self._decorators:
-                for change in shown:
-                    notify_of(decorator, change)
+        self.version += 1
+        for decorator in self._decorators:
+            for change in shown:
+                notify_of(decorator, change)
 
     def _show(self, change: Change) -> bool:
-        kind = type(change)
-        if kind is VhostAdded:
-            return False
-        if isinstance(change, (BindingAdded, BindingRemoved)):
-            host = self._vhosts.get(change.vhost)
-            if host is not None:
-                (_add_binding if kind is BindingAdded else _remove_binding)(host, change.binding)
-        elif isinstance(change, (QueuePut, QueueRemoved)):
+        if isinstance(change, (QueuePut, QueueRemoved)):
             host = self._vhosts.get(change.row.vhost)
             if host is not None:
-                (_replace_queue if kind is QueuePut else _remove_queue)(host, change.row)
+                (_replace_queue if type(change) is QueuePut else _remove_queue)(host, change.row)
+        elif isinstance(change, (BindingAdded, BindingRemoved)):
+            host = self._vhosts.get(change.vhost)
+            if host is not None:
+                (_add_binding if type(change) is BindingAdded else _remove_binding)(host, change.binding)
         elif isinstance(change, (ExchangePut, ExchangeRemoved)):
             host = self._vhosts.get(change.row.vhost)
             if host is not None:
-                (_put_exchange if kind is ExchangePut else _remove_exchange)(host, change.row)
+                (_put_exchange if type(change) is ExchangePut else _remove_exchange)(host, change.row)
         else:
             host = self._vhosts.get(change.vhost)
-            self.remove_vhost(change.vhost)
+            if type(change) is VhostRemoved:
+                self.remove_vhost(change.vhost)
         return host is not None
 
     def put_queue(self, row: QueueRow) -> None:
@@ -303,7 +299,7 @@ def _remove_exchange(host: _Vhost, row: ExchangeRow) -> None:
 def _replace_queue(host: _Vhost, row: QueueRow) -> None:
     shown = host.queues.get(row.name)
     if shown is not None:
-        host.queues[row.name] = replace(row, address=shown.address)
+        host.queues[row.name] = row.at(shown.address)
     elif row.state != "running":
         # Its process has ended before it was shown. Clients are refused with the state (AB-63).
         host.queues[row.name] = row

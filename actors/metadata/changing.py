@@ -7,15 +7,16 @@ after its row is on the disk, and its files are removed after the row is gone fr
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
-from ...runtime.contract import Address, Answer, Message
+from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
 from ...runtime.signal import Signal
@@ -71,13 +72,14 @@ class Changing:
             await proposal.signal.wait()
             outcome = proposal.outcome
             assert outcome is not None
-        if outcome.applied is not None:
-            for effect in outcome.applied.effects:
+        applied = outcome.applied
+        if applied is not None:
+            for effect in applied.effects:
                 await self._perform(effect)
         if outcome.error is not None:
             raise outcome.error
-        assert outcome.applied is not None, "a command without an error was applied"
-        return outcome.applied
+        assert applied is not None, "a command without an error was applied"
+        return applied
 
     async def note(self, command: Command) -> None:
         """Change the state as a process reports that things are. Nobody could use an error."""
@@ -86,24 +88,24 @@ class Changing:
 
     # -- effects ---
 
-    async def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: Effect) -> Coroutine[Any, Any, None]:
         if isinstance(effect, StartQueue):
-            await self._start_queue(effect.row)
-        elif isinstance(effect, EndQueue):
-            await self._end_queue(effect.vhost, effect.queue_id)
-        elif isinstance(effect, StartVhost):
-            await self._start_vhost(effect.name)
-        else:
-            self.supervisors.pop(effect.name, None)
-            await self._process.ask(self._node, to_node.stop_vhost(effect.name))
+            return self._start_queue(effect.row)
+        if isinstance(effect, EndQueue):
+            return self._end_queue(effect.vhost, effect.queue_id)
+        return self._start_vhost(effect.name) if isinstance(effect, StartVhost) else self._stop_vhost(effect.name)
 
     async def _start_queue(self, row: QueueRow) -> None:
         """Start a queue and show it to channels. If that fails its row is deleted. Raises AmqpError."""
-        try:
-            started = await self.ask_supervisor(row.vhost, to_queue_supervisor.start_queue(row))
-        except AmqpError:
+        supervisor, started = self.supervisors.get(row.vhost), None
+        if supervisor is not None:
+            with suppress(ProcessDown):
+                started = await self._process.ask(supervisor, to_queue_supervisor.start_queue(row))
+        if started is None:
             await self.note(DeleteQueue(row.vhost, row.name, row.queue_id, is_ended=True))
-            raise
+            # The node notices it too if the supervisor has ended, and sends `vhost_down`.
+            self._state.rows(row.vhost)
+            raise AmqpError(INTERNAL_ERROR, f"vhost '{row.vhost}' is down")
         current = self._state.queue(row.vhost, row.name)
         if current is row:
             self._routing.put_queue(started)
@@ -120,8 +122,10 @@ class Changing:
 
         A virtual host that is down has no supervisor; it removes the files when it is started again.
         """
-        if vhost in self.supervisors:
-            await self.ask_supervisor(vhost, to_queue_supervisor.forget_queue(queue_id))
+        supervisor = self.supervisors.get(vhost)
+        if supervisor is not None:
+            with suppress(ProcessDown):
+                await self._process.ask(supervisor, to_queue_supervisor.forget_queue(queue_id))
 
     async def _start_vhost(self, name: str) -> None:
         """Start a new virtual host and show it to clients. If that fails it is deleted. Raises ProcessError."""
@@ -132,21 +136,9 @@ class Changing:
             raise
         self._routing.add_vhost(name, self._state.vhosts[name])
 
-    # -- queue supervisors ---
-
-    async def ask_supervisor(self, vhost: str, message: Message[ToQueueSupervisor, Answer]) -> Answer:
-        """The answer of this virtual host's queue supervisor.
-
-        Raises AmqpError 541 if the virtual host is down, 320 if it is deleted.
-        """
-        supervisor = self.supervisors.get(vhost)
-        if supervisor is not None:
-            try:
-                return await self._process.ask(supervisor, message)
-            except ProcessDown:
-                pass  # The node notices it too, and sends `vhost_down`.
-        self._state.rows(vhost)
-        raise AmqpError(INTERNAL_ERROR, f"vhost '{vhost}' is down")
+    async def _stop_vhost(self, name: str) -> None:
+        self.supervisors.pop(name, None)
+        await self._process.ask(self._node, to_node.stop_vhost(name))
 
     def forget_queue(self, vhost: str, queue_id: str) -> None:
         """Have a queue ended for good, if the virtual host runs. Nobody waits for it."""

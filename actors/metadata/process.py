@@ -15,8 +15,9 @@ the disk, and `recovery` brings them back at the start.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
@@ -92,8 +93,9 @@ class Metadata(Process):
 
     def _applied(self, applied: Applied) -> None:
         """A command was applied to the state: show readers what changed."""
-        self.routing.publish(applied.changes)
-        self.queues.published(applied.changes)
+        if applied.changes:
+            self.routing.publish(applied.changes)
+            self.queues.published(applied.changes)
 
     def on_write(self, sender: Sender) -> None:
         self.log.flush(partial(self._answer_with, sender))
@@ -223,8 +225,8 @@ class Metadata(Process):
         address = sender.address if isinstance(sender, ReplyHandle) else sender
         await self.queues.leaves(vhost, name, queue_id, address)
 
-    async def on_queue_killed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> None:
-        await self.queues.was_killed(vhost, name, queue_id)
+    def on_queue_killed(self, sender: Sender, vhost: str, name: str, queue_id: str) -> Coroutine[Any, Any, None] | None:
+        return self.queues.was_killed(vhost, name, queue_id)
 
     def on_queue_restarted(
         self, sender: Sender, vhost: str, name: str, queue_id: str, address: Address[ToQueue]

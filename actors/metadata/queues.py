@@ -8,10 +8,9 @@ the state that says why the queue cannot be used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...amqp.errors import AmqpError
 from ...routing.changes import Change, QueuePut, QueueRemoved
@@ -122,7 +121,7 @@ class Queues:
         if row is None or row.queue_id != queue_id:
             self._changing.forget_queue(vhost, queue_id)
             return
-        self._routing.put_queue(replace(row, address=address))
+        self._routing.put_queue(row.at(address))
         self.restart_waiters.row_changed(vhost, name)
 
     async def recovered(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
@@ -137,16 +136,17 @@ class Queues:
             self._changing.forget_queue(vhost, queue_id)
         await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "crashed"),)))
 
-    async def was_killed(self, vhost: str, name: str, queue_id: str) -> None:
-        """The queue's process ended though nobody asked it to.
+    def was_killed(self, vhost: str, name: str, queue_id: str) -> Coroutine[Any, Any, None] | None:
+        """The queue's process ended though nobody asked it to, or because the queue was deleted, and it is gone.
 
         The messages that a durable queue has on the disk stay there.
         """
         row = self._state.queue(vhost, name)
-        if row is not None and row.durable and self._is_durable:
-            await self._changing.note(SetQueueStates(vhost, ((name, queue_id, "stopped"),)))
-        else:
-            await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended=True))
+        if row is None or row.queue_id != queue_id:
+            return None
+        if row.durable and self._is_durable:
+            return self._changing.note(SetQueueStates(vhost, ((name, queue_id, "stopped"),)))
+        return self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended=True))
 
     async def all_stopped(self, vhost: str) -> None:
         rows = self._state.vhosts.get(vhost)
@@ -157,6 +157,6 @@ class Queues:
 
     def published(self, changes: Sequence[Change]) -> None:
         """The routing table has these changes: answer those who waited for them."""
-        for change in changes:
+        for change in changes if self.restart_waiters.is_waited_for else ():
             if isinstance(change, (QueuePut, QueueRemoved)):
                 self.restart_waiters.row_changed(change.row.vhost, change.row.name)

@@ -35,6 +35,11 @@ class RestartWaiters:
         #: By virtual host and queue: who asked, and the address it found dead.
         self._waiting: dict[tuple[str, str], list[tuple[Sender, Address[ToQueue]]]] = {}
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anybody waits for any queue."""
+        return bool(self._waiting)
+
     def wait(self, sender: Sender, vhost: str, name: str, address: Address[ToQueue]) -> None:
         """Answer `sender` with the queue's row once its address is another one than `address`.
 

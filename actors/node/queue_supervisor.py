@@ -259,7 +259,7 @@ class QueueSupervisor(Process):
 
     def _create(self, supervised: _Supervised) -> Address[ToQueue]:
         address: Address[ToQueue] = self.createActor(Queue)
-        supervised.row = replace(supervised.row, address=address)
+        supervised.row = supervised.row.at(address)
         supervised.is_starting, supervised.ended = True, None
         self.monitor(address, supervised.row.queue_id)
         return address

@@ -72,11 +72,11 @@ class State:
 
 def apply(state: State, command: Command) -> Applied:
     """Change the state as the command says. Raises AmqpError if the state forbids that; then nothing has changed."""
-    if isinstance(command, (DeclareExchange, DeclareQueue, Bind, CreateVhost)):
-        return _add(state, command)
     if isinstance(command, DeleteQueue):
         rows = state.vhosts.get(command.vhost)
         return Applied([], []) if rows is None else delete_queue(rows, command)
+    if isinstance(command, (DeclareQueue, Bind, DeclareExchange, CreateVhost)):
+        return _add(state, command)
     if isinstance(command, Unbind):
         return Applied(unbind(state.rows(command.vhost), command), [])
     if isinstance(command, DeleteExchange):
