@@ -70,7 +70,7 @@ class DeleteQueue(NamedTuple):
     vhost: str
     name: str
     queue_id: str
-    #: Whether the queue's process has ended, or ends by itself, so that nobody has to end it.
+    #: Whether the queue's process has ended by itself, or is about to, so that nobody has to end it.
     is_ended: bool
 
 

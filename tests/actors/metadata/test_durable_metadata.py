@@ -54,6 +54,13 @@ def refused(function, *arguments, **options) -> str:
     return caught.value.text
 
 
+def supervisor_of(node: DurableNode) -> QueueSupervisor:
+    """The queue supervisor of the only virtual host."""
+    actors = [getattr(cell, "actor", None) for cell in node.base.cells.values()]
+    [supervisor] = [actor for actor in actors if type(actor) is QueueSupervisor]
+    return supervisor
+
+
 def declare_everything(meta: Meta) -> None:
     """Durable and transient exchanges and queues, and bindings between all of them."""
     for exchange_type in ("direct", "fanout", "topic", "headers"):
@@ -485,6 +492,38 @@ class TestDiskErrors:
         assert created and node.metadata.log.store.load()["queues"][0].fields["queue_id"] == row.queue_id
 
 
+class TestFailedEffects:
+    """A command takes back what could not be started, on the disk as well."""
+
+    def test_a_queue_that_cannot_be_started_leaves_no_row(self, node, monkeypatch):
+        """The declare is refused with 541, and the next one of that name creates the queue."""
+        with monkeypatch.context() as patch:
+            patch.setitem(StubQueue._handlers, "start", None)
+            refused(node.meta.queue, "q", durable=True)
+        assert not supervisor_of(node).queues
+        assert node.state.queue(V, "q") is None and node.routing.queue(V, "q") is None
+        node.meta.ask("write")
+        assert node.metadata.log.store.load()["queues"] == []
+        assert node.meta.queue("q", durable=True)[1] is True
+
+    def test_a_vhost_that_cannot_be_started_leaves_no_row(self, node, monkeypatch):
+        """Its creation raises what its processes raise, and it can be created when the reason is gone (AB-169)."""
+
+        def start(self, sender, context, name, rows):
+            self.stop("the test lets it fail")
+            raise StorageError("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setitem(VhostSupervisor._handlers, "start", start)
+            with pytest.raises(StorageError, match="no room"):
+                node.ask_node("create_vhost", "other")
+        assert node.routing.vhosts() == (V,)
+        node.meta.ask("write")
+        assert [row.key for row in node.metadata.log.store.load()["vhosts"]] == [(V,)]
+        node.ask_node("create_vhost", "other")
+        assert node.routing.vhosts() == (V, "other")
+
+
 NAMES = ("a", "b", "c")
 OPERATIONS = st.one_of(
     st.tuples(st.just("exchange"), st.sampled_from(NAMES), st.booleans(), st.booleans()),
@@ -606,9 +645,7 @@ class TestRecovery:
             node.meta.queue("q", durable=True)
         monkeypatch.setitem(StubQueue._handlers, "start", None)
         with DurableNode(data_dir) as node:
-            [supervisor] = [
-                cell.actor for cell in node.base.cells.values() if type(getattr(cell, "actor", None)) is QueueSupervisor
-            ]
+            supervisor = supervisor_of(node)
             assert node.routing.queue(V, "q").state == "stopped" and supervisor.queues
             assert node.meta.delete("q") == 0
             assert not supervisor.queues and node.routing.queue(V, "q") is None
