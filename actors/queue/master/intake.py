@@ -252,15 +252,18 @@ class Intake:
                     self._accept(single)
             return
         expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
-        if len(consumers) and backing.is_empty() and consumers.is_uniform:
+        if len(consumers) and backing.is_empty():
             shares, taken = consumers.share(count)
-            if taken == count:
+            if taken and not consumers.is_uniform:
+                if not self._hand_over_one_by_one(shares, arrival, expiry):
+                    return
+            elif taken == count:
                 self._hand_over(shares, arrival, expiry)
                 return
-            if taken:
+            elif taken:
                 self._hand_over(shares, arrival.cut(taken), expiry)
-        if expiry is not None and expiry <= self._expiry.now():
-            # A TTL of 0, and no consumer can take the messages (AB-96).
+        if expiry is not None and expiry <= self._expiry.now() and (backing.is_empty() or self._is_never_kept):
+            # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
             self._discard(arrival)
             self._dead_letterer.publish("expired", arrival.messages(expiry))
             return
@@ -273,6 +276,11 @@ class Intake:
         if limit.drops_head:
             limit.drop_overflow()
         self._dispatch.is_due = True
+
+    @property
+    def _is_never_kept(self) -> bool:
+        """Whether a message that no consumer can take is not even kept behind others."""
+        return self._expiry.ttl == 0 and not self._dead_letterer.is_enabled
 
     def _refuse(self, arrival: Arrival) -> None:
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
@@ -324,6 +332,16 @@ class Intake:
             piece = slice(start, stop, step)
             own_tags = tags[piece]
             outbox.put_unacked(consumer, (slice_of(origins, piece), False, own_tags, contents[piece]), own_tags)
+
+    def _hand_over_one_by_one(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> bool:
+        """Give messages to consumers of which only some acknowledge. Returns whether messages are left."""
+        for consumer, start, stop, _ in shares:
+            count = stop - start
+            if count == len(arrival.contents):
+                self._hand_over([(consumer, 0, count, 1)], arrival, expiry)
+                return False
+            self._hand_over([(consumer, 0, count, 1)], arrival.cut(count), expiry)
+        return True
 
 
 def _body_bytes(contents: Sequence[bytes]) -> int:

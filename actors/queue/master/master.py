@@ -260,6 +260,8 @@ class Master(Role):
                 delivery = found[0]
                 if record is not None:
                     record.pending[delivery.tags[0]] = None
+                if self.message_expiry.is_uneven and not self.message_expiry.expire():
+                    self.dispatch.is_due = True
                 return delivery, len(backing)
             if not len(backing):
                 return None, 0

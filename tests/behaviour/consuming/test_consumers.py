@@ -176,6 +176,38 @@ def test_what_is_sent_before_a_get_or_purge_is_done_before_it(channel, name, met
     assert channel.delivery().body == b"2"
 
 
+DROPPING = [
+    ({"x-message-ttl": 0}, {}),
+    ({}, {"expiration": "0"}),
+    ({"x-max-length": 0}, {}),
+    ({"x-max-length": 1}, {}),
+    ({"x-max-length-bytes": 0}, {}),
+]
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+@pytest.mark.parametrize("modes", [(False, True), (True, False, False)])
+@pytest.mark.parametrize(("arguments", "properties"), DROPPING)
+def test_what_would_be_dropped_reaches_a_consumer_that_can_take_it(
+    client, channel, name, arguments, properties, modes, is_persistent
+):
+    """AB-96, AB-100: a delivery is tried before anything is dropped, whether all consumers acknowledge or only some."""
+    channel.queue(name, arguments, durable=is_persistent)
+    for number, no_ack in enumerate(modes):
+        channel.consume(name, str(number), no_ack=no_ack)
+    other = client.channel()
+    other.confirm()
+    with client.in_one_piece():
+        for number in range(6):
+            other.publish(str(number), name, delivery_mode=2 if is_persistent else 1, **properties)
+    acked, nacked = other.confirms(1, 6)
+    assert (sorted(acked), nacked) == (list(range(1, 7)), [])
+    events = channel.deliveries(6)
+    assert [event.body for event in events] == [b"%d" % number for number in range(6)]
+    assert {event.method.consumer_tag for event in events} == {str(number) for number in range(len(modes))}
+    other.delete(name)
+
+
 def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
     """AB-120: a cancelled consumer receives nothing more; another gets the rest, and what the first one requeues."""
     channel.queue(name)

@@ -147,6 +147,18 @@ def test_ttl_0_delivers_to_a_ready_consumer(channel, name, no_ack, by):
     assert channel.bodies(3) == [b"1", b"2", b"3"]
 
 
+def test_expiration_0_behind_others_waits_to_become_the_head(channel, name):
+    """AB-95: until then the message is kept and counted, and nobody gets it."""
+    channel.queue(name)
+    channel.publish("a", name)
+    channel.publish("b", name, expiration="0")
+    channel.publish("c", name)
+    channel.expect_ready(name, 3)
+    event = channel.get(name, no_ack=True)
+    assert (event.body, event.method.message_count) == (b"a", 1)
+    assert channel.get_all(name) == [b"c"]
+
+
 def test_ttl_0_is_not_kept_for_a_consumer_that_is_full(channel, mortal):
     """AB-96: if the only consumer is at its prefetch limit, the message expires at once."""
     queue = mortal(**{"x-message-ttl": 0})
