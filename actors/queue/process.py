@@ -257,6 +257,8 @@ class Queue(Process):
                 effects.messages_came = False
                 durability.start_reporting()
             durability.after_batch()
+            if effects.grants:
+                self._grant_credit()  # the disk has freed credit, and no other turn may follow
 
     def _do_effects(self) -> None:
         effects, send = self.effects, self.send

@@ -10,6 +10,7 @@ import pytest
 
 from warren.actors.channel import Channel
 from warren.actors.connection import Connection
+from warren.actors.queue.contract import to_queue
 from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.decoding import decode_method
 from warren.amqp.methods import (
@@ -42,7 +43,7 @@ def frozen_store(anatomy, name):
     queue = anatomy.call(anatomy.queue, name)
     anatomy.call(queue.credit.spend, STORE, I)
     yield queue
-    anatomy.call(queue.credit.bump, STORE, I)
+    anatomy.call(queue.send, queue.myAddress, to_queue.bump(STORE, I))
 
 
 class Publisher(threading.Thread):

@@ -6,6 +6,7 @@ import pytest
 
 from warren.actors.queue.disk_loader import DiskLoader
 from warren.routing.arguments import QueueSettings
+from warren.store.queue.variable_queue import VariableQueue
 
 from ..disk_stage import SEGMENT, Publisher, bodies, consumer, drained
 from ..stage import Stub, bodies_of
@@ -195,3 +196,23 @@ def test_a_lazy_queue_keeps_no_bodies(stage):
     assert queue.actor.backing.sub_queues.ram_bytes == 0
     assert stage.files_of(queue)
     assert bodies(drained(stage, queue, 1000)) == wanted
+
+
+def test_credit_that_a_flush_frees_is_granted_in_the_same_turn(stage, monkeypatch):
+    """FC-8: a queue defers its grants while too many messages are in flight to its segments. The publisher would wait
+    for ever if the queue granted in a later turn only, since nothing else happens in an idle queue.
+    """
+    queue, publisher = stage.declare(x_queue_mode="lazy"), Publisher(stage)
+    in_flight, safe = 4000, 0
+    monkeypatch.setattr(VariableQueue, "direct_counts", lambda self: (in_flight, safe))
+    publisher.publish(queue, 1)
+    publisher.await_confirms()
+    publisher.publish(queue, 400)
+    publisher.await_confirms()
+    stage.quiet()
+    channel = stage.actor(publisher.address)
+    assert queue.actor.credit.blocked and not channel.take("bump")
+    safe = in_flight
+    queue.actor.after_batch()
+    stage.quiet()
+    assert not queue.actor.credit.blocked and channel.take("bump")
