@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .broker import Broker, BrokerError, StartError
-    from .listings import BindingInfo, ChannelInfo, ConnectionInfo, ConsumerInfo, ExchangeInfo, Message, QueueInfo
+    from .listings import (
+        BindingInfo,
+        BrokerStats,
+        ChannelInfo,
+        ConnectionInfo,
+        ConsumerInfo,
+        ExchangeInfo,
+        LongTurn,
+        Message,
+        QueueInfo,
+    )
     from .settings import Settings, SettingsError
     from .version import __version__
 
@@ -22,10 +32,12 @@ __all__ = [
     "BindingInfo",
     "Broker",
     "BrokerError",
+    "BrokerStats",
     "ChannelInfo",
     "ConnectionInfo",
     "ConsumerInfo",
     "ExchangeInfo",
+    "LongTurn",
     "Message",
     "QueueInfo",
     "Settings",

@@ -36,10 +36,12 @@ from .amqp.method import Method
 from .amqp.properties import Properties, encode_properties
 from .listings import (
     BindingInfo,
+    BrokerStats,
     ChannelInfo,
     ConnectionInfo,
     ConsumerInfo,
     ExchangeInfo,
+    LongTurn,
     Message,
     QueueInfo,
     info,
@@ -498,6 +500,15 @@ class Broker:
         a value that is neither, and `BrokerError` 530 for a broker without `data_dir`, which does not watch any disk.
         """
         return int(self._node.ask_node(to_node.set_disk_free_limit(limit))["limit"])
+
+    # -- what the whole broker does ---
+
+    def stats(self) -> BrokerStats:
+        """What the broker has seen since its start: the longest turns of its processes, and dead letters."""
+        turns, dead_letters = self._node.stats()
+        return BrokerStats(
+            [LongTurn(turn.process, turn.message, turn.seconds, turn.ended_at) for turn in turns], dead_letters
+        )
 
     # -- waiting ---
 

@@ -15,6 +15,32 @@ from .amqp.properties import decode_properties
 
 
 @dataclass(frozen=True, slots=True)
+class LongTurn:
+    """A turn of one of the broker's processes, during which all others waited.
+
+    `process` names a queue, or the kind of process and its number. `message` is the last message that the process
+    handled. `seconds` is processor time, and `ended_at` is in seconds since the epoch.
+    """
+
+    process: str
+    message: str
+    seconds: float
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStats:
+    """What a whole broker has seen since its start.
+
+    `longest_turns` are the ten longest turns of a millisecond and more, the longest one first. `dead_letters` counts
+    messages between processes whose receiver had ended, which is no fault; AMQP's dead letters are something else.
+    """
+
+    longest_turns: list[LongTurn]
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueInfo:
     """A queue.
 

@@ -25,6 +25,7 @@ from .runtime.contract import Address, Answer, C, Message
 from .runtime.errors import ProcessDown, ProcessTimeout
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
+from .runtime.loop.watchdog import LongTurn
 from .settings import Settings
 from .store.data_dir.data_dir import DataDirError, claim
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
@@ -250,6 +251,13 @@ class RunningNode:
             raise BrokerError(530, "NOT_ALLOWED", str(error)) from None
         except ProcessDown as error:
             raise BrokerError(541, "INTERNAL_ERROR", f"the broker has ended: {error}") from error
+
+    def stats(self) -> tuple[list[LongTurn], int]:
+        """The longest turns of the loop, the longest one first, and how many messages reached no process."""
+        self._check_process()
+        base = self._base
+        seen: tuple[list[LongTurn], int] = base.call(lambda: (list(base.watchdog.longest), base.dead_letters))
+        return seen
 
     def wait_idle(self, timeout: float) -> None:
         """Wait until the node has nothing to do; see `Broker.wait_idle`."""

@@ -145,23 +145,24 @@ class ActorBase:
             cell.is_idle = False
             self.ready.append(cell)
 
-    def turn(self, cell: Cell) -> None:
-        """Let the actor of `cell`, just taken from the run queue, handle at most `budget` of its messages."""
+    def turn(self, cell: Cell) -> Any:
+        """Let the actor of `cell`, just taken from the run queue, handle at most `budget` messages; return the last."""
         actor = cell.actor
         if actor is None:
-            return
+            return None
         handlers = cell.handlers
         if handlers is None:
             self._plain_turn(cell)
-            return
+            return None
         queue = cell.queue
         count = len(queue)
         if count > cell.limit:
             self._overload(cell, count)
-            return
+            return None
         if count > self.budget:
             count = self.budget
         message: Any = None
+        last: Any = None
         try:
             if cell.woken:
                 message = ("resume",)
@@ -189,27 +190,28 @@ class ActorBase:
                 elif isinstance(message, ActorExitRequest):
                     actor.after_batch()
                     self.end(cell, NORMAL, message.isRecursive)
-                    return
+                    return message
                 elif isinstance(message, Thespian_StatusReq):
                     self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
                 else:
                     actor._dispatch(sender, message)
                 if actor._stop_reason is not None:
                     break
-            message = ("after_batch",)
+            last, message = message, ("after_batch",)
             actor.after_batch()
         except Exception as error:
             self.crash(cell, error, message)
-            return
+            return message
         except SystemExit as leaving:
             self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
-            return
+            return message
         if actor._stop_reason is not None:
             self.end(cell, actor._stop_reason)
         elif queue or cell.woken:
             self.ready.append(cell)
         else:
             cell.is_idle = True
+        return last
 
     def _resume_woken(self, cell: Cell) -> None:
         """Resume the coroutines of `cell` whose waits are over; the rest of many in the next turns."""

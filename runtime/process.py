@@ -276,6 +276,11 @@ class Process(Actor):
         return self._host.random_bytes(count)
 
     @property
+    def label(self) -> str:
+        """What the process stands for, for people, such as the name of a queue; empty if that is its class alone."""
+        return ""
+
+    @property
     def sockets(self) -> Sockets:
         """The network of the machine that the process runs on."""
         return self._host.sockets

@@ -456,3 +456,21 @@ def wait_until(connection, condition, seconds=5):
     while not condition():
         assert time.monotonic() < deadline
         connection.process_data_events(time_limit=0.05)
+
+
+def test_stats_name_the_longest_turns():
+    """The longest turn comes first, with its process, in words that a person knows."""
+    with Broker() as broker:
+        for number in range(300):
+            broker.declare_queue(f"q{number}")
+            broker.bind(f"q{number}", "amq.fanout")
+        for _ in range(20):
+            broker.publish("x", "", "amq.fanout")
+        stats = broker.stats()
+        assert len(stats.longest_turns) <= 10
+        assert stats.longest_turns == sorted(stats.longest_turns, key=lambda turn: -turn.seconds)
+        assert stats.longest_turns[0].seconds >= 0.001
+        assert all(turn.process and turn.message and turn.ended_at > 0 for turn in stats.longest_turns)
+        assert stats.dead_letters >= 0
+        queue = next(cell.actor for address, cell in broker._node._base.cells.items() if "/Queue-" in address)
+        assert queue.label == "queue 'q0' in vhost '/'"

@@ -230,6 +230,10 @@ class Queue(Process):
         self.stop(ExitReason(ExitKind.EXIT, "its node stops"))
         return terms
 
+    @property
+    def label(self) -> str:
+        return queue_phrase(self.row.vhost, self.row.name) if hasattr(self, "row") else ""
+
     def on_exit(self) -> None:
         for decorator in self.decorators:
             notify(decorator.stopped, self.row)

@@ -49,6 +49,7 @@ from .blocking import BlockingPool
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
 from .waker import SystemWaker
+from .watchdog import MARK_SECONDS, Watchdog
 
 log = logging.getLogger("warren.runtime")
 
@@ -131,6 +132,7 @@ class LoopBase(ActorBase):
         self._wake_fd = self._waker.fd
         self.fds: set[int] = set()
         self.poller.watch(self, self._wake_fd, READ)
+        self.watchdog = Watchdog()
         self._pool = BlockingPool(blocking_threads, self.name)
         self.port_numbers = itertools.count(1)
         self._port = Port(self, "outside")
@@ -179,18 +181,25 @@ class LoopBase(ActorBase):
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         inbox, ready, timers, turn = self._inbox, self.ready, self.timers, self.turn
-        monotonic = time.monotonic
-        next_poll = 0.0
+        monotonic, watchdog = time.monotonic, self.watchdog
+        next_poll = next_mark = 0.0
+        floor = watchdog.floor
+        now = monotonic()
         while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
-            now = monotonic()
             if timers.heap and timers.heap[0][0] <= now:
                 self.fire_timers(now)
             try:
                 for _ in range(len(ready)):
                     cell = ready.popleft()
-                    turn(cell)
+                    message = turn(cell)
+                    began, now = now, monotonic()
+                    if now - began > floor:
+                        watchdog.note(cell, message, now - began)
+                        floor = watchdog.floor
+                # The loop may sleep for long, and must not keep a large message alive.
+                message = None
             except BaseException:
                 # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
                 if cell.actor is not None:
@@ -201,8 +210,13 @@ class LoopBase(ActorBase):
             if ready:
                 if now >= next_poll:
                     self._serve_descriptors(0)
-                    next_poll = monotonic() + POLL_INTERVAL
+                    watchdog.mark()
+                    now = monotonic()
+                    next_poll = now + POLL_INTERVAL
                 continue
+            if now >= next_mark:
+                watchdog.mark()
+                next_mark = now + MARK_SECONDS
             wake_at = timers.next_deadline()
             if deadline is not None and (wake_at is None or deadline < wake_at):
                 wake_at = deadline
@@ -212,6 +226,7 @@ class LoopBase(ActorBase):
                 self._is_asleep = False
                 continue
             self._serve_descriptors(None if wake_at is None else min(max(0.0, wake_at - monotonic()), LONGEST_SLEEP))
+            now = monotonic()
 
     def _drain_inbox(self) -> None:
         inbox = self._inbox
@@ -237,8 +252,12 @@ class LoopBase(ActorBase):
             cell, wanted = owner
             if cell.handlers is None:
                 plain.setdefault(id(cell), (cell, []))[1].append(fd)
-            else:
-                self.descriptor_turn(cell, fd, mask, wanted)
+                continue
+            began = time.monotonic()
+            self.descriptor_turn(cell, fd, mask, wanted)
+            took = time.monotonic() - began
+            if took > self.watchdog.floor:
+                self.watchdog.note(cell, ("a descriptor",), took)
         for cell, fds in plain.values():
             self._plain_message(cell, cell.address, WatchMessage(fds))
 

@@ -1,0 +1,110 @@
+"""`Watchdog`: remembers the longest turns of a loop, and warns of those in which everybody else waited too long.
+
+One thread serves all processes, and nothing interrupts a turn. A turn should take less than 5 ms of processor time; one
+that takes 100 ms is a fault of warren or of an extension, and the log says which process had it.
+
+The loop reads the clock once a turn, which costs it 0.05 µs, and passes on the turns that are longer than `floor`. What
+counts is processor time, so that a turn during which the operating system ran other programs is not blamed. Its clock
+takes 0.3 µs to read, so it is read at every poll of a busy loop only, and every `MARK_SECONDS` of one that sleeps: the
+processor time of a turn is what passed since then, at most the time of the turn itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..cell import Cell
+
+log = logging.getLogger("warren.runtime")
+
+#: How many turns are remembered.
+REMEMBERED = 10
+
+#: Seconds below which a turn is never remembered.
+FLOOR_SECONDS = 0.001
+
+#: Seconds of processor time from which on a turn is logged.
+WARNING_SECONDS = 0.1
+
+#: Seconds between two warnings at least; those between are counted.
+QUIET_SECONDS = 10.0
+
+#: Seconds between two readings of the processor's clock at least, while the loop sleeps between its rounds.
+MARK_SECONDS = 0.001
+
+
+class LongTurn(NamedTuple):
+    """One of the longest turns."""
+
+    #: Seconds of processor time.
+    seconds: float
+    #: What had the turn, for example `queue 'orders' in vhost '/'`.
+    process: str
+    #: The last message that it handled, or what it did instead of handling one.
+    message: str
+    #: When the turn ended, in seconds since the epoch.
+    ended_at: float
+
+
+class Watchdog:
+    """The longest turns of one loop. Only the loop's thread uses it."""
+
+    def __init__(
+        self,
+        processor: Callable[[], float] = time.thread_time,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._processor = processor
+        self._wall_clock = wall_clock
+        #: The longest turns, the longest one first.
+        self.longest: list[LongTurn] = []
+        #: A turn that took more seconds than this is passed to `note`.
+        self.floor = FLOOR_SECONDS
+        self._marked = 0.0
+        self._next_warning = 0.0
+        self._unlogged = 0
+
+    def mark(self) -> None:
+        """Remember what the processor's clock shows, from time to time between two turns."""
+        self._marked = self._processor()
+
+    def note(self, cell: Cell, message: Any, seconds: float) -> None:
+        """A turn took `seconds` and handled `message` last."""
+        now = self._processor()
+        used, self._marked = min(seconds, now - self._marked), now
+        if used <= self.floor:
+            return
+        actor = cell.actor
+        name = str(cell.address.addressDetails).partition("/")[2]
+        label = actor.label if cell.handlers is not None and actor is not None else ""
+        turn = LongTurn(used, f"{label} ({name})" if label else name, _name(message), self._wall_clock())
+        self.longest = sorted([*self.longest, turn], reverse=True)[:REMEMBERED]
+        if len(self.longest) == REMEMBERED:
+            self.floor = min(self.longest[-1].seconds, WARNING_SECONDS)
+        if used >= WARNING_SECONDS:
+            self._warn(turn)
+
+    def _warn(self, turn: LongTurn) -> None:
+        if turn.ended_at < self._next_warning:
+            self._unlogged += 1
+            return
+        self._next_warning = turn.ended_at + QUIET_SECONDS
+        more = f"; {self._unlogged} more turns were too long since the last warning" if self._unlogged else ""
+        self._unlogged = 0
+        log.warning(
+            "%s had a turn of %.0f ms, in which everybody else waited; it handled %s last%s",
+            turn.process,
+            turn.seconds * 1000,
+            turn.message,
+            more,
+        )
+
+
+def _name(message: Any) -> str:
+    """The name of a message, or of the message that was asked."""
+    if type(message) is tuple and message:
+        return _name(message[2]) if message[0] == "ask" and len(message) == 3 else str(message[0])
+    return "no message" if message is None else type(message).__name__
