@@ -102,7 +102,8 @@ class QueueView:
     @property
     def unconfirmed_publishes(self) -> int:
         """Runs whose publishers wait for a confirm."""
-        return len(self.queue.confirms.awaiting)
+        confirms = self.queue.confirms
+        return len(confirms.recent) + len(confirms.awaiting)
 
     # -- messages ---
 

@@ -272,7 +272,7 @@ class Intake:
             arrival.origins, arrival.contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
         )
         if awaits_confirm:
-            self._confirms.awaiting.add(numbers, parts)
+            self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
         if limit.drops_head:
             limit.drop_overflow()
         self._dispatch.is_due = True
@@ -287,14 +287,14 @@ class Intake:
         self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
         if self._length_limit.dead_letters_refused:
             self._dead_letterer.publish("maxlen", arrival.messages(None))
-        self._confirms.refuse(arrival.parts)
+        self._confirms.refused += arrival.parts
 
     def _discard(self, arrival: Arrival) -> None:
         """The messages leave the queue without having been in it."""
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts)
         if awaits_confirm:
-            self._confirms.awaiting.add(numbers, parts)
+            self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
 
     def _as_transient(self, origins: Origins) -> Origins:
         """The origins without persistence, since the queue is not durable. The last answers are remembered: publishers
@@ -327,7 +327,7 @@ class Intake:
             origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
         )
         if awaits_confirm:
-            self._confirms.awaiting.add(tags, parts)
+            self._confirms.recent.append((tags.start, tags.stop - 1, parts))
         for consumer, start, stop, step in shares:
             piece = slice(start, stop, step)
             own_tags = tags[piece]

@@ -1,31 +1,58 @@
-"""`AwaitingConfirms` does what a dict of single numbers does (AB-111)."""
+"""`PublisherConfirms` does what a dict of single numbers does (AB-111)."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.actors.queue.publisher_confirms import AwaitingConfirms
+from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.store.messages.parts import split_parts
 
+CHANNELS = {channel_id: SimpleNamespace(address=f"address of {channel_id}") for channel_id in "abc"}
+
 sizes = st.tuples(st.sampled_from("abc"), st.integers(1, 6), st.booleans())
-runs = st.tuples(st.just("add"), st.lists(sizes, min_size=1, max_size=4), st.integers(0, 3), st.booleans())
-safe = st.tuples(
-    st.just("safe"), st.lists(st.tuples(st.integers(0, 80), st.integers(0, 10)), max_size=3), st.booleans()
+runs = st.tuples(st.just("run"), st.lists(sizes, min_size=1, max_size=4), st.integers(0, 3), st.booleans())
+turns = st.tuples(
+    st.just("turn"), st.lists(st.tuples(st.integers(0, 80), st.integers(0, 10), st.booleans()), max_size=3)
 )
+refusals = st.tuples(st.just("refusal"), sizes)
 
 
-@given(st.lists(st.one_of(runs, safe), max_size=50))
+class Turns:
+    """The confirms of one queue, turn by turn."""
+
+    def __init__(self):
+        self.sent = []
+        effects = SimpleNamespace(send_after_deliveries=lambda address, message: self.sent.append((address, message)))
+        self.confirms = PublisherConfirms(effects, "q", CHANNELS)
+
+    def collect(self, safe):
+        """The publish numbers that were confirmed, and those that were refused, by channel."""
+        self.sent.clear()
+        self.confirms.collect(safe)
+        found = {"confirm": {}, "refuse": {}}
+        for address, (name, queue_id, ranges) in self.sent:
+            assert queue_id == "q"
+            numbers = [number for low, high in ranges for number in range(low, high + 1)]
+            channel_id = address.rpartition(" ")[2]
+            assert channel_id not in found[name], "one message a channel"
+            found[name][channel_id] = numbers
+        return found["confirm"], found["refuse"]
+
+
+@given(st.lists(st.one_of(runs, turns, refusals), max_size=50))
 @settings(max_examples=300, deadline=None)
-def test_awaiting_is_a_dict_of_numbers(steps):
-    """One queue numbers in order, the levels of a priority queue out of order. Some publishes await no confirm, and the
-    queue gives numbers to messages that are never added.
+def test_confirms_are_those_of_a_dict_of_numbers(steps):
+    """One queue numbers in order, the levels of a priority queue out of order. Some publishes await no confirm, the
+    queue gives numbers to messages for which nobody waits, and ranges that are safe may overlap them.
     """
-    awaiting, model = AwaitingConfirms(), {}
+    queue, model, refused = Turns(), {}, {}
     next_number = {False: 0, True: 1000}  # two levels of a priority queue number by themselves
     next_publish = dict.fromkeys("abc", 1)
-    for name, *fields in steps:
-        if name == "add":
+    for name, *fields in [*steps, ("turn", [(0, 999, False), (0, 999, True)])]:
+        if name == "run":
             publishers, hole, level = fields
             first = number = next_number[level] + hole
             parts = []
@@ -36,40 +63,42 @@ def test_awaiting_is_a_dict_of_numbers(steps):
                     model[number + offset] = channel_id, publish + offset
                 next_publish[channel_id] += count
                 number += count
-            awaiting.add(range(first, number), parts)
+            queue.confirms.recent.append((first, number - 1, parts))
             next_number[level] = number
+        elif name == "refusal":
+            channel_id, count, awaits_confirm = fields[0]
+            first = next_publish[channel_id]
+            queue.confirms.refused.append((channel_id, first, count, awaits_confirm))
+            next_publish[channel_id] += count
+            if awaits_confirm:
+                refused.setdefault(channel_id, []).extend(range(first, first + count))
         else:
-            pairs, level = fields
-            ranges = [(first + 1000 * level, first + 1000 * level + more) for first, more in pairs]
-            expected: dict[str, list[int]] = {}
-            for first, last in ranges:
-                for number in range(first, last + 1):
-                    if number in model:
-                        channel_id, publish = model.pop(number)
-                        expected.setdefault(channel_id, []).append(publish)
-            assert publish_numbers(awaiting.take(ranges)) == expected
-    rest = awaiting.take([(0, 5000)])
-    assert sum(map(len, publish_numbers(rest).values())) == len(model)
-    assert not len(awaiting)
-
-
-def publish_numbers(ranges_by_channel):
-    return {
-        channel_id: [number for low, high in ranges for number in range(low, high + 1)]
-        for channel_id, ranges in ranges_by_channel.items()
-    }
+            ranges = [(first + 1000 * level, first + 1000 * level + more) for first, more, level in fields[0]]
+            expected = {}
+            safe = {number for first, last in ranges for number in range(first, last + 1)}
+            for number in sorted(safe & model.keys()):
+                channel_id, publish = model.pop(number)
+                expected.setdefault(channel_id, []).append(publish)
+            confirmed, now_refused = queue.collect(ranges)
+            assert {channel_id: sorted(numbers) for channel_id, numbers in confirmed.items()} == {
+                channel_id: sorted(numbers) for channel_id, numbers in expected.items()
+            }
+            assert now_refused == refused
+            refused = {}
+    assert not model and not len(queue.confirms.awaiting) and not queue.confirms.recent
 
 
 def test_neighbours_of_one_channel_are_confirmed_as_one_range():
     """However many runs brought them: the channel handles one range, not one for each run."""
-    awaiting = AwaitingConfirms()
+    queue = Turns()
     for number in range(0, 30, 3):
-        awaiting.add(range(number, number + 3), [("a", number + 1, 2, True), ("b", number + 1, 1, True)])
-        assert len(awaiting) == number // 3 + 1
-    awaiting.add(range(30, 32), [("b", 100, 2, True)])
-    awaiting.add(range(32, 34), [("b", 102, 2, True)])
-    found = awaiting.take([(0, 5), (30, 33)])
-    assert found == {"a": [(1, 2), (4, 5)], "b": [(1, 1), (4, 4), (100, 103)]}
+        queue.confirms.recent.append((number, number + 2, [("a", number + 1, 2, True), ("b", number + 1, 1, True)]))
+    queue.collect([])
+    assert len(queue.confirms.awaiting) == 10
+    queue.confirms.recent += [(30, 31, [("b", 100, 2, True)]), (32, 33, [("b", 102, 2, True)])]
+    queue.collect([(0, 5), (30, 33)])
+    ranges = {address: fields[2] for address, fields in queue.sent}
+    assert ranges == {"address of a": [(1, 2), (4, 5)], "address of b": [(100, 103), (1, 1), (4, 4)]}
 
 
 @given(st.lists(st.integers(1, 5), max_size=6), st.data())

@@ -37,7 +37,7 @@ class Keeper(Role):
             parts = [(record.channel_id, number, len(contents), awaits_confirm)]
             origins = list(each_of(origins, len(contents)))
             numbers = state.backing.publish(origins, contents, body_bytes, None, awaits_confirm, parts, shared)
-            state.confirms.awaiting.add(numbers, parts)
+            state.confirms.recent.append((numbers.start, numbers.stop - 1, parts))
             state.credit.take(record.channel_id, len(contents))
 
     def forget_channel(self, record):
