@@ -16,8 +16,8 @@ sessions; this one has what a process may rely on:
 - **A system that is not connected.** Asks and monitors get `NOCONNECTION` at once. They get `NOPROC` if the node runs
   again, or is this one: then it is certain that the process has ended. Other messages become dead letters.
 
-So a connection that ends must end on both sides before it is made again. For this the two ends keep the asks and
-monitors that are open across it, in both directions. A message of the broker is no ask, and passes with one comparison.
+So a connection must have ended on both sides before it is made again. Each end keeps the asks and monitors that are
+open across the connection, in both directions. Any other message costs one look-up.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ Envelope = tuple[ActorAddress, ActorAddress, Any]
 _OPENING = frozenset({"ask", "$monitor"})
 _WITHDRAWING = frozenset({"$forget", "$demonitor"})
 _CLOSING = frozenset({"$answer", "$down"})
+_NOTED = _OPENING | _WITHDRAWING | _CLOSING
 
 
 class _Open(NamedTuple):
@@ -92,14 +93,14 @@ def _note(
     of_sender: _OpenByRef, of_target: _OpenByRef, sender: ActorAddress, target: ActorAddress, message: Any
 ) -> bool:
     """Note what `message` opens or closes; False if it closes or withdraws what is not open."""
-    if type(message) is not tuple or len(message) < 2:
+    if type(message) is not tuple or len(message) < 2 or type(message[0]) is not str or message[0] not in _NOTED:
         return True
     name = message[0]
     if name in _OPENING:
         of_sender[sender.addressDetails, message[1]] = _Open(sender, target, name == "$monitor")
     elif name in _WITHDRAWING:
         return of_sender.pop((sender.addressDetails, message[1]), None) is not None
-    elif name in _CLOSING:
+    else:
         return of_target.pop((target.addressDetails, message[1]), None) is not None
     return True
 
