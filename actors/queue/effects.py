@@ -60,11 +60,6 @@ class Outbox:
         """Drop the deliveries to a channel that has ended."""
         self.channels.pop(channel, None)
 
-    def take(self) -> list[tuple[Consumer, list[DeliveryRun]]]:
-        """Take out everything, in the order in which each channel is to receive it."""
-        channels, self.channels = self.channels, {}
-        return [segment for segments in channels.values() for segment in segments]
-
 
 class Effects:
     """The effects of one replica. Parts write with the methods; the replica reads and clears the attributes."""

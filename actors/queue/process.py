@@ -254,7 +254,9 @@ class Queue(Process):
         is_held, durability = self.is_held, self.durability
         self.role.end_turn(is_held)
         if not is_held:
-            self.confirms.collect(self.backing.drain_confirmed())
+            safe, confirms = self.backing.drain_confirmed(), self.confirms
+            if safe or confirms.recent or confirms.refused:
+                confirms.collect(safe)
         self._do_effects()
         if durability is not None:
             if effects.messages_came:
@@ -273,10 +275,13 @@ class Queue(Process):
         if effects.grants:
             self._grant_credit()
         if not self.is_held:
-            if effects.outbox.channels:
+            outbox = effects.outbox
+            if outbox.channels:
                 queue_id = self.queue_id
-                for consumer, runs in effects.outbox.take():
-                    send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
+                channels, outbox.channels = outbox.channels, {}
+                for segments in channels.values():
+                    for consumer, runs in segments:
+                        send(consumer.channel.address, to_channel.deliver(queue_id, consumer.tag, runs))
             if effects.endings:
                 endings, effects.endings = effects.endings, []
                 for address, message in endings:

@@ -58,14 +58,14 @@ class PublisherConfirms:
                     awaiting.add(run)
         if safe and len(awaiting):
             confirmed += awaiting.take(safe)
-        effects, queue_id = self._effects, self._queue_id
+        endings, queue_id = self._effects.endings, self._queue_id
         if confirmed:
             for address, ranges in self._by_channel(confirmed):
-                effects.send_after_deliveries(address, to_channel.confirm(queue_id, ranges))
+                endings.append((address, to_channel.confirm(queue_id, ranges)))
         if self.refused:
             refused, self.refused = self.refused, []
             for address, ranges in self._by_channel(refused):
-                effects.send_after_deliveries(address, to_channel.refuse(queue_id, ranges))
+                endings.append((address, to_channel.refuse(queue_id, ranges)))
 
     def _by_channel(self, parts: Sequence[Part]) -> list[tuple[Address[ToChannel], list[ConfirmRange]]]:
         """The publish numbers in `parts`, for each channel that awaits a confirm for them."""

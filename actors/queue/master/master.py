@@ -155,8 +155,8 @@ class Master(Role):
             self.range_readers.deliver()
         if self.message_expiry.is_needed:
             self.message_expiry.set_timer()
-        if self.effects.needs_turn:
-            dispatch.is_due = True
+            if self.effects.needs_turn:
+                dispatch.is_due = True
 
     def timer_fired(self, name: str) -> None:
         if name == "delay":
@@ -176,8 +176,9 @@ class Master(Role):
     # -- publishing ---------------------------------------------------------------------------------
 
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
-        if self.publish_delay.must_wait():
-            self.publish_delay.add((record, entries))
+        delay = self.publish_delay
+        if delay.delayed or self.dispatch.awaits_write and delay.must_wait():
+            delay.add((record, entries))
         else:
             self._take(record, entries)
 

@@ -107,9 +107,11 @@ class Core:
 
     def delivered(self) -> list[tuple[str, list[int]]]:
         """What was delivered since the last call: tags of consumers with bodies."""
+        channels, self.effects.outbox.channels = self.effects.outbox.channels, {}
         return [
             (consumer.tag, [int(content_body(content)) for run in runs for content in run[3]])
-            for consumer, runs in self.effects.outbox.take()
+            for segments in channels.values()
+            for consumer, runs in segments
         ]
 
     def bodies(self) -> list[int]:
