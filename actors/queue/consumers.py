@@ -6,6 +6,9 @@ while it cannot take a message: its prefetch is used up, its channel has `UNSENT
 written to the socket, or the limiter of its channel (the channel-wide prefetch) grants no more deliveries. It enters
 the end of its line again as soon as it can take one.
 
+A message costs the same however many consumers there are: what is looked at is the front of a line, or a whole line
+once for at least as many messages.
+
 Pure: this module decides and counts. `Dispatch` fetches the messages and sends them.
 """
 
@@ -51,8 +54,8 @@ class ChannelRecord:
     is_grant_requested: bool = False
     #: Ack tag of each unacknowledged message, with its consumer; None: basic.get took the message.
     pending: dict[int, Consumer | None] = field(default_factory=dict)
-    #: How many of the queue's consumers are this channel's.
-    consumers: int = 0
+    #: The queue's consumers that are this channel's.
+    consumers: dict[Consumer, None] = field(default_factory=dict)
     #: Those of them that are set aside, in the order in which that happened.
     set_aside: dict[Consumer, None] = field(default_factory=dict)
     #: The channel has ended, so it is no longer among the queue's channels.
@@ -103,6 +106,11 @@ class Consumer:
         return room
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether it has a prefetch of its own."""
+        return self.prefetch > 0 and not self.no_ack
+
+    @property
     def awaits_grant(self) -> bool:
         """Whether only the limiter of its channel keeps it from taking a message."""
         channel = self.channel
@@ -143,56 +151,101 @@ class Consumer:
 class Consumers:
     """The consumers of one queue. With `single_active` only the active one is given messages (AB-124)."""
 
-    __slots__ = ("single_active", "active", "_all", "_lines", "_priorities", "_no_ack")
+    __slots__ = (
+        "_all",
+        "_bounded",
+        "_counts",
+        "_exclusive",
+        "_full",
+        "_limited",
+        "_lines",
+        "_no_ack",
+        "_only",
+        "_priorities",
+        "_waits_in_line",
+        "active",
+        "single_active",
+    )
 
     def __init__(self, single_active: bool = False) -> None:
         self.single_active = single_active
         self.active: Consumer | None = None
-        #: In the order in which they came.
-        self._all: list[Consumer] = []
+        #: By channel id and tag, in the order in which they came.
+        self._all: dict[tuple[str, str], Consumer] = {}
+        #: The consumer of a queue that has just one.
+        self._only: Consumer | None = None
         #: The consumers that are not set aside, by priority.
         self._lines: dict[int, deque[Consumer]] = {}
         #: The keys of `_lines`, highest first.
         self._priorities: list[int] = []
-        #: How many of all do not acknowledge.
-        self._no_ack = 0
+        #: How many consumers each priority has, set aside or not.
+        self._counts: dict[int, int] = {}
+        #: How many of all do not acknowledge, how many are exclusive, and how many have a prefetch of their own.
+        self._no_ack = self._exclusive = self._bounded = 0
+        #: All consumers count as set aside, though they are in their lines: see `_wait_for_one_channel`.
+        self._waits_in_line = False
+        #: Channels that have consumers and a limiter.
+        self._limited: dict[ChannelRecord, None] = {}
+        #: Channels whose socket kept one of their consumers from taking a message; some may have room again.
+        self._full: dict[ChannelRecord, None] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
     def __iter__(self) -> Iterator[Consumer]:
-        return iter(self._all)
+        return iter(self._all.values())
 
     def find(self, channel_id: str, tag: str) -> Consumer | None:
-        for consumer in self._all:
-            if consumer.tag == tag and consumer.channel.channel_id == channel_id:
-                return consumer
-        return None
+        return self._all.get((channel_id, tag))
 
     def has_exclusive(self) -> bool:
-        return any(consumer.exclusive for consumer in self._all)
+        return self._exclusive > 0
 
     def can_any_take(self) -> bool:
         """Whether a message would reach a consumer: one can take it, or could if its channel's limiter granted it."""
-        return any(consumer.capacity > 0 or consumer.awaits_grant for consumer in self._all)
+        return any(consumer.capacity > 0 or consumer.awaits_grant for consumer in self)
+
+    def awaits_write(self) -> bool:
+        """After `share` found nobody: whether a consumer waits for its socket."""
+        if self.single_active:
+            return self.active is not None and self.active.channel.unsent >= UNSENT_LIMIT
+        full = self._full
+        while full:
+            channel = next(iter(full))
+            if channel.unsent >= UNSENT_LIMIT and channel.consumers:
+                return True
+            del full[channel]
+        return False
 
     def info(self, queue: str, vhost: str) -> list[InfoItems]:
         """A row for each in listings; `queue` and `vhost` are names."""
         if not self.single_active:
-            return [consumer.info_items(queue, vhost, True, "up") for consumer in self._all]
+            return [consumer.info_items(queue, vhost, True, "up") for consumer in self]
         return [
             consumer.info_items(
                 queue, vhost, consumer is self.active, "single_active" if consumer is self.active else "waiting"
             )
-            for consumer in self._all
+            for consumer in self
         ]
 
     # -- coming and going ---------------------------------------------------------------------------
 
     def add(self, consumer: Consumer) -> None:
-        self._all.append(consumer)
-        consumer.channel.consumers += 1
+        channel = consumer.channel
+        self._all[channel.channel_id, consumer.tag] = consumer
+        self._only = consumer if len(self._all) == 1 else None
+        channel.consumers[consumer] = None
+        if channel.is_limited:
+            self._limited[channel] = None
+        self._counts[consumer.priority] = self._counts.get(consumer.priority, 0) + 1
         self._no_ack += consumer.no_ack
+        self._exclusive += consumer.exclusive
+        self._bounded += consumer.is_bounded
+        if self._waits_in_line:
+            self._waits_in_line = False
+            for line in self._lines.values():
+                while line:
+                    self._set_aside(line)
         if self.single_active:
             if self._is_activated():
                 self.active = consumer
@@ -205,19 +258,28 @@ class Consumers:
         return self.active is None
 
     def remove(self, consumer: Consumer) -> None:
-        self._all.remove(consumer)
-        consumer.channel.consumers -= 1
+        channel, priority = consumer.channel, consumer.priority
+        del self._all[channel.channel_id, consumer.tag]
+        self._only = next(iter(self)) if len(self._all) == 1 else None
+        del channel.consumers[consumer]
+        if not channel.consumers:
+            self._limited.pop(channel, None)
+            self._full.pop(channel, None)
         self._no_ack -= consumer.no_ack
+        self._exclusive -= consumer.exclusive
+        self._bounded -= consumer.is_bounded
         if self.single_active:
             if self.active is consumer:
                 # The next by priority, then age: `max` keeps the first of equals.
-                self.active = max(self._all, key=lambda other: other.priority, default=None)
-        elif consumer in consumer.channel.set_aside:
-            del consumer.channel.set_aside[consumer]
+                self.active = max(self, key=lambda other: other.priority, default=None)
+        elif consumer in channel.set_aside:
+            del channel.set_aside[consumer]
         else:
-            self._lines[consumer.priority].remove(consumer)
-        if not any(other.priority == consumer.priority for other in self._all):
-            self._lines.pop(consumer.priority, None)
+            self._lines[priority].remove(consumer)
+        self._counts[priority] -= 1
+        if not self._counts[priority]:
+            del self._counts[priority]
+            self._lines.pop(priority, None)
             self._priorities = sorted(self._lines, reverse=True)
 
     def _enter_line(self, consumer: Consumer) -> None:
@@ -235,16 +297,25 @@ class Consumers:
         if self.single_active:
             active = self.active
             return active is not None and active.channel is channel and (active.capacity > 0 or active.awaits_grant)
+        if self._waits_in_line and channel.consumers and next(iter(channel.consumers)).capacity > 0:
+            self._waits_in_line = False
         if channel.set_aside:
             # The consumer that has waited longest comes first. In the order of their age, the oldest consumer of a
             # channel would get every message that a channel-wide prefetch of 1 lets through.
             for consumer in [consumer for consumer in channel.set_aside if consumer.capacity > 0]:
                 del channel.set_aside[consumer]
                 self._enter_line(consumer)
-        for consumer in self._all if channel.consumers else ():
-            if consumer.channel is channel and (consumer.capacity > 0 or consumer.awaits_grant):
+        for consumer in channel.consumers:
+            if consumer.capacity > 0 or consumer.awaits_grant:
                 return True
         return False
+
+    def limit_changed(self, channel: ChannelRecord) -> None:
+        """The channel has a limiter now, or has none any more."""
+        if channel.is_limited and channel.consumers:
+            self._limited[channel] = None
+        else:
+            self._limited.pop(channel, None)
 
     # -- sharing out --------------------------------------------------------------------------------
 
@@ -259,12 +330,11 @@ class Consumers:
         Returns the shares in order, and how many messages, from the first on, they cover. A step other than 1 occurs
         only while `is_uniform`.
         """
-        if len(self._all) == 1:
+        only = self._only
+        if only is not None and only.capacity >= count:
             # The usual queue has one consumer: no line is needed.
-            only = self._all[0]
-            if only.capacity >= count:
-                only.took(count)
-                return [(only, 0, count, 1)], count
+            only.took(count)
+            return [(only, 0, count, 1)], count
         shares: list[Share] = []
         at = 0
         while at < count:
@@ -272,28 +342,45 @@ class Consumers:
             first = self._active_with_room() if self.single_active else line[0] if line else None
             if first is None:
                 break
-            left = count - at
-            if line is None or len(line) == 1:
-                size = min(left, first.capacity)
-                shares.append((first, at, at + size, 1))
-                first.took(size)
-                at += size
+            size = 1 if line is None else len(line)
+            if line is None or size == 1:
+                taken = min(count - at, first.capacity)
+                shares.append((first, at, at + taken, 1))
+                first.took(taken)
+                at += taken
                 continue
-            size = len(line)
-            rounds = min(left // size, min(consumer.capacity for consumer in line))
-            if rounds > 1 and self.is_uniform and all(consumer.channel.consumers == 1 for consumer in line):
-                for offset, consumer in enumerate(line):
-                    shares.append((consumer, at + offset, at + rounds * size, size))
-                    consumer.took(rounds)
-                at += rounds * size
+            rounds = (count - at) // size
+            if rounds > 1 and self.is_uniform and all([len(consumer.channel.consumers) == 1 for consumer in line]):
+                rounds = min(rounds, min([consumer.capacity for consumer in line]))
+                if rounds > 1:
+                    for offset, consumer in enumerate(line):
+                        shares.append((consumer, at + offset, at + rounds * size, size))
+                        consumer.took(rounds)
+                    at += rounds * size
+                    continue
+            # There are fewer messages than for two rounds, a consumer has room for one only, or two consumers share the
+            # room of one channel.
+            at = self._share_a_round(line, shares, at, count)
+        return shares, at
+
+    def _share_a_round(self, line: deque[Consumer], shares: list[Share], at: int, count: int) -> int:
+        """Give each consumer of the line one message, from message `at` on, as long as there are any. Returns the
+        number of the first message that is left.
+        """
+        for _ in range(len(line)):
+            first = line[0]
+            if first.capacity <= 0:
+                if self._wait_for_one_channel(first.channel):
+                    break
+                self._set_aside(line)
                 continue
-            # One message at a time: there are fewer messages than consumers, a consumer has room for one only, or two
-            # consumers share the room of one channel.
             shares.append((first, at, at + 1, 1))
             first.took(1)
             line.rotate(-1)
             at += 1
-        return shares, at
+            if at == count:
+                break
+        return at
 
     def _first_line(self) -> deque[Consumer] | None:
         """The line of the highest priority in which a consumer can take a message; that consumer stands first.
@@ -302,12 +389,34 @@ class Consumers:
         """
         for priority in self._priorities:
             line = self._lines[priority]
-            for _ in range(len(line)):
+            while line:
                 if line[0].capacity > 0:
                     return line
-                aside = line.popleft()
-                aside.channel.set_aside[aside] = None
+                if self._wait_for_one_channel(line[0].channel):
+                    return None
+                self._set_aside(line)
         return None
+
+    def _wait_for_one_channel(self, channel: ChannelRecord) -> bool:
+        """Whether all consumers wait for one thing, the room of this channel, which has none.
+
+        Then they stay in their lines. They would all be set aside now, and enter their lines again at the same time in
+        the order that they have. A consumer that comes before that has to be in front of them: `add` sets them aside.
+        """
+        if self._bounded or channel.set_aside or len(channel.consumers) < len(self._all):
+            return False
+        self._waits_in_line = True
+        if channel.unsent >= UNSENT_LIMIT:
+            self._full[channel] = None
+        return True
+
+    def _set_aside(self, line: deque[Consumer]) -> None:
+        """Set the first consumer of the line aside."""
+        consumer = line.popleft()
+        channel = consumer.channel
+        channel.set_aside[consumer] = None
+        if channel.unsent >= UNSENT_LIMIT:
+            self._full[channel] = None
 
     def _active_with_room(self) -> Consumer | None:
         active = self.active
@@ -315,11 +424,12 @@ class Consumers:
 
     def channels_without_grant(self) -> list[ChannelRecord]:
         """Channels whose limiter must be asked for a grant before their consumers can take a message."""
-        candidates = ([self.active] if self.active else []) if self.single_active else self._all
-        return list(
-            {
-                id(consumer.channel): consumer.channel
-                for consumer in candidates
-                if consumer.awaits_grant and not consumer.channel.is_grant_requested
-            }.values()
-        )
+        if self.single_active:
+            active = self.active
+            is_wanting = active is not None and active.awaits_grant and not active.channel.is_grant_requested
+            return [active.channel] if active is not None and is_wanting else []
+        return [
+            channel
+            for channel in self._limited
+            if not channel.is_grant_requested and any(consumer.awaits_grant for consumer in channel.consumers)
+        ]

@@ -257,7 +257,8 @@ class Queue(Process):
             safe, confirms = self.backing.drain_confirmed(), self.confirms
             if safe or confirms.recent or confirms.refused:
                 confirms.collect(safe)
-        self._do_effects()
+        if effects.outbox.channels or effects.endings or effects.messages or effects.grants or effects.has_requests:
+            self._do_effects()
         if durability is not None:
             if effects.messages_came:
                 effects.messages_came = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ....store.messages.message import Delivery, slice_of
 from ....store.queue.backing_queue import BackingQueue
 from ...channel.contract import to_channel
-from ..consumers import UNSENT_LIMIT, ChannelRecord, Consumers, Share
+from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
 from ..head_read import HeadRead
 from .message_expiry import MessageExpiry
@@ -80,7 +80,7 @@ class Dispatch:
                 return
             shares, taken = consumers.share(ready)
             if not taken:
-                self.awaits_write = any(consumer.channel.unsent >= UNSENT_LIMIT for consumer in consumers)
+                self.awaits_write = consumers.awaits_write()
                 # No consumer can use the grants now, but the channels' consumers on other queues may.
                 self._return_all_grants()
                 self._request_grants()
@@ -124,6 +124,7 @@ class Dispatch:
         record.is_limited = is_limited
         record.granted, record.is_grant_requested = 0, False
         self._granted.pop(record.channel_id, None)
+        self._consumers.limit_changed(record)
         self._consumers.resume(record)
         self.is_due = True
 

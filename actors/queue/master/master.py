@@ -315,7 +315,7 @@ class Master(Role):
         self._consumers_left(count)
 
     def _forget_consumers(self, record: ChannelRecord) -> int:
-        gone = [consumer for consumer in self.consumers if consumer.channel is record]
+        gone = list(record.consumers)
         for consumer in gone:
             self.consumers.remove(consumer)
         self.range_readers.forget_channel(record)

@@ -77,7 +77,7 @@ class Model:
         return given
 
     def resume(self, channel: ChannelRecord) -> None:
-        for consumer in [consumer for consumer in self.all if consumer in self.aside]:
+        for consumer in list(self.aside):
             if consumer.channel is channel and self.can_take(consumer):
                 self.aside.remove(consumer)
                 self.lines[consumer.priority].append(consumer)
@@ -135,6 +135,8 @@ def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active,
         elif name == "share":
             got, expected = receivers(consumers, first), model.give(first)
             assert [consumer.tag for consumer in got] == [consumer.tag for consumer in expected]
+            if len(got) < first:
+                check_what_is_awaited(consumers, model)
         elif name == "settle" and model.all:
             consumer = model.all[first % len(model.all)]
             count = min(rest[0], model.unacked[consumer])
@@ -151,6 +153,7 @@ def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active,
             channel = channels[first]
             channel.is_limited, channel.granted, channel.is_grant_requested = rest[0], 0, False
             model.granted[channel.channel_id] = 0
+            consumers.limit_changed(channel)
             resume(consumers, model, channel)
         elif name == "grant" and channels[first].is_limited:
             channel = channels[first]
@@ -161,9 +164,17 @@ def test_every_message_goes_to_the_consumer_that_rabbitmq_chooses(single_active,
         for consumer in model.all:
             assert consumer.unacked == model.unacked[consumer]
             assert consumer.channel.unsent == model.unsent.get(consumer.channel.channel_id, 0)
-        assert [channel.consumers for channel in channels] == [
-            sum(consumer.channel is channel for consumer in model.all) for channel in channels
+        assert [list(channel.consumers) for channel in channels] == [
+            [consumer for consumer in model.all if consumer.channel is channel] for channel in channels
         ]
+
+
+def check_what_is_awaited(consumers: Consumers, model: Model) -> None:
+    """Nobody can take a message: what the queue learns then is what a look at every consumer shows."""
+    eligible = [model.active] if model.active else [] if model.single_active else model.all
+    assert consumers.awaits_write() == any(each.channel.unsent >= UNSENT_LIMIT for each in eligible)
+    wanting = {each.channel.channel_id for each in eligible if each.awaits_grant}
+    assert {channel.channel_id for channel in consumers.channels_without_grant()} == wanting
 
 
 def resume(consumers: Consumers, model: Model, channel: ChannelRecord) -> None:
@@ -242,3 +253,43 @@ def test_an_exclusive_consumer_is_found():
     assert consumers.has_exclusive() and consumers.find("c", "c") is alone and consumers.find("d", "c") is None
     consumers.remove(alone)
     assert not consumers.has_exclusive() and not len(consumers)
+
+
+def test_consumers_that_wait_for_one_channel_keep_their_order():
+    """They stay in their lines while the channel has no room. Consumers that come meanwhile are behind them if they wait
+    for the same channel, and before them if they can take messages.
+    """
+    consumers, model, channel = Consumers(), Model(False), ChannelRecord("c", None)
+
+    def add(tag: str, priority: int = 0, where: ChannelRecord = channel) -> None:
+        new = consumer(where, tag, no_ack=True, priority=priority)
+        consumers.add(new)
+        model.add(new)
+
+    def give(count: int) -> list[str]:
+        tags = [each.tag for each in receivers(consumers, count)]
+        assert tags == [each.tag for each in model.give(count)]
+        return tags
+
+    def sent(count: int) -> None:
+        channel.unsent -= count
+        model.unsent[channel.channel_id] -= count
+        resume(consumers, model, channel)
+
+    for tag in "abc":
+        add(tag)
+    add("high", 1)
+    assert len(give(UNSENT_LIMIT + 1)) == UNSENT_LIMIT and consumers.awaits_write()
+    sent(1)
+    assert give(5) == ["high"]
+    add("d"), add("e")
+    assert give(1) == []
+    gone = consumers.find("c", "high")
+    consumers.remove(gone), model.remove(gone)
+    sent(7)
+    assert give(10) == ["a", "b", "c", "d", "e", "a", "b"]
+    other = ChannelRecord("other", None)
+    add("x", where=other)
+    assert set(give(3)) == {"x"}
+    sent(4)
+    assert give(6) == ["x", "c", "d", "e", "a", "x"]
