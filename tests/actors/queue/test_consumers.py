@@ -256,8 +256,8 @@ def test_an_exclusive_consumer_is_found():
 
 
 def test_consumers_that_wait_for_one_channel_keep_their_order():
-    """They stay in their lines while the channel has no room. Consumers that come meanwhile are behind them if they wait
-    for the same channel, and before them if they can take messages.
+    """They stay in their lines while the channel has no room. Consumers that come meanwhile are behind them if they
+    wait for the same channel, and before them if they can take messages.
     """
     consumers, model, channel = Consumers(), Model(False), ChannelRecord("c", None)
 
