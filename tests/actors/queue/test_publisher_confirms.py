@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warren.actors.queue.effects import Effects
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.store.messages.parts import split_parts
 
@@ -24,8 +25,8 @@ class Turns:
     """The confirms of one queue, turn by turn."""
 
     def __init__(self):
-        self.sent = []
-        effects = SimpleNamespace(send_after_deliveries=lambda address, message: self.sent.append((address, message)))
+        effects = Effects()
+        self.sent = effects.endings
         self.confirms = PublisherConfirms(effects, "q", CHANNELS)
 
     def collect(self, safe):
