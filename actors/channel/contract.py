@@ -161,6 +161,13 @@ class ToChannel(Contract):
         """From queues: the queue needs the limiter's grant before it delivers up to `wanted` messages (AB-127)."""
 
     @message
+    def limiter_request_now(self, queue_id: str, wanted: int) -> None:
+        """From queues: as `limiter_request`, but the grant comes at once, and is 0 if the limit leaves nothing.
+
+        The queue has messages that it drops if no consumer can take them now.
+        """
+
+    @message
     def limiter_return(self, queue_id: str, count: int) -> None:
         """From queues: `count` granted deliveries are not used."""
 

@@ -3,7 +3,8 @@
 The consumers of a channel may be on several queues, so no queue can count the channel-wide limit alone. While a limit
 is set, a queue sends `limiter_request` before it delivers, and the limiter grants as many deliveries as the limit
 leaves. The queue delivers them or returns them with `limiter_return`. So a message never leaves a queue for a channel
-that may not have it.
+that may not have it. A queue that would drop the messages before a grant comes sends `limiter_request_now`, which is
+answered at once.
 
     limit  >=  unacknowledged deliveries + granted deliveries that have not arrived (`granted`)
 
@@ -84,6 +85,13 @@ class Limiter:
             self.requests.append(Request(queue_id, address, wanted))
             self.grant()
 
+    def request_now(self, address: Address[ToQueue], queue_id: str, wanted: int) -> None:
+        """Grant what the limit leaves now, which may be nothing: the queue does not wait any longer."""
+        count = max(0, min(wanted, self._free())) if self.is_limited else 0
+        if count:
+            self.granted[queue_id] = self.granted.get(queue_id, 0) + count
+        self._process.send(address, to_queue.limiter_grant(self._config.channel_id, count))
+
     def take_back(self, queue_id: str, count: int) -> None:
         """The queue returns `count` granted deliveries."""
         self._use(queue_id, count)
@@ -128,12 +136,17 @@ class Limiter:
         """The deliveries that the limit counts; a settlement in a transaction counts from its commit on (AB-129)."""
         return self._unacked.count + self._unacked.held_back_count() - len(self.exempt)
 
+    def _free(self) -> int:
+        """The deliveries that the limit leaves."""
+        assert self.limit is not None
+        return self.limit - self._unacknowledged() - sum(self.granted.values())
+
     def grant(self) -> None:
         """Grant what the limit leaves to the waiting queues, an even share each."""
         if self.limit is None:
             return
         requests = self.requests
-        free = self.limit - self._unacknowledged() - sum(self.granted.values())
+        free = self._free()
         while requests and free > 0:
             share = max(1, free // len(requests))
             queue_id, address, wanted = requests.popleft()

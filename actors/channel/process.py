@@ -390,6 +390,9 @@ class Channel(Process):
     def on_has_reply_key(self, sender: Sender, key: str) -> bool:
         return self.state == "running" and self.replies.has_key(key)
 
+    def on_limiter_request_now(self, sender: Address[ToQueue], queue_id: str, wanted: int) -> None:
+        self.limiter.request_now(sender, queue_id, wanted)
+
     def on_limiter_request(self, sender: Address[ToQueue], queue_id: str, wanted: int) -> None:
         self.limiter.request(sender, queue_id, wanted)
 

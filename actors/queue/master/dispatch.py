@@ -34,6 +34,7 @@ class Dispatch:
         "_queue_id",
         "awaits_write",
         "is_due",
+        "keeps_grants",
         "outbox",
     )
 
@@ -58,6 +59,8 @@ class Dispatch:
         self.is_due = False
         #: Messages are ready, and a consumer waits only for its socket.
         self.awaits_write = False
+        #: Arrivals wait for the grants of several limiters, so the first of these must not be returned.
+        self.keeps_grants = False
         #: Channels with grants that are not used yet.
         self._granted: dict[str, ChannelRecord] = {}
 
@@ -146,6 +149,11 @@ class Dispatch:
         record.is_grant_requested = True
         self._effects.send(record.address, to_channel.limiter_request(self._queue_id, wanted))
 
+    def request_grant_now(self, record: ChannelRecord, wanted: int) -> None:
+        """As `request_grant`, but the limiter answers at once, perhaps with a grant of 0."""
+        record.is_grant_requested = True
+        self._effects.send(record.address, to_channel.limiter_request_now(self._queue_id, wanted))
+
     def return_grant(self, record: ChannelRecord) -> None:
         """Return the unused rest of its grant to the limiter."""
         self._granted.pop(record.channel_id, None)
@@ -154,6 +162,8 @@ class Dispatch:
             record.granted = 0
 
     def _return_all_grants(self) -> None:
+        if self.keeps_grants:
+            return
         for record in list(self._granted.values()):
             self.return_grant(record)
 

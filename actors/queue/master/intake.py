@@ -120,11 +120,15 @@ class Arrival:
     awaits_confirm: bool
     #: The id of the first message if other queues get the same large bodies, else 0.
     shared: int
+    #: Whether the limiters of channels were asked for grants for these messages.
+    has_asked: bool = False
     #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
     _joined: list[bytes] | None = None
 
     def join(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
         """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
+        if self.has_asked:
+            return False
         own = self.origins
         has_one_origin = not isinstance(own, list) and (own is origins or own == origins)
         if not has_one_origin and not have_same_fate(self.origin, any_of(origins)):
@@ -178,6 +182,7 @@ class Intake:
 
     __slots__ = (
         "_backing",
+        "_asked",
         "_confirms",
         "_consumers",
         "_dead_letterer",
@@ -210,6 +215,8 @@ class Intake:
         self._confirms = confirms
         #: Runs that were published in this turn and are not accepted yet.
         self.arrivals: list[Arrival] = []
+        #: By id: channels whose limiters must answer before arrivals are accepted.
+        self._asked: dict[str, ChannelRecord] = {}
         #: By origin: the same origin without persistence.
         self._transient_origins: dict[Origin, Origin] = {}
 
@@ -230,13 +237,37 @@ class Intake:
             self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
 
     def accept_arrivals(self) -> None:
+        if self._asked:
+            return
         arrivals, self.arrivals = self.arrivals, []
-        for arrival in arrivals:
-            self._accept(arrival)
+        for at, arrival in enumerate(arrivals):
+            if not self._accept(arrival):
+                self.arrivals = arrivals[at:]
+                return
+
+    def answered(self, record: ChannelRecord) -> None:
+        """The limiter of the channel has answered, or never will. The arrivals that wait for it go on."""
+        if self._asked.pop(record.channel_id, None) is None:
+            return
+        self._consumers.resume(record)
+        if not self._asked:
+            self._go_on()
+
+    def give_up_asking(self) -> None:
+        """Accept the arrivals that wait for limiters without their grants."""
+        if self._asked:
+            self._asked.clear()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._dispatch.keeps_grants = False
+        self._dispatch.is_due = True  # grants that these arrivals do not use are returned
+        self.accept_arrivals()
 
     # -- deciding -----------------------------------------------------------------------------------
 
-    def _accept(self, arrival: Arrival) -> None:
+    def _accept(self, arrival: Arrival) -> bool:
+        """Decide what becomes of the messages. False: they must wait until the limiters of some channels answer."""
         limit, backing, consumers = self._length_limit, self._backing, self._consumers
         count = len(arrival.contents)
         origin = arrival.origin
@@ -249,24 +280,27 @@ class Intake:
             else:
                 # There is room for some of the messages, and which ones depends on their sizes (AB-101).
                 for single in arrival.singles():
+                    single.has_asked = True
                     self._accept(single)
-            return
+            return True
         expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
         if len(consumers) and backing.is_empty():
             shares, taken = consumers.share(count)
             if taken and not consumers.is_uniform:
                 if not self._hand_over_one_by_one(shares, arrival, expiry):
-                    return
+                    return True
             elif taken == count:
                 self._hand_over(shares, arrival, expiry)
-                return
+                return True
             elif taken:
                 self._hand_over(shares, arrival.cut(taken), expiry)
+            if not arrival.has_asked and self._would_drop(arrival, expiry) and self._ask(arrival):
+                return False
         if expiry is not None and expiry <= self._expiry.now() and (backing.is_empty() or self._is_never_kept):
             # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
             self._discard(arrival)
             self._dead_letterer.publish("expired", arrival.messages(expiry))
-            return
+            return True
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         numbers = backing.publish(
             arrival.origins, arrival.contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
@@ -276,6 +310,26 @@ class Intake:
         if limit.drops_head:
             limit.drop_overflow()
         self._dispatch.is_due = True
+        return True
+
+    def _would_drop(self, arrival: Arrival, expiry: int | None) -> bool:
+        """Whether a message of an arrival that no consumer takes is dropped at once from the empty queue."""
+        if expiry is not None and expiry <= self._expiry.now():
+            return True
+        limit = self._length_limit
+        return limit.drops_head and limit.is_exceeded_by(len(arrival.contents), arrival.body_bytes)
+
+    def _ask(self, arrival: Arrival) -> bool:
+        """Ask the limiters without whose grants consumers cannot take messages. False if there are none.
+
+        In any other case messages wait in the queue for the grant. These would be dropped before it comes.
+        """
+        arrival.has_asked = True
+        for record in self._consumers.channels_without_grant():
+            self._asked[record.channel_id] = record
+            self._dispatch.request_grant_now(record, len(arrival.contents))
+        self._dispatch.keeps_grants = bool(self._asked)
+        return bool(self._asked)
 
     @property
     def _is_never_kept(self) -> bool:

@@ -114,6 +114,7 @@ class Master(Role):
                 self.length_limit.drop_overflow()
 
     def leave(self) -> None:
+        self.intake.give_up_asking()
         self.take_delayed()
         for record in self.state.channels.values():
             self._forget_consumers(record)
@@ -294,10 +295,12 @@ class Master(Role):
 
     def limiter_changed(self, record: ChannelRecord, is_limited: bool) -> None:
         self.dispatch.set_limited(record, is_limited)
+        self.intake.answered(record)
 
     def limiter_grant(self, record: ChannelRecord, count: int) -> None:
         if record.is_limited:
             self.dispatch.add_grant(record, count)
+            self.intake.answered(record)
             self.range_readers.use_grant(record)
             self.dispatch.use_or_return_grant(record)
 
@@ -307,6 +310,7 @@ class Master(Role):
         """Remove the consumers of a channel that ends, and requeue its unacknowledged messages."""
         gone = self._forget_consumers(record)
         self._requeue(record)
+        self.intake.answered(record)
         self.dispatch.is_due = True
         self._consumers_left_with_channel(gone)
 

@@ -208,6 +208,57 @@ def test_what_would_be_dropped_reaches_a_consumer_that_can_take_it(
     other.delete(name)
 
 
+@pytest.mark.parametrize("limit", [2, 10])
+@pytest.mark.parametrize("consumers", [1, 2])
+@pytest.mark.parametrize(("arguments", "properties"), DROPPING)
+def test_what_would_be_dropped_is_delivered_as_far_as_the_limit_of_the_channel_allows(
+    client, channel, name, arguments, properties, consumers, limit
+):
+    """AB-96, AB-100, AB-127: the channel grants what its limit leaves before anything is dropped."""
+    channel.queue(name, arguments)
+    channel.qos(limit, global_=True)
+    for number in range(consumers):
+        channel.consume(name, str(number))
+    other = client.channel()
+    other.confirm()
+    for number in range(6):
+        other.publish(str(number), name, **properties)
+        other.confirms(number + 1, number + 1)
+    events = channel.deliveries(min(limit, 6))
+    assert [event.body for event in events] == [b"%d" % number for number in range(len(events))]
+    assert channel.quiet(name)
+    for event in events:
+        channel.ack(event.tag)
+    channel.qos(limit, global_=True)  # the acks are handled
+    other.publish("again", name, **properties)
+    assert channel.delivery().body in (b"again", b"5")
+
+
+@pytest.mark.parametrize("end", ["cancel", "close", "unlimited"])
+def test_a_queue_goes_on_when_a_channel_ends_that_it_has_asked(client, channel, name, end):
+    """A publish and the end of the channel whose limit counts, in one write."""
+    channel.queue(name, {"x-message-ttl": 0})
+    channel.qos(1, global_=True)
+    channel.consume(name, "c")
+    other = client.channel()
+    other.confirm()
+    with client.in_one_piece():
+        other.publish("1", name)
+        if end == "cancel":
+            channel.send(m.BasicCancel("c"))
+        elif end == "close":
+            channel.send(m.ChannelClose(200, "bye"))
+        else:
+            channel.send(m.BasicQos(0, 0, True))
+        other.publish("2", name)
+    other.confirms(1, 2)
+    other.consume(name, no_ack=True)
+    if end == "unlimited":
+        channel.cancel("c")
+    other.publish("3", name)
+    assert other.delivery().body == b"3"
+
+
 def test_cancelled_consumer_leaves_the_rest_to_others(channel, name):
     """AB-120: a cancelled consumer receives nothing more; another gets the rest, and what the first one requeues."""
     channel.queue(name)
