@@ -126,10 +126,6 @@ class RoutingTable:
     def vhosts(self) -> tuple[str, ...]:
         return tuple(self._vhosts)
 
-    def exchanges(self, vhost: str) -> tuple[ExchangeRow, ...]:
-        found = self._vhosts.get(vhost)
-        return () if found is None else tuple(found.exchanges.values())
-
     def queues(self, vhost: str) -> tuple[QueueRow, ...]:
         found = self._vhosts.get(vhost)
         return () if found is None else tuple(found.queues.values())

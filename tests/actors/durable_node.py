@@ -68,7 +68,7 @@ class DurableNode:
     def durable(self) -> dict[str, list[Any]]:
         """The part of the routing table that a restart has to bring back."""
         names = self.routing.vhosts()
-        exchanges = [row for name in names for row in self.routing.exchanges(name) if row.durable]
+        exchanges = [row for name in names for row in self.state.vhosts[name].exchanges.values() if row.durable]
         queues = [row for name in names for row in self.routing.queues(name) if row.durable]
         ends = {(row.vhost, "exchange", row.name) for row in exchanges} | {
             (row.vhost, "queue", row.name) for row in queues

@@ -71,6 +71,9 @@ class Rows(RoutingTable):
         bindings = [change.binding for change in changes if isinstance(change, BindingRemoved)]
         return Removed([row for row in exchanges if row.name != asked_for], bindings)
 
+    def exchanges(self, vhost: str) -> list[ExchangeRow]:
+        return list(self.rows[vhost].exchanges.values())
+
     def bindings(self, vhost: str) -> list[Binding]:
         return list(self.rows[vhost].all_bindings())
 

@@ -110,7 +110,7 @@ class TestRestart:
         )
         with DurableNode(data_dir) as node:
             assert node.durable() == before
-            assert len(node.routing.queues(V)) == 3 and len(node.routing.exchanges(V)) == len(SYSTEM) + 5
+            assert len(node.routing.queues(V)) == 3 and len(node.state.vhosts[V].exchanges) == len(SYSTEM) + 5
             assert node.routing.vhosts() == (V, "other")
 
     def test_killed_at_any_commit(self, data_dir, tmp_path, disk):
@@ -150,7 +150,7 @@ class TestRestart:
         """A start with a new and with an old data directory has each predefined exchange once (AB-64)."""
         for _ in range(2):
             with DurableNode(data_dir) as node:
-                assert sorted(row.name for row in node.routing.exchanges(V)) == SYSTEM
+                assert sorted(row.name for row in node.state.vhosts[V].exchanges.values()) == SYSTEM
 
     def test_after_a_restart_nobody_has_bound_an_auto_delete_exchange(self, data_dir):
         """AB-77: its only binding, to a transient queue, went with the broker, which does not count as unbinding."""
@@ -174,7 +174,7 @@ class TestRemoval:
             assert (
                 sorted(
                     {row[1] for row in killed.durable()["queues"]}
-                    | {row.name for row in killed.routing.exchanges(V)} - set(SYSTEM)
+                    | {row.name for row in killed.state.vhosts[V].exchanges.values()} - set(SYSTEM)
                 )
                 == names
             )
