@@ -98,7 +98,7 @@ class DurableQueue:
     def send(self) -> None:
         """Pass on what the queue has gathered for the journal and the stores."""
         for part in self.log.take():
-            self.journal.append(part.queue, part.parts, part.records, part.next_number)
+            self.journal.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
         for client, engine in self.engines.items():
             sent = client.take()
             if sent is not None:

@@ -39,7 +39,7 @@ def gather(journal: JournalEngine, first: int, messages: list[bytes]) -> int:
         writer.ack(1, [range(first, first + RUN)])
         first += RUN
     for part in writer.take():
-        journal.append(part.queue, part.parts, part.records, part.next_number)
+        journal.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
     return first
 
 

@@ -166,7 +166,7 @@ class Journal(Process):
         self._positions[queue] = position
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
-            self.files.append(part.queue, part.parts, part.records, part.next_number)
+            self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
             messages += part.messages
         self._waiting[queue] = Appended(position, messages)
 
@@ -192,7 +192,7 @@ class Journal(Process):
             writer.resume(level, 0)
             writer.delete(level)
         for part in writer.take():
-            self.files.append(part.queue, part.parts, part.records, part.next_number)
+            self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
         self._replayed.pop(queue, None)
         self._remove(queue)
         self._absent.discard(queue)
@@ -324,7 +324,8 @@ class Journal(Process):
             queues = set(self._absent)
             of_absent = {level: found for level, found in replayed.items() if queue_of(level) in queues}
             settings = self._settings
-            await self.run_blocking(_flush_to_segments, settings.disk, settings.segment_entries, of_absent)
+            for part in await self.run_blocking(_flush_to_segments, settings.disk, settings.segment_entries, of_absent):
+                self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
             return queues
         finally:
             openers, self._openers = self._openers, None
@@ -357,9 +358,12 @@ def queue_of(level: int) -> int:
     return level >> LEVEL_BITS
 
 
-def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> None:
-    """Waits for the disk."""
+def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:
+    """Returns the records of the segments' sizes. Waits for the disk."""
+    writer = LogWriter()
     for level, found in replayed.items():
-        index = QueueIndex(disk, queue_directory(level), level, LogWriter(), segment_entries)
+        writer.resume(level, found.next_number)
+        index = QueueIndex(disk, queue_directory(level), level, writer, segment_entries)
         index.scan(found, None)
         index.flush(True)
+    return writer.take()

@@ -124,7 +124,7 @@ class Durability:
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: dict[int, DiskQueue] = {}
         self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
-        self._journal = LogWriter()
+        self._journal = LogWriter(row.durable)
         self._persistent = StoreClient()
         self._transient = StoreClient()
         self._is_transient_registered = False
@@ -330,7 +330,7 @@ class Durability:
 
     def journal_synced(self, position: int) -> None:
         """The journal has synced this queue's records up to `position`."""
-        self._synced_to = position
+        self._synced_to = self._journal.durable = position
         self._has_synced.wake_all()
         # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
         # report of the store moves the position then.

@@ -60,6 +60,9 @@ SEGMENT_ENTRIES = 16384
 class Log(Protocol):
     """The part of `LogWriter` that an index uses. The positions it returns only grow."""
 
+    @property
+    def durable(self) -> int: ...
+
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int: ...
 
     def ack(self, queue: int, spans: Sequence[range]) -> int: ...
@@ -67,6 +70,8 @@ class Log(Protocol):
     def skip_to(self, queue: int, next_number: int) -> None: ...
 
     def reserve(self, queue: int, number: int) -> int: ...
+
+    def sizes(self, queue: int, sizes: dict[int, int]) -> int: ...
 
     def delete(self, queue: int) -> int: ...
 
@@ -109,8 +114,9 @@ class QueueIndex:
         self._flush: FlushJob | None = None
         self._segments: dict[int, Segment] = {}
         self._cache = SegmentCache(segment_entries)
-        #: Segments whose file has had no un-acked entry left since the last flush.
-        self._emptied: set[int] = set()
+        #: Segments whose file has no un-acked entry left, with the position of the record that they will be removed. A
+        #: file is removed when that is durable, or a start would take it for lost.
+        self._emptied: dict[int, int] = {}
         #: Segments written and not synced.
         self._unsynced: set[int] = set()
         self._are_names_unsynced = False
@@ -134,12 +140,21 @@ class QueueIndex:
         """
         if clean is not None and (replayed is None or replayed.is_empty):
             sizes = segment_sizes(self._disk, self._directory, clean)
-            if all(sizes.values()):
+            least = replayed.sizes if replayed is not None else {}
+            if all(size >= max(1, least.get(number, 0)) for number, size in sizes.items()):
                 self._segments = {number: Segment(sizes[number], unacked) for number, unacked in clean.items()}
                 return None
             # Somebody removed files, so the counts of the clean stop are wrong and the files decide (D-7).
         replayed = replayed or Replayed()
         self._segments, found = scan_segments(self._disk, self._directory, self._entries, replayed, progress)
+        changed = {
+            number: self._segments[number].size if number in self._segments else 0
+            for number, size in replayed.sizes.items()
+            if number not in self._segments or self._segments[number].size < size
+        }
+        if changed:
+            self.has_lost_entries = True
+            self._log.sizes(self._queue, changed)
         self._embedded, self._stored = replayed.embedded, replayed.stored
         return found
 
@@ -217,7 +232,7 @@ class QueueIndex:
                 continue  # the entry was read before damage cost the segment all that it had left
             segment.ack(part, number * self._entries)
             if not segment.unacked and segment.size:
-                self._emptied.add(number)
+                self._note_emptied(number)
             self._cache.ack(number, part)
 
     def ack_between(self, start: int, stop: int, keep: Iterable[int] = ()) -> None:
@@ -239,7 +254,7 @@ class QueueIndex:
                     unflushed.discard(span)
                 if segment is not None:
                     if segment.size:
-                        self._emptied.add(number)
+                        self._note_emptied(number)
                     segment.unacked = 0
                     segment.acks = []
                     self._cache.drop_table(number)
@@ -372,7 +387,7 @@ class QueueIndex:
         segment.present = present
         segment.is_damaged = self.has_lost_entries = True
         if not segment.unacked:
-            self._emptied.add(number)
+            self._note_emptied(number)
 
     # -- flushing ---
 
@@ -389,17 +404,25 @@ class QueueIndex:
     @property
     def has_emptied(self) -> bool:
         """Whether the file of a segment may be removed."""
-        return bool(self._emptied)
+        return bool(self._emptied) and min(self._emptied.values()) <= self._log.durable
+
+    def _note_emptied(self, number: int) -> None:
+        """The file of a segment has no un-acked entry left."""
+        if number not in self._emptied:
+            self._emptied[number] = self._log.sizes(self._queue, {number: 0})
+
+    def _take_emptied(self) -> list[int]:
+        """The segments whose files can be removed now."""
+        durable = self._log.durable
+        ripe = [number for number, position in self._emptied.items() if position <= durable]
+        for number in ripe:
+            del self._emptied[number]
+        return sorted(number for number in ripe if number in self._segments and not self._segments[number].unacked)
 
     def take_removal(self) -> FlushJob | None:
         """A flush that removes the files of emptied segments and writes nothing; None if there are none."""
         assert self._flush is None, "one flush at a time"
-        emptied = [
-            number
-            for number in sorted(self._emptied)
-            if number in self._segments and not self._segments[number].unacked
-        ]
-        self._emptied = set()
+        emptied = self._take_emptied()
         if not emptied:
             return None
         removed = {number: self._segments[number].is_damaged for number in emptied}
@@ -409,7 +432,7 @@ class QueueIndex:
     def take_flush(self, is_synced: bool = False) -> FlushJob | None:
         """A flush of all unflushed entries and acks; None if there are none. The flush before has been `flushed`."""
         assert self._flush is None, "one flush at a time"
-        self._emptied = set()
+        removable = self._take_emptied()
         pieces: dict[int, list[Entries]] = {}
         for unflushed, is_stored in ((self._embedded, False), (self._stored, True)):
             for run in unflushed.runs:
@@ -421,7 +444,14 @@ class QueueIndex:
         parts, emptied = [], []
         for number in sorted(pieces.keys() | changed | empty):
             segment = self._segments.setdefault(number, Segment())
-            if number in pieces or segment.unacked:
+            if number not in pieces and not segment.unacked and segment.size and number not in removable:
+                # The acks are written: the journal may give up its records before the file can be removed.
+                self._note_emptied(number)
+                if segment.acks:
+                    parts.append(SegmentAppend(number, [], segment.acks, segment.size, segment.is_damaged))
+                    segment.acks_in_flight, segment.acks = segment.acks, []
+            elif number in pieces or segment.unacked:
+                self._emptied.pop(number, None)
                 mine = pieces.get(number, [])
                 segment.unacked += sum(len(piece.run.contents) for piece in mine)
                 if segment.present is not None:
@@ -449,6 +479,9 @@ class QueueIndex:
         assert flush is self._flush
         self._flush = None
         self._flushing = PendingRuns(), PendingRuns()
+        sizes: dict[int, int] = {}
+        if flush.is_synced:
+            sizes = {number: self._segments[number].size for number in self._unsynced if number in self._segments}
         for part, (added, size) in zip(flush.parts, flush.results, strict=True):
             segment = self._segments.get(part.number)
             if segment is None:
@@ -456,6 +489,8 @@ class QueueIndex:
             if part.is_damaged:
                 segment = self._replace_segment(part.number, segment)
             segment.size = size
+            if flush.is_synced or part.is_damaged:
+                sizes[part.number] = size
             segment.acks_in_flight = []
             self._cache.add_blocks(part.number, added)
             self._unsynced.add(part.number)
@@ -468,6 +503,11 @@ class QueueIndex:
         if flush.is_synced:
             self._unsynced = set()
             self._are_names_unsynced = False
+        kept = {
+            number: size for number, size in sizes.items() if number in self._segments.keys() - self._emptied.keys()
+        }
+        if kept:
+            self._log.sizes(self._queue, kept)
 
     def _replace_segment(self, number: int, segment: Segment) -> Segment:
         """A damaged file was rewritten and its blocks have other offsets.

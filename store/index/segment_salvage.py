@@ -13,7 +13,7 @@ import logging
 import os
 from typing import NamedTuple
 
-from ..disk.damage_log import log_damaged
+from ..disk.damage_log import VERIFY, log, log_damaged
 from ..disk.disk import Disk, File
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
 from ..messages.records import FRAME, Kind, decode_spans, frame, skim_runs
@@ -80,6 +80,18 @@ def log_salvaged(disk: Disk, path: str, parts: list[DamagedPart], frames_behind:
     if not is_zero:
         meaning += f"; the damaged file is kept as {os.path.basename(path)[: -len(SUFFIX)]}{KEPT_SUFFIX}"
     log_damaged(disk, path, parts, behind, meaning, logging.WARNING if is_zero else logging.ERROR)
+
+
+def log_shortened(disk: Disk, path: str, size: int | None, least: int) -> None:
+    """Log that a segment has fewer bytes than when it was synced last. `size` is None if the file is missing."""
+    log.error(
+        "%s is damaged: it %s, and had %s bytes when it was synced last. The messages in the missing bytes are lost "
+        "unless the journal still has them, and messages acknowledged there may come back. %s",
+        disk.full_path(path),
+        "is missing" if size is None else f"has {size:,} bytes of whole frames",
+        f"{least:,}",
+        VERIFY,
+    )
 
 
 def salvage(disk: Disk, path: str) -> int:

@@ -19,7 +19,7 @@ from ..messages.message_ids import StoredSpan
 from ..messages.records import Kind, RunHead, decode_spans, skim_runs
 from .segment import Segment
 from .segment_file import BLOCK, SUFFIX, mark, segment_number, segment_path
-from .segment_salvage import NEW_SUFFIX, log_salvaged, salvage
+from .segment_salvage import NEW_SUFFIX, log_salvaged, log_shortened, salvage
 
 _MARKED = re.compile(b"\1+")
 
@@ -53,6 +53,7 @@ class ScannedSegment(NamedTuple):
     stored        un-acked entries whose bodies are in the message store, ascending
     next_number   the number after the highest one seen, or after the highest one that damaged frames may have had
     may_expire    an entry has an expiry
+    was_salvaged  the file was damaged, and was replaced by one with its whole frames, which the log tells
     """
 
     size: int
@@ -62,6 +63,7 @@ class ScannedSegment(NamedTuple):
     stored: list[StoredSpan]
     next_number: int
     may_expire: bool
+    was_salvaged: bool
 
 
 def scan_segments(
@@ -75,17 +77,26 @@ def scan_segments(
     stored: list[StoredSpan] = []
     numbers = _segments_in(disk, directory)
     for number in numbers:
-        found = scan_segment(disk, segment_path(directory, number), number * entries, entries, replayed)
+        path = segment_path(directory, number)
+        found = scan_segment(disk, path, number * entries, entries, replayed)
         progress.advance(found.size)
+        least = replayed.sizes.get(number, 0)
+        if found.size < least and not found.was_salvaged:
+            log_shortened(disk, path, found.size, least)
+            # An ack may have survived a message that was lost, so its number must not be given to another message.
+            end = max(end, (number + 1) * entries)
         end = max(end, found.next_number)
         if not found.size:
-            disk.delete(segment_path(directory, number))  # a crash came before the file's first block was written
+            disk.delete(path)  # a crash came before the file's first block was written
             continue
         segments[number] = Segment(found.size, found.unacked, found.acks)
         messages += found.unacked
         body_bytes += found.body_bytes
         stored += found.stored
         may_expire = may_expire or found.may_expire
+    for number in replayed.sizes.keys() - set(numbers):
+        log_shortened(disk, segment_path(directory, number), None, replayed.sizes[number])
+        end = max(end, (number + 1) * entries)
     if numbers:
         disk.sync_dir(directory)
     stored += replayed.stored_spans()
@@ -198,6 +209,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         _marked_spans(heads, stored, base),
         next_number,
         any(head.expires for head in heads),
+        bool(parts),
     )
 
 

@@ -12,10 +12,10 @@ appended. Writing takes three steps, so that the process that owns the journal n
 While a batch is synced the next one gathers: group commit without a timer.
 
 `journal_file` describes the files. A batch that would make a file larger than `file_limit` begins a new one, whose
-first records are the STATE of each queue. Older files are given up in this order: the queues **flush** what is left of
-these files to their segments (`queue_index`), synced; a RETIRE record becomes durable; the files are unlinked. Replay
-ignores files below the last RETIRE, so the unlinks may reach the disk in any order or not at all: a publish never comes
-back without its ack.
+first records are the STATE of each queue and the SIZES of its segments. Older files are given up in this order: the
+queues **flush** what is left of these files to their segments (`queue_index`), synced; a RETIRE record becomes durable;
+the files are unlinked. Replay ignores files below the last RETIRE, so the unlinks may reach the disk in any order or
+not at all: a publish never comes back without its ack.
 
 A message that is acked before the flush of its file never reaches a segment: consumed early, it costs one sequential
 write.
@@ -38,10 +38,10 @@ from typing import NamedTuple
 
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
-from ..messages.records import Kind, Type, frame, record
+from ..messages.records import Kind, Type, encode_sizes, frame, record
 from .journal_file import SUFFIX, file_name, file_number
 from .number_reserve import AHEAD
-from .replay import DamagedFile, Replayed, replay_files
+from .replay import DamagedFile, Replayed, merge_sizes, replay_files
 
 #: Bytes after which a file is closed.
 FILE_LIMIT = 64 << 20
@@ -95,6 +95,8 @@ class JournalEngine:
         self._gathered = 0
         self._open_frame = 0
         self._next_numbers: dict[int, int] = {}
+        #: By queue: the sizes of its segments, which each file repeats as it does the STATE of each queue.
+        self._sizes: dict[int, dict[int, int]] = {}
         self._retires = 0
         self._file: File | None = None
         self._is_in_flight = False
@@ -141,6 +143,7 @@ class JournalEngine:
         for replayed in found.queues.values():
             replayed.next_number += gap
         self._next_numbers = {queue: replayed.next_number for queue, replayed in found.queues.items()}
+        self._sizes = {queue: dict(replayed.sizes) for queue, replayed in found.queues.items() if replayed.sizes}
         return found.queues
 
     def _log_damaged(self, damaged: DamagedFile) -> None:
@@ -167,13 +170,24 @@ class JournalEngine:
 
     # -- gathering ---
 
-    def append(self, queue: int, parts: Sequence[bytes], records: int, next_number: int | None) -> int:
+    def append(
+        self,
+        queue: int,
+        parts: Sequence[bytes],
+        records: int,
+        next_number: int | None,
+        sizes: dict[int, int] | None = None,
+    ) -> int:
         """Append records of one queue, as `LogWriter` encoded them; returns the position after them.
 
-        `next_number` is where the queue's numbering stands after them, None if the queue was deleted.
+        `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are those
+        of segments that the records have.
         """
+        if sizes:
+            merge_sizes(self._sizes.setdefault(queue, {}), sizes)
         if next_number is None:
             self._next_numbers.pop(queue, None)
+            self._sizes.pop(queue, None)
         else:
             self._next_numbers[queue] = max(next_number, self._next_numbers.get(queue, 0))
         return self._append(parts, records)
@@ -233,11 +247,18 @@ class JournalEngine:
         if self._size >= self._file_limit or self._size and self._size + self._gathered > self._file_limit:
             self.current += 1
             self._size = 0
-            # These states may include what this very batch publishes. Numbers only grow, so that does no harm.
+            # These states may include what this very batch publishes. Numbers only grow, and the last size of a
+            # segment counts, so that does no harm.
             states = [
                 part
                 for queue, number in self._next_numbers.items()
                 for part in record(Type.STATE, queue, [number.to_bytes(8, "big")])
+            ]
+            states += [
+                part
+                for queue, sizes in self._sizes.items()
+                if sizes
+                for part in record(Type.SIZES, queue, [encode_sizes(sizes)])
             ]
             if states:
                 payloads.insert(0, states)

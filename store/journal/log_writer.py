@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...seams import seam
-from ..messages.records import Type, encode_run, encode_spans, record
+from ..messages.records import Type, encode_run, encode_sizes, encode_spans, record
 from ..messages.run import Run
 
 
@@ -21,6 +21,7 @@ class QueueRecords(NamedTuple):
     records       how many records
     messages      how many messages they publish
     next_number   where the queue's numbering stands after them, None if it was deleted
+    sizes         the sizes of segments that they record
     """
 
     queue: int
@@ -28,6 +29,7 @@ class QueueRecords(NamedTuple):
     records: int
     messages: int
     next_number: int | None
+    sizes: dict[int, int]
 
 
 class LogWriter:
@@ -35,16 +37,20 @@ class LogWriter:
 
     has_gathered   there is something to take
     position       records ever made
+    durable        the position up to which the journal has synced them
+    is_journaled   False for a queue that no start recovers: the sizes of its segments are not recorded
     """
 
-    __slots__ = ("_gathered", "_messages", "_next", "has_gathered", "position")
+    __slots__ = ("_gathered", "_messages", "_next", "_sizes", "durable", "has_gathered", "is_journaled", "position")
 
-    def __init__(self) -> None:
+    def __init__(self, is_journaled: bool = True) -> None:
         self.has_gathered = False
-        self.position = 0
+        self.is_journaled = is_journaled
+        self.position = self.durable = 0
         self._gathered: dict[int, list[list[bytes]]] = {}
         self._messages: dict[int, int] = {}
         self._next: dict[int, int | None] = {}
+        self._sizes: dict[int, dict[int, int]] = {}
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
         """Record the publish of a run without holes; returns the position.
@@ -83,6 +89,16 @@ class LogWriter:
         self._next[queue] = number
         return self._add(queue, record(Type.STATE, queue, [number.to_bytes(8, "big")]))
 
+    def sizes(self, queue: int, sizes: dict[int, int]) -> int:
+        """Record the sizes of segments, so that a start notices a segment that was shortened; returns the position.
+
+        The size is 0 for a segment that has no message left. Its file may be removed when the position is durable.
+        """
+        if not self.is_journaled:
+            return 0
+        self._sizes.setdefault(queue, {}).update(sizes)
+        return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
+
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self.has_gathered = True
         self._gathered.setdefault(queue, []).append(parts)
@@ -95,6 +111,7 @@ class LogWriter:
         self.has_gathered = False
         gathered, self._gathered = self._gathered, {}
         messages, self._messages = self._messages, {}
+        sizes, self._sizes = self._sizes, {}
         return [
             QueueRecords(
                 queue,
@@ -102,6 +119,7 @@ class LogWriter:
                 len(records),
                 messages.get(queue, 0),
                 self._next[queue],
+                sizes.get(queue, {}),
             )
             for queue, records in gathered.items()
         ]

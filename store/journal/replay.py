@@ -17,7 +17,7 @@ from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, stored_spans
 from ..messages.pending_runs import PendingRuns
-from ..messages.records import Record, Type, decode_runs, decode_spans, records, stub_id
+from ..messages.records import Record, Type, decode_runs, decode_sizes, decode_spans, records, stub_id
 from .journal_file import file_name
 
 
@@ -30,6 +30,7 @@ class Replayed:
     acked         every number acked in the journal: a segment may still have its entry
     next_number   where the numbering continues: the highest number published, acked or reserved, plus one
     end           the highest number published or acked, plus one
+    sizes         the bytes that the queue's segments have at least
     """
 
     embedded: PendingRuns = field(default_factory=PendingRuns)
@@ -37,6 +38,7 @@ class Replayed:
     acked: list[range] = field(default_factory=list)
     next_number: int = 0
     end: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -53,7 +55,7 @@ class Replayed:
         ]
 
     def apply(self, entry: Record) -> None:
-        """Apply a PUBLISH, ACK or STATE record."""
+        """Apply a PUBLISH, ACK, STATE or SIZES record."""
         if entry.type is Type.PUBLISH:
             for run, is_stored in decode_runs(entry.body):
                 (self.stored if is_stored else self.embedded).add(run)
@@ -61,6 +63,8 @@ class Replayed:
                 self.next_number = max(self.next_number, self.end)
         elif entry.type is Type.ACK:
             self.ack(decode_spans(entry.body))
+        elif entry.type is Type.SIZES:
+            merge_sizes(self.sizes, decode_sizes(entry.body))
         else:
             self.next_number = max(self.next_number, int.from_bytes(entry.body, "big"))
 
@@ -77,6 +81,15 @@ class Replayed:
                 self.acked.append(span)
             self.embedded.discard(span)
             self.stored.discard(span)
+
+
+def merge_sizes(sizes: dict[int, int], added: dict[int, int]) -> None:
+    """Apply the sizes of a SIZES record to those of the records before it."""
+    for number, size in added.items():
+        if size:
+            sizes[number] = size
+        else:
+            sizes.pop(number, None)
 
 
 class DamagedFile(NamedTuple):

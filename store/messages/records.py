@@ -18,6 +18,7 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | STATE | u64 next number: where the numbering of the queue stands, or how far it is reserved |
 | DELETE | empty; the queue was deleted, and its records before this one do not count |
 | RETIRE | empty; `queue` is the lowest journal file that still counts |
+| SIZES | pairs (u64 segment, u64 bytes): the segment has so many synced bytes; with 0 it may be removed |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
@@ -35,7 +36,7 @@ k.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from struct import Struct, pack, unpack
@@ -55,6 +56,7 @@ FRAME = Struct(">BBHII")
 RECORD = Struct(">BQI")
 RUN = Struct(">QIBqI")
 SPAN = Struct(">QII")
+SIZE = Struct(">QQ")
 #: The most messages in one encoded span.
 MAX_SPAN_COUNT = 0xFFFFFFFF
 #: No payload is larger; a greater size in a frame's head is damage.
@@ -80,6 +82,7 @@ class Type(enum.IntEnum):
     STATE = 3
     DELETE = 4
     RETIRE = 5
+    SIZES = 6
 
 
 class Damaged(Exception):
@@ -273,6 +276,16 @@ def records(payload: bytes) -> Iterator[Record]:
         offset += RECORD.size
         yield Record(Type(type_), queue, payload[offset : offset + size])
         offset += size
+
+
+def encode_sizes(sizes: Mapping[int, int]) -> bytes:
+    """The body of a SIZES record: bytes by segment."""
+    return b"".join([SIZE.pack(number, size) for number, size in sizes.items()])
+
+
+def decode_sizes(data: bytes) -> dict[int, int]:
+    """The bytes by segment in the body of a SIZES record."""
+    return dict(SIZE.iter_unpack(data))
 
 
 def encode_spans(spans: Sequence[range]) -> bytes:

@@ -19,8 +19,18 @@ from ..disk.disk import Disk
 from ..disk.read_only_disk import file_size
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
 from ..journal.journal_file import file_name, file_number
-from ..journal.replay import Replayed
-from ..messages.records import STUB_SIZE, Kind, Record, Type, decode_runs, decode_spans, make_stub, records
+from ..journal.replay import Replayed, merge_sizes
+from ..messages.records import (
+    STUB_SIZE,
+    Kind,
+    Record,
+    Type,
+    decode_runs,
+    decode_sizes,
+    decode_spans,
+    make_stub,
+    records,
+)
 from ..messages.run import Run
 from .verify_report import Findings
 
@@ -216,6 +226,8 @@ class _Reader:
                 queue.next_number = max(queue.next_number, run.end)
         elif entry.type is Type.ACK:
             queue.ack(decode_spans(entry.body))
+        elif entry.type is Type.SIZES:
+            merge_sizes(queue.sizes, decode_sizes(entry.body))
         # A STATE record may reserve numbers that were never given, so it does not count here.
 
 

@@ -10,13 +10,13 @@ One segment is in memory at a time, and only the sizes and stubs of its messages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
-from ..index.segment_file import BLOCK, cut, mark, segment_number
+from ..index.segment_file import BLOCK, SUFFIX, cut, mark, segment_number
 from ..index.segment_salvage import KEPT_SUFFIX, NEW_SUFFIX
 from ..journal.replay import Replayed
 from ..messages.message import Sizes
@@ -72,7 +72,14 @@ def check_index(
     """
     replayed = replayed or Replayed()
     found = IndexFound(next_number=replayed.next_number)
-    for number in _segment_numbers(files, findings):
+    numbers = _segment_numbers(files, findings)
+    for number in sorted(replayed.sizes.keys() - set(numbers)):
+        findings.error(
+            f"{files.directory}/{number}{SUFFIX}",
+            f"it is missing, and had {replayed.sizes[number]:,} bytes when it was synced last",
+            _SHORTENED,
+        )
+    for number in numbers:
         segment = _Segment(files, number, replayed, findings)
         try:
             segment.read(advance)
@@ -86,7 +93,7 @@ def check_index(
     return found
 
 
-def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> Iterator[int]:
+def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> list[int]:
     numbers = []
     for name in files.disk.list(files.directory):
         number = segment_number(name)
@@ -106,7 +113,13 @@ def _segment_numbers(files: QueueIndexFiles, findings: Findings) -> Iterator[int
             )
         else:
             findings.warn(f"{files.directory}/{name}", "it is no index segment", "it is left alone")
-    return iter(sorted(numbers))
+    return sorted(numbers)
+
+
+_SHORTENED = (
+    "The messages in the missing bytes are lost unless the journal still has them, and messages acknowledged there may "
+    "come back. Restore the file from a backup if there is one"
+)
 
 
 class _Behind(NamedTuple):
@@ -140,9 +153,11 @@ class _Segment:
 
     def read(self, advance: Callable[[int], None]) -> None:
         damages = []
+        end = 0
+        least = self._replayed.sizes.get(self._number, 0)
         file = self._files.disk.open(self.place)
         try:
-            if not file.size():
+            if not file.size() and not least:
                 self._findings.note(
                     self.place,
                     "it is empty: a crash came before its first block was written",
@@ -153,9 +168,16 @@ class _Segment:
                 if isinstance(part, DamagedPart):
                     damages.append(part)
                 else:
+                    end = part.end
                     self._frame(part)
         finally:
             file.close()
+        if end < least:
+            self._findings.error(
+                self.place,
+                f"it has {end:,} bytes of whole frames, and had {least:,} bytes when it was synced last",
+                _SHORTENED,
+            )
         if damages:
             self._report_damage(damages)
             for behind in self._behind:

@@ -104,7 +104,14 @@ class _Vhost:
                 "all queues count as stopped uncleanly. Was the journal restored from a backup?",
             )
         self._numbers = sorted(
-            {*self._numbers, *(number for number, replayed in self._journal.replayed.items() if not replayed.is_empty)}
+            {
+                *self._numbers,
+                *(
+                    number
+                    for number, replayed in self._journal.replayed.items()
+                    if replayed.sizes or not replayed.is_empty
+                ),
+            }
         )
         for number in self._numbers:
             self._check_queue(number, is_clean, self._findings, self._advance, self._references.refer)

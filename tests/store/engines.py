@@ -32,9 +32,9 @@ IDS_AT_A_TIME = 4096
 class DirectLog:
     """The `queue_index.Log` of queues that share a thread with their journal: positions are the journal's."""
 
-    def __init__(self, journal: JournalEngine) -> None:
+    def __init__(self, journal: JournalEngine, has_sizes: bool = True) -> None:
         self._journal = journal
-        self._writer = LogWriter()
+        self._writer = LogWriter(has_sizes)
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
         self._writer.publish(queue, run, is_stored)
@@ -51,6 +51,17 @@ class DirectLog:
         self._writer.reserve(queue, number)
         return self._pass_on()
 
+    @property
+    def durable(self) -> int:
+        return self._journal.durable
+
+    def sizes(self, queue: int, sizes: dict[int, int]) -> int:
+        self._writer.sizes(queue, sizes)
+        position = self._pass_on()
+        # So that the next flush removes the segments that have no message left.
+        self._journal.write_all()
+        return position
+
     def delete(self, queue: int) -> int:
         self._writer.resume(queue, 0)
         self._writer.delete(queue)
@@ -58,7 +69,7 @@ class DirectLog:
 
     def _pass_on(self) -> int:
         for part in self._writer.take():
-            self._journal.append(part.queue, part.parts, part.records, part.next_number)
+            self._journal.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
         return self._journal.position
 
 

@@ -310,7 +310,9 @@ def test_c_13_acked_segment_unlinked_and_the_journal_not_given_up(vhost, monkeyp
     vhost.make(vhost.call(FlushJob))
     vhost.queue.ack(tags)
     monkeypatch.setattr(JournalEngine, "unlink_retired", lambda engine, batch: None)
+    assert not [call for call in vhost.calls if call.is_of(FlushJob)], "the journal does not yet have that it goes"
     vhost.make(vhost.call(Journal))
+    vhost.turn()
     monkeypatch.undo()
     before = vhost.segments
     vhost.make(vhost.call(FlushJob))

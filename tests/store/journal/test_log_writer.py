@@ -31,7 +31,7 @@ def written(*gathered) -> dict:
     journal.recover()
     for portion in gathered:
         for part in portion:
-            journal.append(part.queue, part.parts, part.records, part.next_number)
+            journal.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
     journal.write_all()
     disk.kill()
     return JournalEngine(disk, "j").recover()

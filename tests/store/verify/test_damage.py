@@ -24,6 +24,9 @@ from warren.store.disk.walk_frames import walk_frames
 from warren.store.index.segment_file import BLOCK
 from warren.store.journal.journal_engine import JournalEngine
 from warren.store.messages.records import Kind, Type, decode_runs, decode_spans, records
+from warren.store.verify.verify_journal import check_journal
+from warren.store.verify.verify_report import Findings, Severity
+from warren.store.verify.verify_segments import QueueIndexFiles, check_index
 
 from ..sim_vhost import SimVhost
 
@@ -332,6 +335,52 @@ def leave(path: Path, terms: dict) -> None:
         environment.put_all(terms)
     finally:
         environment.close()
+
+
+@pytest.mark.parametrize("kind", ["cut", "emptied", "removed"])
+def test_a_shortened_segment(template, tmp_path, caplog, kind):
+    """Its journal may be gone, so only the size that a later record of the journal has shows that messages are missing.
+
+    A start and `store verify` name the file, and the next start does not name it again.
+    """
+
+    def checked(root, name):
+        """What `store verify` finds in this segment."""
+        disk, findings = RealDisk(str(directory(root))), Findings()
+        journal = check_journal(disk, "journal", is_clean, findings, lambda size: None)
+        number = int(name.parent.name, 16)
+        files = QueueIndexFiles(disk, f"queues/{name.parent.name}", LIMITS.segment_entries, is_clean)
+        check_index(files, journal.replayed.get(number), findings, lambda size: None, lambda message_id: None)
+        return [finding for finding in findings if str(name).endswith(finding.place)]
+
+    source, is_clean, held, _ = template
+    root = tmp_path / "data"
+    lost_in = set()
+    for path in sorted(directory(source).rglob("*.idx")):
+        name = path.relative_to(source)
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(source, root)
+        if kind == "removed":
+            (root / name).unlink()
+        else:
+            os.truncate(root / name, path.stat().st_size * 2 // 3 if kind == "cut" else 0)
+        findings = checked(root, name)
+        vhost = Vhost(root)
+        caplog.clear()
+        vhost.start()
+        found = vhost.take_all()
+        named = [record for record in caplog.records if f"{root / name} is damaged" in record.getMessage()]
+        if not held <= found:
+            lost_in.add(name)
+            assert len(named) == 1 and named[0].levelno == logging.ERROR
+            assert any(finding.severity is Severity.ERROR for finding in findings), "store verify says: fine"
+        vhost.write_all()
+        vhost.end(False)
+        caplog.clear()
+        vhost.start()
+        assert vhost.take_all() == found and "is damaged" not in caplog.text
+        vhost.end(False)
+    assert len(lost_in) > 1
 
 
 @pytest.mark.parametrize("damaged", [b"\0\0", b"\0", b"\xff\xff", b"\0\x10\0"])
