@@ -14,7 +14,7 @@ waits until the test makes it. So a test decides which writes reach the disk bef
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import UnionType
@@ -27,6 +27,7 @@ from warren.actors.node.contract import to_queue_supervisor, to_vhost
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.actors.queue.contract import to_queue
 from warren.amqp.fields import table_from
+from warren.routing.arguments import queue_settings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.process import Process
@@ -258,7 +259,8 @@ class SimQueue:
         return answer
 
     def set_mode(self, mode: str) -> None:
-        self._send(to_queue.set_queue_mode(mode))
+        settings = replace(queue_settings(self.row.arguments), queue_mode=mode)
+        self.begin(to_queue.apply_settings(settings))
 
     def page_out(self) -> None:
         """Page out all messages that can be, as with a memory monitor that allows no seconds of traffic in memory."""
