@@ -85,7 +85,8 @@ def consumers_of(anatomy, name):
     """The tags of the queue's consumers; none while it is dead."""
     row = anatomy.node().routing.queue("/", name)
     cell = anatomy.base.cells.get(row.address.actorAddressString)
-    return [consumer.tag for consumer in getattr(cell.actor, "consumers", ())] if cell else []
+    role = getattr(cell.actor, "role", None) if cell else None
+    return [consumer.tag for consumer in role.consumers] if role else []
 
 
 @pytest.fixture
