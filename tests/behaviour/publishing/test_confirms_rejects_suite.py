@@ -86,6 +86,8 @@ def test_queue_that_crashed_once_is_used_again(channel, client, inside, name):
     channel.confirm()
     inside.crash(name)
     assert channel.wait(m.BasicCancel).method.consumer_tag == "t"
+    # A publish that overtakes the restart is refused (AB-111), whereas a declare waits for it (AB-63).
+    assert channel.ready(name) == 0
     channel.publish("again", name)
     assert channel.confirms(1, 1) == ([1], [])
     assert channel.get(name).body == b"again"
