@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...routing.arguments import QueueSettings
 from ...routing.phrases import queue_phrase
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
@@ -80,12 +79,12 @@ class Durability:
         "_is_paging",
         "_is_transient_registered",
         "_journal",
+        "_max_priority",
         "_persistent",
         "_phrase",
         "_process",
         "_recover",
         "_replayed",
-        "_settings",
         "_synced_to",
         "_target",
         "_transient",
@@ -105,7 +104,7 @@ class Durability:
         process: Process,
         context: NodeContext,
         row: QueueRow,
-        settings: QueueSettings,
+        max_priority: int | None,
         credit: CreditFlow,
         storage: VhostStorage,
         is_open: Callable[[], bool],
@@ -113,7 +112,7 @@ class Durability:
         self._process = process
         self._context = context
         self._phrase = queue_phrase(row.vhost, row.name)
-        self._settings = settings
+        self._max_priority = max_priority
         self._credit = credit
         self._is_durable = row.durable
         self.storage = storage
@@ -167,9 +166,7 @@ class Durability:
         levels = (recovery.terms or {}).get("levels")
         numbers = recovery.on_disk
         if numbers is None:
-            numbers = await process.run_blocking(
-                _numbers_on_disk, storage.disk, self.number, self._settings.max_priority
-            )
+            numbers = await process.run_blocking(_numbers_on_disk, storage.disk, self.number, self._max_priority)
         for number in sorted(
             numbers | self._replayed.keys() | {self.number << LEVEL_BITS | int(level) for level in levels or ()}
         ):
@@ -227,12 +224,11 @@ class Durability:
         return self._open()
 
     def _open(self) -> BackingQueue:
-        settings = self._settings
-        if settings.max_priority is None:
+        if self._max_priority is None:
             # Not `or`: an empty backing queue is false.
             backing: BackingQueue = self.levels[0] if 0 in self.levels else self._make_level(0)
         else:
-            backing = PriorityQueue(settings.max_priority, self._make_level, self.levels)
+            backing = PriorityQueue(self._max_priority, self._make_level, self.levels)
         self._backing = backing
         self.loader = DiskLoader(self._process, backing, self.storage, self.send)
         return backing
@@ -253,7 +249,7 @@ class Durability:
             embed_below=storage.embed_below,
             segment_entries=storage.segment_entries,
             clock=self._process.now,
-            keeps_numbers=self._is_durable and self._settings.max_priority is None,
+            keeps_numbers=self._is_durable and self._max_priority is None,
         )
         return level
 
@@ -408,7 +404,7 @@ class Durability:
             return None
         await self.flusher.flush_last()
         levels = {priority: level.terminate() for priority, level in self.levels.items()}
-        terms: Terms = levels[0] if self._settings.max_priority is None else {"levels": levels}
+        terms: Terms = levels[0] if self._max_priority is None else {"levels": levels}
         self.send()
         self._process.send(self.storage.journal, to_journal.detach(self.number))
         await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))

@@ -95,8 +95,8 @@ class Effects:
         self.timers: dict[TimerName, float | None] = {}
         #: Reads more of the head of the queue. `HeadRead` asks for one at a time.
         self.head_read: ReadAheadJob | None = None
-        #: Other reads, which wait for the disk.
-        self.jobs: list[Job] = []
+        #: Other reads, which wait for the disk. A tuple, because idle queues share the empty one.
+        self.jobs: tuple[Job, ...] = ()
         #: The role has more to do after other messages had their turn.
         self.needs_turn = False
         #: A consumer came or left.
@@ -128,7 +128,7 @@ class Effects:
         self.has_requests = True
 
     def run(self, job: Job) -> None:
-        self.jobs.append(job)
+        self.jobs += (job,)
         self.has_requests = True
 
     def need_turn(self) -> None:

@@ -131,7 +131,9 @@ class Queue(Process):
         if storage is None:
             self._open(_memory_queue(self.settings, self.now), may_expire=False)
             return True
-        self.durability = Durability(self, context, row, self.settings, self.credit, storage, lambda: self.is_open)
+        self.durability = Durability(
+            self, context, row, self.settings.max_priority, self.credit, storage, lambda: self.is_open
+        )
         if recovery is not None:
             return await self.durability.scan(recovery)
         self._open(self.durability.open_new(), may_expire=False)
@@ -319,7 +321,7 @@ class Queue(Process):
             head_read, effects.head_read = effects.head_read, None
             self.spawn(self._read_head(head_read))
         if effects.jobs:
-            jobs, effects.jobs = effects.jobs, []
+            jobs, effects.jobs = effects.jobs, ()
             for job in jobs:
                 self.spawn(self._run_job(job))
         if effects.needs_turn:

@@ -62,6 +62,15 @@ def test_what_is_allowed_is_not_reported(layers, tmp_path, file, code):
     assert layers.violations(tmp_path) == []
 
 
+def test_the_core_of_a_queue_holds_no_process(root):
+    """A role and its parts decide; only the replica sends, sets timers and waits (docs/internals, replica and role)."""
+    queue = root / "actors" / "queue"
+    shared = ("consumers", "effects", "head_read", "publisher_confirms", "replica_state", "role")
+    files = [*sorted((queue / "master").glob("*.py")), *(queue / f"{name}.py" for name in shared)]
+    assert len(files) > 12
+    assert [path.name for path in files if "runtime.process" in path.read_text("utf-8")] == []
+
+
 def test_files_are_named_after_what_they_are_about(layers, root):
     """No utils, helpers, common: what two places use has a name of its own."""
     assert [
