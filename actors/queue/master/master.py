@@ -29,7 +29,7 @@ from ....routing.arguments import QueueSettings
 from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import range_read_arguments
 from ....seams import seam
-from ..consumers import ChannelRecord, Consumer, Consumers
+from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .dispatch import Dispatch
@@ -271,7 +271,7 @@ class Master(Role):
             yield Wait.HEAD
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
-        for tags in pieces:
+        for tags in joined_pieces(pieces) if outcome != "reject" and len(pieces) > 1 else pieces:
             if tags[0] < 0:
                 self.range_readers.settle(tags)
                 continue
