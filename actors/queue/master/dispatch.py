@@ -71,7 +71,7 @@ class Dispatch:
         self.awaits_write = False
         if expiry.is_needed and not expiry.expire():
             return
-        while len(consumers) and len(backing):
+        while len(backing) and len(consumers):
             ready = backing.available(1 if expiry.is_needed and expiry.is_uneven else DELIVERY_BATCH)
             if not ready:
                 if consumers.can_any_take():
@@ -97,7 +97,7 @@ class Dispatch:
             self._head_read.prepare()
             if expiry.is_needed and not expiry.expire():
                 return
-        if not len(backing):
+        if self._granted and not len(backing):
             self._return_all_grants()
 
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:

@@ -188,7 +188,7 @@ class Master(Role):
 
     def _take(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
         """Count a publish in the credit of its channel, and keep its runs until they are accepted."""
-        count = sum([len(entry[1]) for entry in entries])
+        count = len(entries[0][1]) if len(entries) == 1 else sum([len(entry[1]) for entry in entries])
         self.state.credit.take(record.channel_id, count)
         if self.dispatch.awaits_write:
             self.publish_delay.allowance -= count
