@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...routing.phrases import queue_phrase
@@ -43,8 +43,9 @@ log = logging.getLogger("warren.queue")
 @dataclass(slots=True)
 class _Supervised:
     row: QueueRow
-    restarts: RestartIntensity = field(default_factory=RestartIntensity)
-    backoff: Backoff = field(default_factory=Backoff)
+    #: How often it was restarted, and how long to wait before it is tried again; most queues never need either.
+    restarts: RestartIntensity | None = None
+    backoff: Backoff | None = None
     is_starting: bool = False
     #: Why its process ended while it was starting. The coroutine that awaits its start handles that, not `on_down`.
     ended: ExitReason | None = None
@@ -52,6 +53,18 @@ class _Supervised:
     @property
     def is_running(self) -> bool:
         return self.row.address is not None and self.row.state == "running"
+
+    def may_restart(self, now: float) -> bool:
+        """Count a restart; return False if it is one too many."""
+        if self.restarts is None:
+            self.restarts = RestartIntensity()
+        return self.restarts.allows(now)
+
+    def next_wait(self) -> float:
+        """Seconds to wait before the next attempt to start it."""
+        if self.backoff is None:
+            self.backoff = Backoff()
+        return self.backoff.next()
 
     @property
     def phrase(self) -> str:
@@ -128,7 +141,7 @@ class QueueSupervisor(Process):
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
         """The queue could not be recovered: mark it stopped, and try again later."""
-        row, wait = supervised.row, supervised.backoff.next()
+        row, wait = supervised.row, supervised.next_wait()
         log.error(
             "%s cannot be recovered: %s. What it has on disk stays there. The broker tries again in %g s",
             supervised.phrase,
@@ -218,7 +231,7 @@ class QueueSupervisor(Process):
 
     async def _restart(self, supervised: _Supervised, reason: ExitReason) -> None:
         row, is_recovered = supervised.row, True
-        while self._may_start(supervised) and supervised.restarts.allows(self.now()):
+        while self._may_start(supervised) and supervised.may_restart(self.now()):
             log.error("%s is restarted; it ended with %s", supervised.phrase, reason)
             address = self._create(supervised)
             try:
@@ -237,7 +250,7 @@ class QueueSupervisor(Process):
             self.send(self.context.metadata, to_metadata.queue_crashed(row.vhost, row.name, row.queue_id))
             if not is_recovered:
                 # The last crash was during its recovery, perhaps because of a full disk.
-                self.start_timer(supervised.backoff.next(), row.queue_id)
+                self.start_timer(supervised.next_wait(), row.queue_id)
 
     async def _forget_transients(self, queue: int) -> None:
         """Empty the transient store of this queue's bodies.
