@@ -107,6 +107,9 @@ class JournalEngine:
         self.durable = 0
         self.current = 0
         self._size = 0
+        #: Bytes of the states at the head of the current file. They do not count towards its limit: if they did, a head
+        #: longer than the limit would make each batch begin a new file, and the journal free files for ever.
+        self._head = 0
         self._reserved = 0
         self.oldest = 1
 
@@ -225,13 +228,13 @@ class JournalEngine:
 
     def rotate(self) -> int:
         """Have the next batch begin a new file; returns that file's number."""
-        self._size = self._file_limit
+        self._size = self._file_limit + self._head
         return self.current + 1
 
     @property
     def current_bytes(self) -> int:
-        """Bytes in the file that batches go to."""
-        return self._size
+        """Bytes in the file that batches go to, beside the states at its head."""
+        return self._size - self._head
 
     @property
     def gathered_bytes(self) -> int:
@@ -244,7 +247,8 @@ class JournalEngine:
         if not self._payloads:
             return None
         payloads = self._payloads
-        if self._size >= self._file_limit or self._size and self._size + self._gathered > self._file_limit:
+        limit = self._file_limit + self._head
+        if self._size >= limit or self._size and self._size + self._gathered > limit:
             self.current += 1
             self._size = 0
             # These states may include what this very batch publishes. Numbers only grow, and the last size of a
@@ -260,6 +264,7 @@ class JournalEngine:
                 if sizes
                 for part in record(Type.SIZES, queue, [encode_sizes(sizes)])
             ]
+            self._head = sum(map(len, states))
             if states:
                 payloads.insert(0, states)
         batch = Batch(payloads, self.position, self.current, self._size, self._gathered, self._retires)
@@ -343,7 +348,7 @@ class JournalEngine:
         Waits for the disk.
         """
         self.write_all()
-        self._size = self._file_limit
+        self.rotate()
         self._retires = self.current + 1
         self._append(record(Type.RETIRE, self.current + 1, []), 1)
         batch = self.take_batch()

@@ -220,6 +220,20 @@ def test_numbers_survive_messages(disk):
     assert opened(disk).recover()[1].next_number == 10
 
 
+def test_a_file_whose_head_exceeds_the_limit_takes_more_than_one_batch(disk):
+    """Otherwise the record that retires files would begin a file, which again had to be retired, for ever."""
+    journal = opened(disk, file_limit=100)
+    for queue in range(1, 30):
+        DirectLog(journal).publish(queue, run_of(0, 1))
+    journal.write_all()
+    journal.retire(journal.rotate())
+    journal.write_all()
+    assert (journal.current, journal.closed_files) == (2, 0)
+    journal.retire(journal.current)
+    journal.write_all()
+    assert (journal.current, journal.closed_files) == (2, 0)
+
+
 def test_deleted_queue_does_not_come_back(disk):
     """The records of a queue before its deletion do not count."""
     journal = opened(disk)
