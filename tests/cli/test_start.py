@@ -25,6 +25,14 @@ def warren(*arguments):
     return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=30, cwd="/")
 
 
+@pytest.fixture(autouse=True)
+def hangups_are_not_ignored():
+    """As they are in a test run that was started with `nohup`, whose children inherit that."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
 @contextmanager
 def started(*arguments):
     """(process, port) of a running `warren start --port 0`. `process.report` is its start-up report."""
