@@ -101,9 +101,10 @@ def test_a_requeued_message_may_go_with_an_auto_delete_queue_whose_last_consumer
     assert queue.missing() == ([] if may_be_gone else [copy])
 
 
+#: A queue that has this much in the journal alone writes it to its segments when it restarts.
 FULL_DISK = """
 node store=1 credit=400,200 queues=orders
-alice/1 publish queue=orders count=1 persistent=1 size=400 then=60
+alice/1 publish queue=orders count=20 persistent=1 size=4000 then=200
 machine disk low=1
 machine crash process=Queue
 alice/2 get queue=orders
@@ -127,8 +128,12 @@ def test_a_queue_may_crash_of_a_full_disk_when_the_disk_has_room_again(schedule)
     def is_refused(entry):
         return entry[1] == "job" and "/Queue-" in entry[2] and entry[-1] is False
 
-    while not is_refused(schedule.world.trace[-1]):
+    for _ in range(10_000):
+        if is_refused(schedule.world.trace[-1]):
+            break
         assert schedule.world.step(), "nothing happens any more"
+    else:
+        pytest.fail("the disk refuses nothing")
     schedule.perform(ROOM_AGAIN)
     schedule.finish()
     assert any(text.startswith("receives message 1 from orders") for _, _, text in schedule.told)
