@@ -295,7 +295,9 @@ def _remove_exchange(host: _Vhost, row: ExchangeRow) -> None:
 def _replace_queue(host: _Vhost, row: QueueRow) -> None:
     shown = host.queues.get(row.name)
     if shown is not None:
-        host.queues[row.name] = row.at(shown.address)
+        # A queue without an address does not run yet; `put_queue` shows it when it does.
+        if shown.address is not None or row.state != "running":
+            host.queues[row.name] = row.at(shown.address)
     elif row.state != "running":
         # Its process has ended before it was shown. Clients are refused with the state (AB-63).
         host.queues[row.name] = row

@@ -3,6 +3,7 @@
 The stop waits for the disk, but not for ever, and no other broker can use the directory until the disk has answered.
 """
 
+import re
 import threading
 
 import pytest
@@ -71,7 +72,8 @@ def test_a_first_start_on_a_full_disk_says_so_in_a_sentence(tmp_path, monkeypatc
     ("engine", "said"),
     [
         (journal.JournalEngine, "its journal cannot be opened"),
-        (message_store.StoreEngine, "msg_store_transient cannot be opened"),
+        # Both stores are opened at once, and the first refusal is the one that is named.
+        (message_store.StoreEngine, "msg_store_(transient|persistent) cannot be opened"),
     ],
 )
 def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeypatch, caplog, engine, said):
@@ -88,9 +90,11 @@ def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeyp
         lambda self, *rest: refusing() if self._disk.full_path("") == f"{directory}/" else recover(self, *rest),
     )
     with Broker(data_dir=tmp_path) as broker:
-        assert (
-            f"vhost '/' is down: vhost '/' cannot use '{directory}': {said}: [Errno 28] No space left on device"
-            in caplog.text
+        assert re.search(
+            re.escape(f"vhost '/' is down: vhost '/' cannot use '{directory}': ")
+            + said
+            + re.escape(": [Errno 28] No space left on device"),
+            caplog.text,
         )
         assert "Traceback" not in caplog.text
         broker.declare_queue("here", vhost="other")

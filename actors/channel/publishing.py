@@ -270,6 +270,10 @@ class Publisher:
             batch = publishes.get(row.queue_id)
             if batch is None:
                 if row.queue_id not in queues.rows:
+                    if row.address is None:
+                        # Its virtual host could not be started, so nobody takes responsibility for the messages.
+                        confirms.refuse(row.queue_id, [(first_number, first_number + len(contents) - 1)])
+                        continue
                     queues.watch(row)
                 batch = publishes[row.queue_id] = (row, [])
             batch[1].append((origins, contents, body_bytes, first_number, awaits_confirms, shared))
