@@ -70,7 +70,7 @@ def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
 
     monkeypatch.setattr(StoreEngine, "close", closes)
     caplog.set_level(logging.WARNING, "warren.store")
-    for seed in range(300):
+    for seed in range(3000):
         caplog.clear()
         outcome = run(seed, parse_plan(STOPPED_ON_A_FULL_DISK))
         assert outcome.failure is None, outcome.story
