@@ -10,16 +10,21 @@ luck: Hypothesis is derandomized, and `first_seed` of a simulation follows from 
 then, in random order, with new examples, and a failure prints how to pin its example.
 """
 
+import contextlib
 import os
 import random
 import secrets
+import signal
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from thespian.actors import ActorSystem, ActorSystemException
+from thespian.test import get_free_admin_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,3 +58,56 @@ def pytest_runtest_setup(item):
 def first_seed(request):
     """The first seed of a test of simulated schedules: always the same in test runs, a new one in each search."""
     return zlib.crc32(request.node.nodeid.encode()) << 8 if SEARCH_END is None else secrets.randbelow(1 << 40)
+
+
+@contextlib.contextmanager
+def _running_stock_system(base: str) -> Iterator[ActorSystem]:
+    """Run one of Thespian's own system bases, and leave none of its operating-system processes behind.
+
+    The free port for `multiprocTCPBase` may be taken by another test before Thespian listens there; then the next one
+    is tried. Now and then Thespian's shutdown misses a child of a child that has just been replaced. Such a process
+    would live for ever and keep the output of the test run open, so it is killed: each has inherited the write end of
+    a pipe by which it is found.
+    """
+    logs = {"version": 1, "disable_existing_loggers": False}
+    if not base.startswith("multiproc"):
+        system = ActorSystem(base, {}, logDefs=logs, transientUnique=True)
+        yield system
+        system.shutdown()
+        return
+    mark = os.pipe()
+    try:
+        for attempt in range(5):
+            try:
+                system = ActorSystem(base, {"Admin Port": get_free_admin_port()}, logDefs=logs, transientUnique=True)
+                break
+            except ActorSystemException:
+                if attempt == 4:
+                    raise
+        yield system
+        system.shutdown()
+    finally:
+        _kill_holders(mark[1])
+        for end in mark:
+            os.close(end)
+
+
+def _kill_holders(fd: int) -> None:
+    """Kill all other processes that have this pipe open. Only Linux lists them; elsewhere this does nothing."""
+    pipe = os.fstat(fd).st_ino
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if any(entry.stat().st_ino == pipe for entry in (process / "fd").iterdir() if _is_pipe(entry)):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def _is_pipe(entry: Path) -> bool:
+    return os.readlink(entry).startswith("pipe:")
+
+
+@pytest.fixture(scope="session")
+def running_stock_system():
+    """A context manager that runs the named system base of Thespian."""
+    return _running_stock_system

@@ -6,13 +6,12 @@ import os
 import time
 
 import pytest
-from thespian.actors import ActorAddress, ActorSystem
-from thespian.test import get_free_admin_port
+from thespian.actors import ActorAddress
 
 from warren.runtime.errors import ProcessDown, ProcessError
 from warren.runtime.process import Process
 
-WAIT = 10
+WAIT = 60
 
 
 class Stock(ProcessError):
@@ -120,13 +119,9 @@ def heard(system, hub, count):
 
 
 @pytest.fixture(params=["simpleSystemBase", "multiprocTCPBase"], scope="module")
-def stock(request):
-    capabilities = {"Admin Port": get_free_admin_port()} if request.param.startswith("multiproc") else {}
-    system = ActorSystem(
-        request.param, capabilities, logDefs={"version": 1, "disable_existing_loggers": False}, transientUnique=True
-    )
-    yield system
-    system.shutdown()
+def stock(request, running_stock_system):
+    with running_stock_system(request.param) as system:
+        yield system
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
-from thespian.test import get_free_admin_port
 
 from warren.actors.disk.journal import CREDIT, Journal
 from warren.actors.disk.settings import JournalSettings
@@ -32,7 +31,7 @@ from ..stage import CRASHED, Stub
 PERSISTENT = Origin("x", ("k",), persistent=True)
 ONE, TWO = 1, 2
 NO_SPACE = OSError(errno.ENOSPC, "injected")
-WAIT = 10
+WAIT = 60
 
 
 def run_of(first: int, count: int, size: int = 5) -> Run:
@@ -556,18 +555,14 @@ class QueueStandIn(Process):
 
 
 @pytest.fixture(params=["LoopBase", "multiprocTCPBase"])
-def system(request):
+def system(request, running_stock_system):
     if request.param == "LoopBase":
         system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+        yield system
+        system.shutdown()
     else:
-        system = ActorSystem(
-            request.param,
-            {"Admin Port": get_free_admin_port()},
-            logDefs={"version": 1, "disable_existing_loggers": False},
-            transientUnique=True,
-        )
-    yield system
-    system.shutdown()
+        with running_stock_system(request.param) as system:
+            yield system
 
 
 def ask(system, address, *message):

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 from thespian.actors import ActorSystem
-from thespian.test import get_free_admin_port
 
 from warren.actors.disk.message_store import MessageStore
 from warren.actors.disk.settings import StoreSettings
@@ -18,7 +17,7 @@ from warren.store.bodies.sync_job import SyncJob
 from warren.store.disk.disk import SyncFailed
 from warren.store.disk.real_disk import RealDisk, RealFile
 
-WAIT = 10
+WAIT = 60
 BODY = b"x" * 10_000
 
 
@@ -113,18 +112,14 @@ def await_down(system, queue):
 
 
 @pytest.fixture(params=["LoopBase", "multiprocTCPBase"], scope="module")
-def system(request):
+def system(request, running_stock_system):
     if request.param == "LoopBase":
         system = ActorSystem(systemBase=LoopBase(shutdown_seconds=2.0), transientUnique=True)
+        yield system
+        system.shutdown()
     else:
-        system = ActorSystem(
-            request.param,
-            {"Admin Port": get_free_admin_port()},
-            logDefs={"version": 1, "disable_existing_loggers": False},
-            transientUnique=True,
-        )
-    yield system
-    system.shutdown()
+        with running_stock_system(request.param) as system:
+            yield system
 
 
 def started(system, root, **settings):

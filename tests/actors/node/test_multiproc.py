@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from thespian.actors import ActorSystem
-from thespian.test import get_free_admin_port
 
 from warren.actors.channel import Channel
 from warren.actors.channel.contract import ChannelConfig
@@ -46,7 +45,7 @@ from warren.runtime.exit_reason import NORMAL, ExitReason
 from warren.runtime.process import Process
 from warren.settings import Settings
 
-WAIT = 20
+WAIT = 60
 PERSISTENT = b"\x10\x00\x02"
 
 
@@ -134,12 +133,9 @@ def ask(system: ActorSystem, address: Any, *message: Any) -> Any:
 
 
 @pytest.fixture(params=["simpleSystemBase", "multiprocTCPBase"])
-def system(request):
-    capabilities = {"Admin Port": get_free_admin_port()} if request.param == "multiprocTCPBase" else {}
-    logs = {"version": 1, "disable_existing_loggers": False}
-    system = ActorSystem(request.param, capabilities, logDefs=logs, transientUnique=True)
-    yield system
-    system.shutdown()
+def system(request, running_stock_system):
+    with running_stock_system(request.param) as system:
+        yield system
 
 
 def say(*methods: Any) -> list[tuple[Any, ...]]:

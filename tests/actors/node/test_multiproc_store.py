@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from thespian.actors import ActorSystem
-from thespian.test import get_free_admin_port
 
 from warren.actors.node.context import NodeContext
 from warren.actors.node.vhost_supervisor import VhostSupervisor
@@ -23,7 +22,7 @@ from warren.runtime.process import Process
 from warren.settings import Settings
 from warren.store.messages.message import Origin
 
-WAIT = 20
+WAIT = 60
 PROPS = b"\x10\x00\x02"
 ID = "00000000000001" + "0" * 18
 
@@ -129,13 +128,9 @@ def ask(system: ActorSystem, address: Any, *message: Any) -> Any:
 
 
 @pytest.fixture(params=["simpleSystemBase", "multiprocTCPBase"])
-def system(request):
-    capabilities = {"Admin Port": get_free_admin_port()} if request.param == "multiprocTCPBase" else {}
-    system = ActorSystem(
-        request.param, capabilities, logDefs={"version": 1, "disable_existing_loggers": False}, transientUnique=True
-    )
-    yield system
-    system.shutdown()
+def system(request, running_stock_system):
+    with running_stock_system(request.param) as system:
+        yield system
 
 
 def test_confirm_crash_page_consume_and_start_again(system, tmp_path):
