@@ -117,7 +117,8 @@ _for_pamqp = st.fixed_dictionaries(
         "reply_to": short_strings,
         "expiration": short_strings,
         "message_id": short_strings,
-        "timestamp": st.integers(0, 1 << 32).map(lambda n: datetime.fromtimestamp(n, tz=UTC)),
+        # pamqp reads what is larger as milliseconds.
+        "timestamp": st.integers(0, (1 << 32) - 1).map(lambda n: datetime.fromtimestamp(n, tz=UTC)),
         "message_type": short_strings,
         "user_id": short_strings,
         "app_id": short_strings,
