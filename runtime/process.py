@@ -244,9 +244,11 @@ class Process(Actor):
         """
         self.demonitor(name)
         ref = self._new_ref()
+        # First, because it raises if `address` is none. A process that ends takes back what it has noted here, and an
+        # error then would end the whole system.
+        self._host.monitor(address, ref)
         self._monitor_refs[name] = ref
         self._monitored[ref] = (name, address)
-        self._host.monitor(address, ref)
 
     def demonitor(self, name: Hashable) -> None:
         """Stop monitoring: no `on_down` for `name` is called after this. Unknown names are ignored."""

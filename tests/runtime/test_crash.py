@@ -346,6 +346,12 @@ class TestOpenAsks:
             client.ask(target, ("ping",), WAIT)
         assert "failed to close a coroutine" in caplog.text
 
+    def test_a_monitor_of_nothing_ends_the_process_that_asks_for_it_and_no_other(self, system, client):
+        """The process took the monitor back as it ended, and that error ended the loop with all other processes."""
+        bystander = system.createActor(Mortal)
+        system.tell(system.createActor(Supervisor), ("monitor", None, "nothing"))
+        assert client.ask(bystander, ("ping",), WAIT) == "pong"
+
 
 class TestMailboxLimit:
     def test_the_limit_itself_is_allowed(self, base, system, client):
