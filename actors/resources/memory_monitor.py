@@ -90,7 +90,7 @@ class MemoryMonitor(Process):
         if target is not None:
             self.send(sender, to_memory_user.ram_duration_target(target))
 
-    async def on_received(self, sender: Sender, size: int) -> None:
+    def on_received(self, sender: Sender, size: int) -> None:
         self.received += size
         if self.memory is None or self.received < max(LOOK_BYTES, self.limit * LOOK_SHARE):
             return
@@ -98,8 +98,11 @@ class MemoryMonitor(Process):
         # Under the alarm publishers are blocked already, and below the limit there is nothing to do.
         if not self.alarmed and not self.is_rechecking and self.memory.anonymous() > self.limit:
             self.is_rechecking = True
-            await self._sample()
-            self.is_rechecking = False
+            self.spawn(self._recheck())
+
+    async def _recheck(self) -> None:
+        await self._sample()
+        self.is_rechecking = False
 
     def on_down(self, name: str, reason: ExitReason) -> None:
         self.durations.forget(name)
