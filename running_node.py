@@ -130,7 +130,8 @@ class RunningNode:
         limits: FileLimits = REAL_FILES,
     ):
         self._stop_timeout = settings.stop_timeout / 1000
-        #: A process that is forked from this one has a copy of this object, but no thread that runs the node.
+        #: The operating-system process that runs the node. A process forked from it has a copy of this object but no
+        #: thread that runs the node, so a control that is called there raises an error; it would wait for ever.
         self._process = os.getpid()
         try:
             self._claim = None if settings.data_dir is None else claim(settings.data_dir, settings.node_name)

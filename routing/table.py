@@ -159,7 +159,7 @@ class RoutingTable:
         self.version += 1
 
     def publish(self, changes: Sequence[Change]) -> None:
-        """Show readers what changed, all of it at once, and then notify the decorators.
+        """Put all the changes of one command into the table, then notify the decorators. No reader runs in between.
 
         A virtual host that is not in the table yet is left out, because `add_vhost` shows it with all its rows later.
         The address of a queue does not change; a queue that has none yet is shown by `put_queue`.

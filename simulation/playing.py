@@ -58,7 +58,7 @@ class Player:
     def __init__(self, conversation: Conversation, seed: int | None = None, describe: Describe = message_name) -> None:
         self.conversation = conversation
         self.schedule = Schedule(conversation.plan, seed or 0, plainest() if seed is None else None, describe)
-        #: How many lines of the story belong to earlier steps.
+        #: How many lines of the story earlier steps have already reported as their output.
         self._reported = 0
         #: What is held: the name in the command, the system of actors in which it is held, and the hold itself.
         self._holds: list[tuple[str, SimBase, held.Hold | held.HeldCalls]] = []

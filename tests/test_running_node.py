@@ -98,8 +98,9 @@ def test_a_vhost_whose_disk_refuses_is_down_and_the_others_run(tmp_path, monkeyp
         )
         assert "Traceback" not in caplog.text
         broker.declare_queue("here", vhost="other")
-        with pytest.raises(BrokerError):
+        with pytest.raises(BrokerError, match="refused by a queue"):
             broker.publish(b"x", "kept")
+        broker.publish(b"x", "here", vhost="other")
     monkeypatch.undo()
     with Broker(data_dir=tmp_path) as broker:
         assert broker.queue("kept").messages == 1

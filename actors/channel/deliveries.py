@@ -161,8 +161,8 @@ class Deliveries:
         held_back, self.unacked.held_back = self.unacked.held_back, []
         for outcome, runs in held_back:
             self._gather(outcome, runs)
-        # Once for all of them: in between, the limiter would still exempt deliveries of basic.get that it counts no
-        # longer, and grant as many deliveries too many.
+        # One call for all runs. After each of several calls the limiter would grant deliveries, while it still exempts
+        # the basic.gets of the runs that follow, although these are settled: it would grant as many too many.
         self._limiter.settled([run for _, runs in held_back for run in runs])
 
     def roll_back(self) -> None:

@@ -137,7 +137,7 @@ class Limiter:
         return self._unacked.count + self._unacked.held_back_count() - len(self.exempt)
 
     def _free(self) -> int:
-        """The deliveries that the limit leaves."""
+        """How many more deliveries the limit allows."""
         assert self.limit is not None
         return self.limit - self._unacknowledged() - sum(self.granted.values())
 

@@ -98,7 +98,8 @@ class Channel(Process):
         self.state = "starting"
         self.busy = False
         self.backlog: deque[Event] = deque()
-        #: Methods for the client that answer nothing, and that wait for the end of a busy time.
+        #: Methods that the client did not ask for, such as basic.cancel. They are sent when the method that keeps the
+        #: channel busy has been answered.
         self.unasked: list[Method] = []
         self.input_paused = False
         #: The owner's unanswered `shut_down`.

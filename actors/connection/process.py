@@ -65,7 +65,7 @@ OUTPUT_PAUSE = "output"
 #: body itself, which would have to be copied to its place.
 BETWEEN_LARGE = 4096
 
-#: Bytes received that the memory monitor need not know about yet.
+#: A connection reports to the memory monitor what it has received as soon as that is more than so many bytes.
 REPORTED_BYTES = 256 * 1024
 
 #: Reads of one turn while a large body arrives. Other processes have their turn after that many.
@@ -464,7 +464,7 @@ class Connection(Process):
             self.closing.hang_up()
 
     def _refresh_output_pause(self) -> None:
-        """Stop or resume reading, and watch the socket, as the output requires that it has not taken."""
+        """Stop or resume reading by how much output waits, and watch for room in the socket while some does."""
         size, limit = self.output.size, self.settings.output_buffer_limit
         if size > limit:
             self.pause(OUTPUT_PAUSE)

@@ -89,8 +89,8 @@ class Journal(Process):
         self._credit = CreditFlow(CREDIT, self._grant, key="journal credit")
         self._files: JournalEngine | None = None
         self._is_committing = False
-        #: The positions up to which the files must be written before those who wait for `_may_read`, in their order,
-        #: read them while no commit runs.
+        #: One position for each coroutine that waits for `_may_read`, in the order in which they wait: before it reads
+        #: the files, these must be written up to there. They are read only while no commit runs.
         self._read_positions: deque[int] = deque()
         self._may_read = Signal(self)
         self._is_freeing = self._is_freeing_paused = False

@@ -92,7 +92,10 @@ class LocalLog:
         self._has_retry = False
 
     async def open(self, directory: DataDir) -> StoredRows:
-        """Write to this data directory from now on, and return the rows it had. Raises StorageError."""
+        """Open the metadata store of this data directory, to which commits are written from now on; return its rows.
+
+        Raises StorageError.
+        """
         try:
             self.store = await self._process.run_blocking(MetadataStore, directory.metadata)
             tables = await self._process.run_blocking(self.store.load)

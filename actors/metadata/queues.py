@@ -1,5 +1,5 @@
-"""`Queues`: what declares and deletes of queues say to the queues' processes (AB-82 to AB-88), and what these and their
-supervisors report (AB-63).
+"""`Queues`: carries out declares and deletes of queues, which involves the queues' processes (AB-82 to AB-88), and
+takes the reports of these processes and their supervisors (AB-63).
 
 A queue's row is in the state from its declaration to its deletion. Channels find it in the routing table from the
 moment when its process runs, with the process's address; while the process is restarted they find the old address, or

@@ -50,7 +50,7 @@ class SimMemory:
         return None
 
     def collector(self) -> Callable[[], object] | None:
-        """None: what is collected would not change `used`."""
+        """None: a scenario sets `used`, so a collection would not change it."""
         return None
 
 

@@ -39,7 +39,9 @@ class DiskQueue(BackingQueue):
 
     @abstractmethod
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
-        """The second half: the persistent store has no body for the numbers `missing`."""
+        """Recover the queue, after `scan`. The messages with the numbers `missing` are dropped, because the persistent
+        store has no body for them.
+        """
 
     @abstractmethod
     def terminate(self) -> dict[str, Any]:
@@ -81,8 +83,8 @@ class DiskQueue(BackingQueue):
 
     @abstractmethod
     def references(self) -> Iterator[tuple[bool, bytes]]:
-        """The id of each body in a message store that this queue refers to, after whether its store is the persistent
-        one.
+        """Each body in a message store that this queue refers to, as a pair: whether it is in the persistent store, and
+        its id.
 
         Reads whatever is on the disk only, and waits for that. The simulation compares the ids with the counts of the
         stores.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
-from warren.routing.changes import BindingAdded, BindingRemoved, Change, ExchangePut, ExchangeRemoved
+from warren.routing.changes import BindingAdded, BindingRemoved, Change, ExchangePut, ExchangeRemoved, QueuePut
 from warren.routing.rows import Binding, ExchangeRow, QueueRow
 from warren.routing.table import RoutingTable
 from warren.routing.vhost_rows import VhostRows
@@ -193,6 +194,15 @@ class TestBindings:
         table.put_queue(QueueRow(V, "q", "elsewhere", "id of q", state="crashed"))
         [row] = table.route(V, "amq.fanout", ("",))
         assert (row.address, row.state) == ("elsewhere", "crashed")
+
+    def test_a_queue_is_shown_as_running_together_with_its_address(self, table):
+        """Its state alone changes first. A channel that found it without an address would crash."""
+        stopped = QueueRow(V, "q", None, "id of q", state="stopped")
+        table.publish([QueuePut(stopped)])
+        table.publish([QueuePut(replace(stopped, state="running"))])
+        assert table.queue(V, "q") == stopped
+        table.put_queue(replace(stopped, state="running", address="here"))
+        assert table.queue(V, "q").state == "running"
 
     def test_a_missing_exchange_routes_nowhere(self, table):
         assert routed(table, "none", "k") == set()

@@ -86,7 +86,7 @@ def contents(state: State):
 
 class TestVhosts:
     def test_a_new_one_has_the_default_exchanges(self):
-        """The virtual host is added with the exchanges that each has, and its processes are started (AB-64)."""
+        """Creating a virtual host adds it with the default exchanges, and has its processes started (AB-64)."""
         state = State()
         assert apply(state, CreateVhost(V)) == Applied([VhostAdded(V)], [StartVhost(V)])
         assert list(state.vhosts[V].exchanges) == [name for name, _, _ in DEFAULT_EXCHANGES]

@@ -398,7 +398,9 @@ def test_a_damaged_config(template, tmp_path, caplog, damaged):
 
 
 def test_a_damaged_config_that_cannot_be_made_again(template, tmp_path):
-    """The messages would be misread with another number of entries in a segment: nothing is changed."""
+    """Segments are read by the number of entries in `config`, so a start with a wrong number would misread them. It
+    stops and changes nothing.
+    """
     source, is_clean, _, _ = template
     shutil.copytree(source, tmp_path / "data")
     path = directory(tmp_path / "data")
