@@ -209,7 +209,7 @@ class Broker:
         Raises `BrokerError`: 530 for a name that is empty or longer than 255 bytes, 541 if a broker with a data
         directory cannot write to it.
         """
-        self._node.ask_node(to_node.create_vhost(_string("name", name)))
+        self._node.operate("add_vhost", name=_string("name", name))
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with its queues, exchanges and messages.
@@ -218,7 +218,7 @@ class Broker:
         virtual host may be deleted as well; clients then cannot connect to `url` until it is created again.
         Raises `BrokerError` 530 if there is no virtual host of that name.
         """
-        self._node.ask_node(to_node.delete_vhost(_string("name", name)))
+        self._node.operate("delete_vhost", name=_string("name", name))
 
     # -- listings ---
 

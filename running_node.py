@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from thespian.actors import ActorSystem
 
@@ -19,6 +20,7 @@ from .actors.connection.tls_context import TlsError
 from .actors.disk.errors import StorageError
 from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
+from .actors.node.operations.registry import OperationError
 from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
 from .runtime.contract import Address, Answer, C, Message
@@ -238,6 +240,10 @@ class RunningNode:
         """
         return self._ask(self._address, request, CALL_TIMEOUT)
 
+    def operate(self, operation: str, **arguments: object) -> Any:
+        """Run an operation of `actors/node/operations`. Raises `BrokerError` 530 if it is refused."""
+        return self.ask_node(to_node.operate(operation, arguments))
+
     def ask_direct(self, request: Message[ToDirectClient, Answer]) -> Answer:
         """Ask the client that uses a channel without a socket. Raises `BrokerError` if the broker refuses."""
         return self._ask(self._direct, request, CALL_TIMEOUT)
@@ -248,7 +254,7 @@ class RunningNode:
             return self._client.ask(address, request, timeout)
         except AmqpError as error:
             raise BrokerError(error.code, error.name, error.text) from None
-        except NodeError as error:
+        except (NodeError, OperationError) as error:
             raise BrokerError(530, "NOT_ALLOWED", str(error)) from None
         except ProcessDown as error:
             raise BrokerError(541, "INTERNAL_ERROR", f"the broker has ended: {error}") from error

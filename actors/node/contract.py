@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...runtime.contract import Contract, message
 from ...store.data_dir.file_limits import REAL_FILES
@@ -75,21 +75,12 @@ class ToNode(Contract):
         """
 
     @message
+    def operate(self, name: str, arguments: dict[str, object]) -> Any:
+        """From whoever serves an operator: run the operation `name` (`operations`). Raises OperationError."""
+
+    @message
     def await_end(self) -> None:
         """From the program: never answered, so the asker gets ProcessDown when the node ends."""
-
-    @message
-    def create_vhost(self, name: str) -> None:
-        """From the program: an existing virtual host is success (AB-169).
-
-        NodeError for a name that no client could open.
-        """
-
-    @message
-    def delete_vhost(self, name: str) -> None:
-        """From the program: when answered, its connections are being closed with 320 and nothing else of it is left
-        (AB-170).
-        """
 
     @message
     def trace(self, vhost: str, on: bool) -> None:

@@ -66,6 +66,7 @@ from ..resources.memory_monitor import MemoryMonitor
 from .context import NodeContext
 from .contract import NodeFacts, ToNode, ToQueueSupervisor, ToVhost, to_vhost
 from .extensions import NO_EXTENSIONS, Extensions
+from .operations.registry import Operator, perform
 from .vhost_supervisor import VhostSupervisor
 
 if TYPE_CHECKING:
@@ -73,9 +74,6 @@ if TYPE_CHECKING:
     from ..queue.contract import ToQueue
 
 log = logging.getLogger("warren.node")
-
-#: Bytes of UTF-8 that a short string has at most.
-SHORTSTR_MAX = 255
 
 #: Seconds that a listing waits for a process; one that does not answer is left out.
 LIST_TIMEOUT = 5.0
@@ -130,6 +128,7 @@ class NodeSupervisor(Process):
             progress,
             limits,
         )
+        self.operator = Operator(self, self.context, self.myAddress)
         memory = await self.ask(self.memory_monitor, to_memory_monitor.start(self.context))
         self.disk_monitor: Address[ToDiskMonitor] | None = None
         if settings.data_dir is not None:
@@ -214,6 +213,9 @@ class NodeSupervisor(Process):
             address for listener in self.listeners for address in await self.ask(listener, to_listener.connections())
         ]
 
+    async def on_operate(self, sender: Sender, name: str, arguments: dict[str, object]) -> Any:
+        return await perform(self.operator, name, arguments)
+
     def on_await_end(self, sender: Sender) -> None:
         """Never answers; see the contract."""
 
@@ -225,19 +227,6 @@ class NodeSupervisor(Process):
         self.stop(f"{name} ended: {reason}")
 
     # --- virtual hosts ---
-
-    async def on_create_vhost(self, sender: Sender, name: str) -> None:
-        if not 0 < len(name.encode("utf-8", "surrogateescape")) <= SHORTSTR_MAX:
-            raise NodeError(
-                f"a virtual host's name has 1 to {SHORTSTR_MAX} bytes of UTF-8, because a client can open no other; "
-                f"this one has {len(name)} characters"
-            )
-        await self.ask(self.metadata, to_metadata.create_vhost(name))
-
-    async def on_delete_vhost(self, sender: Sender, name: str) -> None:
-        if not await self.ask(self.metadata, to_metadata.delete_vhost(name)):
-            raise NodeError(f"Virtual host '{name}' does not exist")
-        log.info("vhost '%s' is deleted", name)
 
     async def on_trace(self, sender: Sender, vhost: str, on: bool) -> None:
         self._check_vhost(vhost)

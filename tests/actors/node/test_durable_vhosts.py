@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.actors.node.process import NodeError
+from warren.actors.node.operations.registry import OperationError
 from warren.amqp.fields import Table
 from warren.running_node import RunningNode
 from warren.settings import Settings
@@ -38,8 +38,8 @@ def rows_on_disk(path):
 def test_a_created_vhost_outlives_the_node(tmp_path):
     """A virtual host, with everything declared in it, is there again after a restart (AB-169)."""
     with DurableNode(tmp_path) as node:
-        node.ask_node("create_vhost", T)
-        node.ask_node("create_vhost", T)
+        node.ask_node("operate", "add_vhost", {"name": T})
+        node.ask_node("operate", "add_vhost", {"name": T})
         fill(node, T)
         before = node.durable()
     with DurableNode(tmp_path) as node:
@@ -52,9 +52,9 @@ def test_a_deleted_vhost_leaves_no_row(tmp_path):
     with DurableNode(tmp_path) as node:
         fill(node, "/")
         before = node.durable()
-        node.ask_node("create_vhost", T)
+        node.ask_node("operate", "add_vhost", {"name": T})
         fill(node, T)
-        node.ask_node("delete_vhost", T)
+        node.ask_node("operate", "delete_vhost", {"name": T})
         assert node.durable() == before
         assert list(node.state.queues_of("c")) == [("/", "mine")]
     tables = rows_on_disk(tmp_path)
@@ -67,10 +67,10 @@ def test_a_deleted_vhost_leaves_no_row(tmp_path):
 def test_one_created_anew_inherits_nothing(tmp_path):
     with DurableNode(tmp_path) as node:
         for _ in range(3):
-            node.ask_node("create_vhost", T)
+            node.ask_node("operate", "add_vhost", {"name": T})
             fill(node, T)
-            node.ask_node("delete_vhost", T)
-        node.ask_node("create_vhost", T)
+            node.ask_node("operate", "delete_vhost", {"name": T})
+        node.ask_node("operate", "add_vhost", {"name": T})
     with DurableNode(tmp_path) as node:
         assert node.routing.queues(T) == ()
         assert [
@@ -83,7 +83,7 @@ def test_declares_under_way_are_taken_back(tmp_path):
     """A declare whose commit runs while the vhost is deleted is refused; a new vhost of that name does not have it."""
     with DurableNode(tmp_path) as node:
         for number in range(10):
-            node.ask_node("create_vhost", T)
+            node.ask_node("operate", "add_vhost", {"name": T})
             for each in range(20):
                 node.client.tell(
                     node.metadata.myAddress, ("declare_exchange", T, f"x{each}", "fanout", True, False, False, Table())
@@ -93,8 +93,8 @@ def test_declares_under_way_are_taken_back(tmp_path):
                 )
             if number % 2:
                 node.client.tell(node.metadata.myAddress, ("delete_vhost", T))
-                node.ask_node("create_vhost", T)
-            node.ask_node("delete_vhost", T)
+                node.ask_node("operate", "add_vhost", {"name": T})
+            node.ask_node("operate", "delete_vhost", {"name": T})
         assert not node.metadata.turns._waiting
     tables = rows_on_disk(tmp_path)
     assert tables["vhosts"] == [("/",)]
@@ -102,8 +102,8 @@ def test_declares_under_way_are_taken_back(tmp_path):
 
 
 def test_deleting_an_unknown_one_is_an_error(tmp_path):
-    with DurableNode(tmp_path) as node, pytest.raises(NodeError, match="Virtual host 'nowhere' does not exist"):
-        node.ask_node("delete_vhost", "nowhere")
+    with DurableNode(tmp_path) as node, pytest.raises(OperationError, match="Virtual host 'nowhere' does not exist"):
+        node.ask_node("operate", "delete_vhost", {"name": "nowhere"})
 
 
 def test_a_start_takes_as_long_as_it_takes(tmp_path, monkeypatch):

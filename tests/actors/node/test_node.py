@@ -95,7 +95,7 @@ class TestList:
             ask("queues", "none")
 
     def test_other_vhosts(self, client, node, ask, connection):
-        client.ask(node, ("create_vhost", "other"), WAIT)
+        client.ask(node, ("operate", "add_vhost", {"name": "other"}), WAIT)
         connection.channel().queue_declare("q")
         assert ask("queues", "other") == ask("connections", "other") == ask("channels", "other") == []
         assert len(ask("exchanges", "other")) == 7

@@ -1,0 +1,1 @@
+"""Definitions, as RabbitMQ calls what operators set: users, permissions, policies, parameters and limits."""
