@@ -140,7 +140,7 @@ class ActorBase:
     # -- turns -------------------------------------------------------------------------------------
 
     def schedule(self, cell: Cell) -> None:
-        """Put `cell`, which has a message, on the run queue unless it is there."""
+        """Let `cell`, which has a message, have a turn, unless it waits for one already."""
         if cell.is_idle:
             cell.is_idle = False
             self.ready.append(cell)

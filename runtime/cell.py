@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from .actor_base import ActorBase
 
 
+class Lane(deque["Cell"]):
+    """The run queue of one client (see `loop.lanes`). `owner.lane` is this lane while it has cells."""
+
+    __slots__ = ("owner",)
+
+    owner: Any
+
+
 class Cell:
     """A mailbox of (sender address, message), and what belongs to the actor that reads it.
 
@@ -42,6 +50,7 @@ class Cell:
         "globalName",
         "handlers",
         "is_idle",
+        "lane",
         "limit",
         "monitors",
         "parent",
@@ -68,6 +77,9 @@ class Cell:
         self.limit: int = actor.mailbox_limit if is_process else 0
         self.children: dict[str, Cell] = {}
         self.fds: set[int] = set()
+        #: The lane of what follows from the descriptors of this actor, or from the timers of its children; None while
+        #: that is nothing.
+        self.lane: Lane | None = None
         self.timers: dict[int, Entry] = {}
         self.monitors: dict[tuple[str, Any], ActorAddress] = {}
         #: What the next turn begins with: waits that are over, or None to have nothing but the turn. A list while there

@@ -223,7 +223,7 @@ class Process(Actor):
         return pending
 
     def next_turn(self) -> Awaitable[None]:
-        """Return what `await` waits for: the next turn of this process, which comes after those of all others.
+        """Return what `await` waits for: the next turn of this process, which comes after those of others that wait.
 
         Work in proportion to something that a client chooses is done in steps with such a wait between them.
         """
@@ -232,7 +232,7 @@ class Process(Actor):
         return pending
 
     def request_turn(self) -> None:
-        """Take another turn after those of all others, even if no message has come: `after_batch` is called then."""
+        """Take another turn behind those of others, even if no message has come: `after_batch` is called then."""
         self._host.resume_later(None)
 
     # -- monitors, timers, descriptors, clock ------------------------------------------------------

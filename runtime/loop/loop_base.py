@@ -7,21 +7,23 @@
     base.run_forever()                                    # until stop() or shutdown
 
 The loop goes round and round. In each round it runs the calls that other threads posted, fires the timers that are due,
-gives each actor on the run queue one turn, and polls the descriptors. While actors are busy it polls without waiting.
-Otherwise it sleeps in the poll until a timer is due, a descriptor is ready or another thread wakes it, so that an idle
-loop uses no processor time.
+takes one turn of each lane, and polls the descriptors. While actors are busy it polls without waiting. Otherwise it
+sleeps in the poll until a timer is due, a descriptor is ready or another thread wakes it, so that an idle loop uses no
+processor time.
 
     inbox    calls from other threads, which touch nothing else but the waker that ends the sleep
-    ready    the run queue: the cells with messages, each once
+    ready    the cells that were woken since the last turn, each once
+    lanes    the run queue, which has a lane for each client (`lanes`)
     timers   a heap
     poller   the watched descriptors
 
 The loop calls `on_readable` and `on_writable` directly instead of sending a message: the poller is level triggered and
 would report the descriptor again and again while that message waited.
 
-These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. Busy actors delay
-the descriptors by at most one round or `POLL_INTERVAL`, whichever is longer. At most `MAX_EVENTS` descriptors are
-served before the mailboxes get their turns.
+These are the bounds on waiting. A busy actor delays the other actors by at most `budget` messages. An actor waits for
+the actors in its own lane, and for one turn of each other lane at a time. Busy actors delay the descriptors by at most
+one round or `POLL_INTERVAL`, whichever is longer, and by at most `ROUND_SECONDS` and one turn. At most `MAX_EVENTS`
+descriptors are served before the mailboxes get their turns.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from .blocking import BlockingPool
+from .lanes import Lanes
 from .outside import Port, PrivateBase
 from .poller import READ, WRITE, Poller, SystemPoller
 from .waker import SystemWaker
@@ -66,6 +69,10 @@ SHUTDOWN_SECONDS = 5.0
 #: two actors that play ping-pong takes 0.8 µs. A message takes less than this for its whole way through a broker, so
 #: that no poll comes in the middle of it.
 POLL_INTERVAL = 200e-6
+
+#: Seconds after which a round is interrupted for a poll. A round has a turn of every busy client, and a client that was
+#: idle must not wait for all of them before its input is read.
+ROUND_SECONDS = 2e-3
 
 #: Longest sleep of a loop, in seconds. epoll counts milliseconds in a C int, so that a longer timer wakes the loop once
 #: a day without need. On Windows nothing but the end of a sleep lets Python run its signal handlers, so that Ctrl-C
@@ -127,6 +134,7 @@ class LoopBase(ActorBase):
         self._running = threading.Lock()
         #: The ident of the thread that runs the loop, if one does.
         self._runner: int | None = None
+        self.lanes = Lanes(self.ready)
         self.poller = SystemPoller()
         self._waker = SystemWaker()
         self._wake_fd = self._waker.fd
@@ -181,6 +189,7 @@ class LoopBase(ActorBase):
 
     def _rounds(self, condition: Callable[[], bool] | None, deadline: float | None) -> None:
         inbox, ready, timers, turn = self._inbox, self.ready, self.timers, self.turn
+        lanes, active = self.lanes, self.lanes.active
         monotonic, watchdog = time.monotonic, self.watchdog
         next_poll = next_mark = 0.0
         floor = watchdog.floor
@@ -190,24 +199,38 @@ class LoopBase(ActorBase):
                 self._drain_inbox()
             if timers.heap and timers.heap[0][0] <= now:
                 self.fire_timers(now)
-            try:
-                for _ in range(len(ready)):
-                    cell = ready.popleft()
+            if ready:
+                lanes.admit_each()
+            round_ends = now + ROUND_SECONDS
+            for _ in range(len(active)):
+                lane = active.popleft()
+                cell = lane.popleft()
+                try:
                     message = turn(cell)
-                    began, now = now, monotonic()
-                    if now - began > floor:
-                        watchdog.note(cell, message, now - began)
-                        floor = watchdog.floor
-                # The loop may sleep for long, and must not keep a large message alive.
-                message = None
-            except BaseException:
-                # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
-                if cell.actor is not None:
-                    ready.append(cell)
-                raise
+                except BaseException:
+                    # Ctrl-C came in the middle of a turn. The actor must stay able to handle its ActorExitRequest.
+                    if cell.actor is not None:
+                        ready.append(cell)
+                    lanes.give_back(lane)
+                    raise
+                if ready:
+                    lane.extend(ready)
+                    ready.clear()
+                if lane:
+                    active.append(lane)
+                else:
+                    lanes.retire(lane)
+                began, now = now, monotonic()
+                if now - began > floor:
+                    watchdog.note(cell, message, now - began)
+                    floor = watchdog.floor
+                if now > round_ends:
+                    break
+            # The loop may sleep for long, and must not keep a large message alive.
+            message = None
             if condition is not None and (condition() or (deadline is not None and now >= deadline)):
                 return
-            if ready:
+            if active or ready:
                 if now >= next_poll:
                     self._serve_descriptors(0)
                     watchdog.mark()
@@ -255,6 +278,8 @@ class LoopBase(ActorBase):
                 continue
             began = time.monotonic()
             self.descriptor_turn(cell, fd, mask, wanted)
+            if self.ready:
+                self.lanes.admit(cell)
             took = time.monotonic() - began
             if took > self.watchdog.floor:
                 self.watchdog.note(cell, ("a descriptor",), took)
@@ -323,15 +348,16 @@ class LoopBase(ActorBase):
 
         Timers that are not due yet are no work.
         """
-        for cell in self.ready:
+        cell = self.lanes.first()
+        if cell is not None:
             return f"{cell.address} has messages to handle"
         for fd, _ in self.poller.poll(0):
             owner = self.poller.owners.get(fd)
             if owner is not None and fd != self._wake_fd:
                 return f"{owner[0].address} has descriptor {fd} to serve"
-        for fd, (cell, mask) in self.poller.owners.items():
+        for fd, (watcher, mask) in self.poller.owners.items():
             if mask & WRITE:
-                return f"{cell.address} cannot write all it has to descriptor {fd}"
+                return f"{watcher.address} cannot write all it has to descriptor {fd}"
         return "a blocking call is under way" if self._pool.is_busy() else ""
 
     def deliver_slowly(self, sender: ActorAddress, target: Any, message: Any) -> None:

@@ -108,7 +108,7 @@ class Stage:
         assert self.base.run_until(lambda: bool(condition()), WAIT), "the condition did not become true in time"
 
     def settle(self) -> None:
-        self.until(lambda: not self.base.ready and not self.base.poller.poll(0))
+        self.until(lambda: not self.base.lanes and not self.base.poller.poll(0))
 
     # -- queues and channels --
 

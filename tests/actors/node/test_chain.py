@@ -371,7 +371,7 @@ def test_credit_is_neither_lost_nor_made(seed, pair):
                 # Run only some of the turns that are due.
                 rounds = iter(range(rng.randint(1, 6)))
                 client.pump(rng.choice((20, 5000, 1 << 20)))
-                stage.base.ready.rotate(rng.randint(0, 3))
+                stage.base.lanes.active.rotate(rng.randint(0, 3))
                 with suppress(AssertionError):
                     stage.base.run_until(lambda left=rounds: next(left, None) is None, 0.01)
         while (

@@ -1,0 +1,202 @@
+"""Lanes: who causes more work gets no more turns than who causes little."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from thespian.actors import ActorSystem
+
+from warren.runtime.loop import loop_base
+from warren.runtime.loop.loop_base import LoopBase
+from warren.runtime.process import Process
+
+WAIT = 30
+
+
+class Worker(Process):
+    """Has `turns` turns for each message, and counts those of all workers."""
+
+    total = 0
+
+    def on_work(self, sender, turns):
+        Worker.total += 1
+        if turns > 1:
+            self.send(self.myAddress, ("work", turns - 1))
+
+
+class Client(Process):
+    """Watches a pipe, as a connection watches its socket; each byte of input makes all its workers busy."""
+
+    def on_open(self, sender, fd, workers, turns):
+        self.workers = [self.createActor(Worker) for _ in range(workers)]
+        self.turns = turns
+        self.watch(fd)
+        return True
+
+    def on_readable(self, fd):
+        os.read(fd, 1)
+        for worker in self.workers:
+            self.send(worker, ("work", self.turns))
+
+
+class Relay(Process):
+    """Watches a pipe; input goes through `hops` processes, each of which notes how many turns the workers have had."""
+
+    def on_open(self, sender, fd, hops, noted):
+        self.noted = noted
+        self.next = None
+        if hops:
+            self.next = self.createActor(Relay)
+            self.send(self.next, ("open", None, hops - 1, noted))
+        if fd is not None:
+            self.watch(fd)
+        return True
+
+    def on_readable(self, fd):
+        os.read(fd, 1)
+        self.on_pass(None)
+
+    def on_pass(self, sender):
+        self.noted.append(Worker.total)
+        if self.next is not None:
+            self.send(self.next, ("pass",))
+
+
+class Sleeper(Process):
+    """Has a timer and counts the timers of all sleepers."""
+
+    total = 0
+
+    def on_start(self, sender, seconds):
+        self.start_timer(seconds)
+
+    def on_timer(self, payload):
+        Sleeper.total += 1
+
+
+class Parent(Process):
+    def on_start(self, sender, children, seconds):
+        for _ in range(children):
+            self.send(self.createActor(Sleeper), ("start", seconds))
+        return True
+
+
+@pytest.fixture
+def loop():
+    base = LoopBase(thread=False)
+    Worker.total = Sleeper.total = 0
+    yield base
+    base.shutdown()
+
+
+@pytest.fixture
+def pipes():
+    made = [os.pipe() for _ in range(60)]
+    yield made
+    for pair in made:
+        for fd in pair:
+            os.close(fd)
+
+
+def opened(loop, process, *arguments):
+    """The address of a new process that has handled `open` or `start`, like all that it has started."""
+    system = ActorSystem(systemBase=loop, transientUnique=True)
+    address = system.createActor(process)
+    loop.enqueue(loop.address, address, arguments)
+    assert loop.run_until(lambda: not loop.lanes, WAIT)
+    return address
+
+
+def test_a_client_does_not_wait_for_the_many_processes_of_another(loop, pipes):
+    """While one client keeps 1,000 processes busy, the message of another is through after a few of their turns."""
+    noted: list[int] = []
+    opened(loop, Client, "open", pipes[0][0], 1000, 5)
+    opened(loop, Relay, "open", pipes[1][0], 6, noted)
+    for _, writing in pipes[:2]:
+        os.write(writing, b".")
+    assert loop.run_until(lambda: len(noted) == 7, WAIT)
+    assert noted[-1] <= 8, "each hop waits for one turn of the other client"
+    assert loop.run_until(lambda: Worker.total == 5000, WAIT), "nothing of the other client is lost"
+
+
+def test_clients_that_are_always_busy_get_the_same_number_of_turns(loop, pipes):
+    """Ten busy processes of one client get as many turns together as one process of another client."""
+    turns = {}
+    for name, workers, (reading, writing) in (("many", 10, pipes[0]), ("one", 1, pipes[1])):
+        client = opened(loop, Client, "open", reading, workers, 2000 // workers)
+        turns[name] = {address.actorAddressString for address in client_cell(loop, client).actor.workers}
+        os.write(writing, b".")
+    had = dict.fromkeys(turns, 0)
+    plain_turn = loop.turn
+
+    def counted(cell):
+        for name, addresses in turns.items():
+            had[name] += cell.address.actorAddressString in addresses
+        return plain_turn(cell)
+
+    loop.turn = counted
+    assert loop.run_until(lambda: Worker.total >= 1000, WAIT)
+    assert abs(had["many"] - had["one"]) <= 2
+
+
+def client_cell(loop, address):
+    return loop.cells[address.actorAddressString]
+
+
+def test_the_timers_of_one_parent_s_children_are_one_client(loop, pipes):
+    """A thousand timers that are due at once do not hold up a client."""
+    noted: list[int] = []
+    opened(loop, Relay, "open", pipes[1][0], 6, noted)
+    opened(loop, Parent, "start", 1000, 0.2)
+    os.write(pipes[1][1], b".")
+    now = loop.now()
+    loop.fire_timers(now + 1)
+    assert loop.run_until(lambda: len(noted) == 7, WAIT)
+    assert 0 < Sleeper.total <= 8
+    assert loop.run_until(lambda: Sleeper.total == 1000, WAIT)
+
+
+def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
+    """While fifty clients are busy, the input of another is read before all of them had their turn."""
+    monkeypatch.setattr(loop_base, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(loop_base, "POLL_INTERVAL", 0.0)
+    noted: list[int] = []
+    for reading, _ in pipes[:50]:
+        opened(loop, Client, "open", reading, 1, 1000)
+    opened(loop, Relay, "open", pipes[50][0], 0, noted)
+    for _, writing in pipes[:50]:
+        os.write(writing, b".")
+    assert loop.run_until(lambda: Worker.total >= 500, WAIT)
+    os.write(pipes[50][1], b".")
+    before = Worker.total
+    assert loop.run_until(lambda: noted, WAIT)
+    assert noted[0] - before <= 5
+
+
+def test_an_idle_client_has_no_lane(loop, pipes):
+    """The memory of a lane is used again, because most connections are idle most of the time."""
+    clients = [opened(loop, Client, "open", reading, 1, 3) for reading, _ in pipes[:20]]
+    for _, writing in pipes[:20]:
+        os.write(writing, b".")
+        assert loop.run_until(lambda: not loop.lanes and not loop.poller.poll(0), WAIT)
+    assert Worker.total == 60
+    assert all(client_cell(loop, client).lane is None for client in clients)
+    assert len(loop.lanes._spare) <= 2
+
+
+def test_ctrl_c_in_a_turn_loses_no_process(loop, pipes):
+    """After an exception that ends the loop, the process and its lane go on when the loop runs again."""
+
+    class Interrupted(Process):
+        def on_go(self, sender, times):
+            if times == 2:
+                self.send(self.myAddress, ("go", 1))
+                raise KeyboardInterrupt
+            Worker.total += 1
+
+    address = ActorSystem(systemBase=loop, transientUnique=True).createActor(Interrupted)
+    loop.enqueue(loop.address, address, ("go", 2))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until(lambda: False, WAIT)
+    assert loop.run_until(lambda: Worker.total == 1, WAIT)
