@@ -16,7 +16,7 @@ def operate(client, system):
     """Performs an operation on a node without a data directory."""
     node = system.createActor(NodeSupervisor)
     client.ask(node, ("start", Settings(port=0)), WAIT)
-    return lambda name, **arguments: client.ask(node, ("operate", name, arguments), WAIT)
+    return lambda operation, /, **arguments: client.ask(node, ("operate", operation, arguments), WAIT)
 
 
 def test_a_virtual_host_is_added_and_deleted(operate):
