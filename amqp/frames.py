@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from .constants import CLASS_BASIC, FRAME_BODY, FRAME_END, FRAME_ERROR, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
 from .errors import AmqpError
@@ -92,6 +93,30 @@ def _body_frames(content: bytes) -> Iterable[tuple[int, int]]:
         position = stop + 1
 
 
+@lru_cache(maxsize=16)
+def framing(channel: int, step: int, size: int) -> tuple[struct.Struct, tuple[bytes, ...]]:
+    """The heads and ends of body frames that hold `size` bytes, `step` in each frame except perhaps the last.
+
+    Returns a Struct that takes the heads and ends out of the frames with one call, and what it must return.
+    """
+    lengths = [step] * (size // step) + [size % step] * (size % step > 0)
+    heads = [HEAD.pack(FRAME_BODY, channel, length) for length in lengths]
+    layout = "".join(f"{length}x8s" for length in lengths[:-1])
+    return struct.Struct(f">7s{layout}{lengths[-1]}x1s"), (heads[0], *(END + head for head in heads[1:]), END)
+
+
+def _fits(content: bytes, limit: int) -> bool:
+    """Whether no body frame of the content has a payload of more than `limit` bytes."""
+    first = _first_body_frame(content)
+    channel, size = int.from_bytes(content[1:3], "big"), content_size(content)
+    step = int.from_bytes(content[first + 3 : first + 7], "big")
+    if size and 0 < step <= limit:
+        layout, expected = framing(channel, step, size)
+        if layout.size == len(content) - first and layout.unpack_from(content, first) == expected:
+            return True
+    return all(stop - start - 7 <= limit for start, stop in _body_frames(content))
+
+
 def rechannel(content: bytes, channel: int) -> bytes:
     """The same content on another channel: two bytes change in each frame."""
     number = channel.to_bytes(2, "big")
@@ -128,7 +153,7 @@ def fit(content: bytes, channel: int, frame_max: int) -> bytes:
     """The content on `channel`, with the body in smaller frames if one of them exceeds `frame_max` (AB-44)."""
     if frame_max and len(content) > frame_max:
         limit = frame_max - FRAME_OVERHEAD
-        if any(stop - start - 7 > limit for start, stop in _body_frames(content)):
+        if not _fits(content, limit):
             return build_content(channel, content_properties(content), content_body(content), frame_max)
     return rechannel(content, channel)
 

@@ -13,7 +13,8 @@ The parser has two paths, which return the same events:
   fault.
 
 A body too large for that is received *in place*, see `large_content`: once the head of its first frame has arrived,
-`large` has room for the rest, and the caller may read the socket into it.
+`large` has room for the rest, and the caller may read the socket into it. The next publish that begins with the same
+bytes is recognised by them.
 
 `FrameReader(fast=False)` uses only the first path. A property test compares the events of both.
 
@@ -65,7 +66,7 @@ from ..frames import END, HEAD
 from ..method import Method
 from ..methods import BasicAck, BasicPublish
 from .header_patterns import HeaderPattern, headers_before_a_pattern
-from .large_content import LargeContent, fits
+from .large_content import LargeContent, LargeStart, fits, large_start
 from .shapes import NO_SHAPE, SHAPE_SIZE_MAX, PublishShape, take_contents
 from .skimmer import fate, is_special
 
@@ -128,6 +129,7 @@ class FrameReader:
         "_dead",
         "_fast",
         "_frame_max",
+        "_large_start",
         "_max_body_size",
         "_needed",
         "_patterns",
@@ -158,6 +160,8 @@ class FrameReader:
         self._assemblies: dict[int, _Assembly] = {}
         #: The content that is received in place. The buffer is empty as long as that has room.
         self.large: LargeContent | None = None
+        #: How the latest publish began whose content was received in place.
+        self._large_start: LargeStart | None = None
         self._shapes: dict[bytes, PublishShape] = {}
         self._shape = NO_SHAPE  # the shape of the latest publish
         # By channel, and then by the length of the header frame's payload as it stands on the wire.
@@ -192,6 +196,7 @@ class FrameReader:
         # The remembered shapes were checked against the old limits.
         self._shapes.clear()
         self._shape = NO_SHAPE
+        self._large_start = None
 
     def feed(self, data: bytes) -> None:
         """Add input without parsing it. It is copied only if a part of a frame is still in the buffer."""
@@ -248,7 +253,13 @@ class FrameReader:
     # -- by repetition ---
 
     def _read_repeated(self) -> Event | None:
-        """A RUN or ACKS found by comparing bytes. None if there is neither; then nothing has been consumed."""
+        """A RUN or ACKS found by comparing bytes. None if there is neither; then nothing has been consumed, except the
+        beginning of a content that is received in place.
+        """
+        start = self._large_start
+        if start is not None and self._is_next(start):
+            self._begin_same(start)
+            return None
         shape = self._shape
         if not self._buffer.startswith(shape.method_frame, self._position):
             if self._buffer.startswith(_ACK_HEAD, self._position + 3):
@@ -482,11 +493,42 @@ class FrameReader:
         if assembly is None or assembly.gathered is None or assembly.is_irregular:
             return
         if fits(length, assembly.remaining):
+            if assembly.remaining == assembly.size and len(assembly.gathered) <= SHAPE_SIZE_MAX:
+                self._large_start = large_start(
+                    channel,
+                    assembly.method_payload,
+                    assembly.props,
+                    bytes(assembly.gathered),
+                    assembly.size,
+                    length,
+                )
             self.large = LargeContent(channel, assembly.gathered, length, assembly.remaining)
             self.large.add(memoryview(self._buffer)[self._position :])
             assembly.gathered = None
             self._buffer = b""
             self._position = 0
+
+    def _is_next(self, start: LargeStart) -> bool:
+        """Whether the buffer has the beginning of another publish with this start, and not the whole publish."""
+        buffer, position = self._buffer, self._position
+        return (
+            buffer.startswith(start.prefix, position)
+            and len(buffer) - position < start.total
+            and start.channel not in self._assemblies
+            and not self._chunks
+        )
+
+    def _begin_same(self, start: LargeStart) -> None:
+        """Receive the content of such a publish in place. Its frames were checked when `start` was made."""
+        self._assemblies[start.channel] = assembly = _Assembly(start.method_payload, BasicPublish, None)
+        assembly.has_header = True
+        assembly.props = start.props
+        assembly.size = assembly.remaining = start.size
+        self.large = LargeContent(start.channel, start.header_frame, start.step, start.size)
+        self.large.add(memoryview(self._buffer)[self._position + len(start.prefix) - 7 :])
+        self.content_started = True
+        self._buffer = b""
+        self._position = 0
 
     def _read_large(self, large: LargeContent) -> Event | None:
         """The event of a content that has arrived in place. `large` stays set while it is not complete."""
@@ -614,8 +656,13 @@ class FrameReader:
             return None
         content = bytes(assembly.gathered)
         key = fate(assembly.props)
-        shape = self._shape
-        if self._fast and shape.channel == channel and shape.payload == assembly.method_payload:
+        shape, start = self._shape, self._large_start
+        if (
+            self._fast
+            and shape.channel == channel
+            and shape.payload == assembly.method_payload
+            and (start is None or not self._is_next(start))
+        ):
             return self._read_run(shape, [content], assembly.size, key)
         return RUN, channel, assembly.method_payload, key, [content], assembly.size
 

@@ -95,6 +95,16 @@ def test_fit_cuts_only_frames_that_are_too_large(size: int, came: int, goes: int
     assert frames.fit(content, channel, 0) == frames.rechannel(content, channel)
 
 
+@pytest.mark.parametrize("lengths", [[1000, 3000], [1000, 1000, 3000], [1000, 1000, 1001], [400, 3000, 600]])
+def test_fit_looks_at_every_frame(lengths: list[int]) -> None:
+    """AB-44: a client may cut a body as it likes, so a small first frame does not mean that the others are small."""
+    header, *_ = frames.split_frames(frames.build_content(1, PROPS, b"z" * sum(lengths), 0))[0]
+    content = b"".join([frames.frame(*header), *(frames.frame(3, 1, b"z" * length) for length in lengths)])
+    fitted = frames.fit(content, 1, 1008)
+    assert all(len(payload) <= 1000 for _, _, payload in frames.split_frames(fitted)[0])
+    assert frames.content_body(fitted) == b"z" * sum(lengths)
+
+
 def test_split_frames_accepts_input_cut_anywhere() -> None:
     """AB-41: it returns the complete frames and the rest."""
     encoded = frames.method_frame(1, QueueDeclareOk("q", 1, 2)) + frames.heartbeat()

@@ -84,7 +84,7 @@ def received(reader: FrameReader, pieces: list[bytes]) -> tuple[list[Event], tup
 def test_large_contents_are_read_like_small_ones(seed: int) -> None:
     """The slow path is the twin: events, and the fault if there is one, are the same for any cut."""
     rng = Random(seed)
-    data = b"".join(publish(rng) for _ in range(rng.randint(1, 4)))
+    data = b"".join(publish(rng) * rng.randint(1, 3) for _ in range(rng.randint(1, 3)))
     outcomes = []
     for fast in (True, False):
         reader = FrameReader(FRAME, fast=fast)
@@ -98,7 +98,7 @@ def test_large_contents_are_read_like_small_ones(seed: int) -> None:
 def test_content_started_is_set_by_the_same_pieces(seed: int) -> None:
     """AB-33: a connection blocks at a frame of a content that is complete, not at a part of one."""
     rng = Random(seed)
-    data = publish(rng)
+    data = publish(rng) * rng.randint(1, 3)
     pieces = cut(rng, data)
     started = []
     for fast in (True, False):
@@ -115,6 +115,26 @@ def test_content_started_is_set_by_the_same_pieces(seed: int) -> None:
             reader.content_started = False
         started.append(flags)
     assert started[0] == started[1]
+
+
+def test_a_publish_that_begins_like_the_one_before_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes before its body say everything. Another limit makes them be checked again."""
+    checked = []
+    monkeypatch.setattr("warren.amqp.parser.reader.check_publish", checked.append)
+    reader = FrameReader(FRAME)
+    body = b"".join(frame(FRAME_BODY, 1, bytes([number]) * 1000) for number in range(3))
+    data = method_frame(1, BasicPublish(routing_key="q")) + header(3000) + body
+    contents = []
+    for is_checked in (True, False, False, True):
+        if is_checked:
+            reader.frame_max = FRAME
+        checked.clear()
+        for piece in (data[:700], data[700:]):
+            events, error = read_all(reader, [piece])
+            assert error is None
+            contents += [event[4] for event in events]
+        assert bool(checked) == is_checked
+    assert contents == [[header(3000) + body]] * 4
 
 
 def test_the_content_is_the_buffer_itself() -> None:
