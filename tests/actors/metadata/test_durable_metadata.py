@@ -99,7 +99,7 @@ class TestRestart:
     def test_what_is_durable_comes_back_and_nothing_else(self, data_dir, end):
         """AB-73: a binding survives if both ends are durable. AB-83: an exclusive queue is not durable."""
         with DurableNode(data_dir) as node:
-            node.ask_node("create_vhost", "other")
+            node.ask_node("operate", "add_vhost", {"name": "other"})
             declare_everything(node.meta)
             before = node.durable()
             ENDS[end](node)
@@ -393,13 +393,13 @@ class TestDiskErrors:
                 )
                 refused(full.meta.queue, "r", durable=True)
                 refused(full.meta.bind, "q", "x", key="other")
-                refused(full.ask_node, "create_vhost", "v")
+                refused(full.ask_node, "operate", "add_vhost", {"name": "v"})
             assert full.durable() == before
             disk.is_full = False
             full.meta.exchange("y", durable=True)
             full.meta.queue("r", durable=True)
             full.meta.bind("q", "x", key="other")
-            full.ask_node("create_vhost", "v")
+            full.ask_node("operate", "add_vhost", {"name": "v"})
         first, last = [record.getMessage() for record in caplog.records]
         assert "541" in first and "check its free space, quota and mount" in first
         assert last == "metadata is written again"
@@ -516,11 +516,11 @@ class TestFailedEffects:
         with monkeypatch.context() as patch:
             patch.setitem(VhostSupervisor._handlers, "start", start)
             with pytest.raises(StorageError, match="no room"):
-                node.ask_node("create_vhost", "other")
+                node.ask_node("operate", "add_vhost", {"name": "other"})
         assert node.routing.vhosts() == (V,)
         node.meta.ask("write")
         assert [row.key for row in node.metadata.log.store.load()["vhosts"]] == [(V,)]
-        node.ask_node("create_vhost", "other")
+        node.ask_node("operate", "add_vhost", {"name": "other"})
         assert node.routing.vhosts() == (V, "other")
 
 
@@ -612,7 +612,7 @@ class TestRecovery:
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):
         """A virtual host that cannot be started refuses declares, and its queues are stopped; others run (AB-171)."""
         with DurableNode(data_dir) as node:
-            node.ask_node("create_vhost", "other")
+            node.ask_node("operate", "add_vhost", {"name": "other"})
             node.meta.queue("q", durable=True)
             node.meta.ask("declare_queue", "other", "q", True, None, False, Table(), MINE)
         healthy = iter((False, True))
