@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from .constants import FRAME_OVERHEAD
 from .fields import FieldError, decode_table, encode_table
-from .frames import END
-from .properties import FLAG_CONTENT_ENCODING, FLAG_CONTENT_TYPE, FLAG_HEADERS, property_flags
+from .frames import END, content_properties, with_properties
+from .properties import FLAG_CONTENT_ENCODING, FLAG_CONTENT_TYPE, FLAG_HEADERS, NO_PROPERTIES, property_flags
 
 #: Bytes of a header frame's payload before `props`.
 _FIXED = 12
@@ -48,6 +48,30 @@ class AddedHeader:
                 content[self._body_at :],
             )
         )
+
+
+class HeaderAdder:
+    """Adds the header `name`, an i64, to any contents. Neighbours with equal properties share an `AddedHeader`."""
+
+    __slots__ = ("_header", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._header = AddedHeader(NO_PROPERTIES, name)
+
+    def add(self, content: bytes, value: int) -> bytes:
+        """Return `content` with the header set to `value`.
+
+        Properties that cannot be decoded are replaced by that header: no client could decode them either.
+        """
+        props = content_properties(content)
+        if self._header.props != props:
+            try:
+                self._header = AddedHeader(props, self._name)
+            except FieldError:
+                content = with_properties(content, NO_PROPERTIES)
+                self._header = AddedHeader(NO_PROPERTIES, self._name)
+        return self._header.add(content, value)
 
 
 def _headers(props: bytes) -> tuple[int, bytes, int]:

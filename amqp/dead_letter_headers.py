@@ -23,6 +23,8 @@ NO_HEADERS = Table()
 REJECTED = "rejected"
 EXPIRED = "expired"
 MAXLEN = "maxlen"
+#: A quorum queue gives the message up, because it was returned too often.
+DELIVERY_LIMIT = "delivery_limit"
 
 INVALID_HEADERS = "x-invalid-headers"
 
@@ -51,8 +53,8 @@ def dead_letter(
 ) -> DeadLetter:
     """The message as the queue publishes it to the dead-letter exchange.
 
-    `reason` is REJECTED, EXPIRED or MAXLEN; `exchange` and `routing_keys` (publish key, CC, BCC) are those of its
-    publish; `seconds` is the time of death since 1970.
+    `reason` is REJECTED, EXPIRED, MAXLEN or DELIVERY_LIMIT; `exchange` and `routing_keys` (publish key, CC, BCC) are
+    those of its publish; `seconds` is the time of death since 1970.
     """
     headers = properties.headers or NO_HEADERS
     headers = _with_death(

@@ -1,7 +1,8 @@
 """Arguments of queues, exchanges and consumers: their meaning, and the checks that refuse them.
 
 Only the first fault is reported to the client, so a queue declaration is checked in RabbitMQ's order: the queue type,
-then each known argument in the order of `QUEUE_CHECKS`, then arguments of other queue types (AB-89, AB-90).
+then each argument that this type accepts in the order of `QUEUE_CHECKS`, then arguments of other queue types, and last
+what the type demands of the queue itself (AB-89 to AB-91).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from ..amqp.constants import INTERNAL_ERROR, PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from .phrases import exchange_phrase, queue_phrase, value_text
+from .queue_types import CLASSIC, QUEUE_TYPES, QUORUM, QueueType, queue_type
 from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
+from .rows import QueueRow
 
 #: The longest message TTL and queue expiry, in ms: ten years.
 MAX_EXPIRY = 315_360_000_000
@@ -23,27 +26,8 @@ MAX_PRIORITY = 255
 #: The letters of integer types.
 INTEGER_LETTERS = frozenset("bBsuIilL")
 
-#: Arguments of other queue types, which a classic queue refuses (AB-90). In RabbitMQ 3.10 the dead-letter strategy is
-#: one.
-FOREIGN_ARGUMENTS = frozenset(
-    {
-        "x-max-age",
-        "x-stream-max-segment-size-bytes",
-        "x-initial-cluster-size",
-        "x-quorum-initial-group-size",
-        "x-delivery-limit",
-        "x-dead-letter-strategy",
-        "x-max-in-memory-length",
-        "x-max-in-memory-bytes",
-        "x-queue-leader-locator",
-    }
-)
-
-_QUEUE_TYPE_MODULES = {
-    "classic": "rabbit_classic_queue",
-    "quorum": "rabbit_quorum_queue",
-    "stream": "rabbit_stream_queue",
-}
+#: The arguments that only streams accept. In RabbitMQ a queue of another type refuses them (AB-90).
+_STREAM_ARGUMENTS = frozenset({"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size"})
 
 
 # -- the meaning of queue arguments ---
@@ -53,7 +37,7 @@ QueueMode = Literal["default", "lazy"]
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The decoded arguments of a classic queue. None means not given. Times are in ms."""
+    """The decoded arguments of a queue. None means not given. Times are in ms."""
 
     message_ttl: int | None = None
     expires: int | None = None
@@ -66,6 +50,10 @@ class QueueSettings:
     max_priority: int | None = None
     single_active_consumer: bool = False
     queue_mode: QueueMode = "default"
+    #: Whether deliveries are counted and every message is stored as a persistent one, as in a quorum queue.
+    is_quorum: bool = False
+    #: A quorum queue gives up a message that has been returned to it more often than this.
+    delivery_limit: int | None = None
 
     @property
     def rejects_publish(self) -> bool:
@@ -85,6 +73,8 @@ def queue_settings(arguments: Table) -> QueueSettings:
         field = _SETTINGS.get(name)
         if field is not None:
             given[field] = value.decode("utf-8", "surrogateescape") if letter == "S" else value
+    if queue_type(arguments) == QUORUM.name:
+        given["is_quorum"] = True
     return QueueSettings(**given)
 
 
@@ -99,13 +89,8 @@ _SETTINGS = {
     "x-max-priority": "max_priority",
     "x-single-active-consumer": "single_active_consumer",
     "x-queue-mode": "queue_mode",
+    "x-delivery-limit": "delivery_limit",
 }
-
-
-def queue_type(arguments: Table) -> str:
-    """The queue type that a declaration asks for: `classic`, `quorum` or `stream`."""
-    found = arguments.get("x-queue-type")
-    return value_text(found[1]) if found is not None else "classic"
 
 
 # -- checks of queue arguments ---
@@ -113,35 +98,51 @@ def queue_type(arguments: Table) -> str:
 
 def check_server_named(arguments: Table) -> None:
     """Raise AmqpError 406 if the server cannot name queues of the declared type (AB-82)."""
-    module = _QUEUE_TYPE_MODULES.get(queue_type(arguments), "")
-    if module and module != _QUEUE_TYPE_MODULES["classic"]:
-        raise AmqpError(PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {module}")
+    declared = QUEUE_TYPES.get(queue_type(arguments), CLASSIC)
+    if declared is not CLASSIC:
+        raise AmqpError(PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {declared.module}")
 
 
-def check_queue_arguments(vhost: str, name: str, arguments: Table, node: str) -> None:
-    """Raise AmqpError 406 if a new queue may not have these arguments, 541 for another queue type (AB-89 to AB-91)."""
+def check_queue_declaration(row: QueueRow) -> None:
+    """Raise AmqpError 406 if a new queue may not have these arguments or flags, 541 for a stream (AB-89 to AB-91)."""
+    arguments = row.arguments
     if not arguments:
         return
-    phrase = queue_phrase(vhost, name)
+    phrase = queue_phrase(row.vhost, row.name)
     dead_letter_exchange = arguments.get("x-dead-letter-exchange")
     if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
         raise _wrong_type(dead_letter_exchange[0], "x-dead-letter-exchange", phrase)
+    declared = CLASSIC
     for key, check in QUEUE_CHECKS:
         found = arguments.get(key)
-        if found is not None:
+        if found is not None and (key in declared.arguments or not declared.is_hosted):
             reason = check(found[0], found[1], arguments)
             if reason:
                 raise _invalid(key, phrase, reason)
-    module = _QUEUE_TYPE_MODULES[queue_type(arguments)]
-    if module != _QUEUE_TYPE_MODULES["classic"]:
+            if key == "x-queue-type":
+                declared = QUEUE_TYPES[queue_type(arguments)]
+    if not declared.is_hosted:
         raise AmqpError(
             INTERNAL_ERROR,
-            f"Cannot declare a queue '{phrase}' of type '{module}' on node '{node}': "
+            f"Cannot declare a queue '{phrase}' of type '{declared.module}' on node '{row.node}': "
             "the corresponding feature flag is disabled",
         )
     for key, _, _ in arguments:
-        if key in FOREIGN_ARGUMENTS:
-            raise _foreign(key, phrase)
+        if key in _TYPED_ARGUMENTS and key not in declared.arguments:
+            raise _foreign(key, phrase, declared)
+    if declared is QUORUM:
+        _check_quorum_flags(row, phrase)
+
+
+def _check_quorum_flags(row: QueueRow, phrase: str) -> None:
+    # An exclusive queue counts as not durable, so the order decides which text the client gets.
+    for is_wrong, text in (
+        (row.auto_delete, "auto-delete"),
+        (row.exclusive_owner is not None, "exclusive-owner"),
+        (not row.durable, "non-durable"),
+    ):
+        if is_wrong:
+            raise AmqpError(PRECONDITION_FAILED, f"invalid property '{text}' for {phrase}")
 
 
 #: Why an argument is refused, in RabbitMQ's words; empty if it is accepted.
@@ -210,7 +211,7 @@ def _check_bool(letter: str, value: Any, arguments: Table) -> Reason:
 def _check_queue_type(letter: str, value: Any, arguments: Table) -> Reason:
     if letter != "S":
         return _unacceptable(letter)
-    return "" if value_text(value) in _QUEUE_TYPE_MODULES else f"\"unsupported queue type '{value_text(value)}'\""
+    return "" if value_text(value) in QUEUE_TYPES else f"\"unsupported queue type '{value_text(value)}'\""
 
 
 def _check_consumer_priority(letter: str, value: Any, arguments: Table) -> Reason:
@@ -235,26 +236,57 @@ def _shown(letter: str, value: Any) -> str:
     return f"'{value_text(value)}'" if letter == "S" else TYPE_NAMES[letter]
 
 
+def _check_dead_letter_strategy(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return _unacceptable(letter)
+    return "" if value in (b"at-most-once", b"at-least-once") else "invalid_dlx_strategy"
+
+
+def _check_group_size(letter: str, value: Any, arguments: Table) -> Reason:
+    return _check_not_negative(letter, value, arguments) or ("{value_zero,0}" if value == 0 else "")
+
+
+def _check_delivery_limit(letter: str, value: Any, arguments: Table) -> Reason:
+    """RabbitMQ accepts a text here, and then has no limit."""
+    return _integer(letter, value)
+
+
+def _check_leader_locator(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return _unacceptable(letter)
+    is_known = value in (b"client-local", b"balanced", b"random", b"least-leaders")
+    return "" if is_known else "invalid_queue_locator_arg"
+
+
 def _accept(letter: str, value: Any, arguments: Table) -> Reason:
     return ""
 
 
-#: The arguments of a classic queue in RabbitMQ's order of checking.
+#: The arguments of queues in RabbitMQ's order of checking.
 QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-queue-type", _check_queue_type),
     ("x-expires", _check_expires),
     ("x-message-ttl", _check_message_ttl),
     ("x-dead-letter-exchange", _accept),  # check_queue_arguments checks its type first, with another text
     ("x-dead-letter-routing-key", _check_dead_letter_routing_key),
+    ("x-dead-letter-strategy", _check_dead_letter_strategy),
     ("x-max-length", _check_not_negative),
     ("x-max-length-bytes", _check_not_negative),
+    ("x-max-in-memory-length", _check_not_negative),
+    ("x-max-in-memory-bytes", _check_not_negative),
     ("x-max-priority", _check_max_priority),
     ("x-overflow", _check_overflow),
     ("x-queue-mode", _check_queue_mode),
     ("x-queue-version", _check_queue_version),
     ("x-single-active-consumer", _check_bool),
     ("x-queue-master-locator", _accept),
+    ("x-quorum-initial-group-size", _check_group_size),
+    ("x-delivery-limit", _check_delivery_limit),
+    ("x-queue-leader-locator", _check_leader_locator),
 )
+
+#: The arguments that some type accepts, so that the others must refuse them (AB-90).
+_TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | _STREAM_ARGUMENTS
 
 
 # -- consumers ---
@@ -269,17 +301,20 @@ _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-def check_consumer_arguments(vhost: str, queue: str, arguments: Table) -> None:
-    """Raise AmqpError 406 if a classic queue does not accept a consumer with these arguments (AB-118)."""
-    phrase = queue_phrase(vhost, queue)
+def check_consumer_arguments(row: QueueRow, arguments: Table) -> None:
+    """Raise AmqpError 406 if the queue does not accept a consumer with these arguments (AB-118)."""
+    if not arguments:
+        return
+    phrase, declared = queue_phrase(row.vhost, row.name), QUEUE_TYPES[row.type]
     for key, check in _CONSUMER_CHECKS:
         found = arguments.get(key)
-        if found is not None:
+        if found is not None and key not in declared.foreign_consumer_arguments:
             reason = check(found[0], found[1], arguments)
             if reason:
                 raise _invalid(key, phrase, reason)
-    if arguments.get("x-stream-offset") is not None:
-        raise _foreign("x-stream-offset", phrase)
+    for key in declared.foreign_consumer_arguments:
+        if arguments.get(key) is not None:
+            raise _foreign(key, phrase, declared)
 
 
 def consumer_priority(arguments: Table) -> int:
@@ -319,8 +354,8 @@ def _invalid(key: str, phrase: str, reason: Reason) -> AmqpError:
     return AmqpError(PRECONDITION_FAILED, f"invalid arg '{key}' for {phrase}: {reason}")
 
 
-def _foreign(key: str, phrase: str) -> AmqpError:
-    return AmqpError(PRECONDITION_FAILED, f"invalid arg '{key}' for {phrase} of queue type rabbit_classic_queue")
+def _foreign(key: str, phrase: str, declared: QueueType) -> AmqpError:
+    return AmqpError(PRECONDITION_FAILED, f"invalid arg '{key}' for {phrase} of queue type {declared.module}")
 
 
 def _wrong_type(letter: str, key: str, phrase: str) -> AmqpError:

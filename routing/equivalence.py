@@ -12,8 +12,9 @@ from typing import Any
 from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
-from .arguments import INTEGER_LETTERS, QUEUE_CHECKS, queue_type
+from .arguments import INTEGER_LETTERS, QUEUE_CHECKS
 from .phrases import exchange_phrase, queue_phrase, value_text
+from .queue_types import queue_type
 
 
 def check_queue_equivalence(

@@ -168,7 +168,7 @@ class ChannelConsumers:
         if tag in self.by_tag or tag == self._replies.tag:
             raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
         row = self._queues.row(name)
-        check_consumer_arguments(row.vhost, row.name, method.arguments)
+        check_consumer_arguments(row, method.arguments)
         consumer = self.by_tag[tag] = ChannelConsumer(
             tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments
         )

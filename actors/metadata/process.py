@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
-from ...routing.arguments import queue_type
 from ...routing.phrases import generated_name
+from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender

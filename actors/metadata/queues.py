@@ -12,9 +12,11 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...amqp.constants import NOT_IMPLEMENTED
 from ...amqp.errors import AmqpError
 from ...routing.changes import Change, QueuePut, QueueRemoved
-from ...routing.phrases import queue_unavailable
+from ...routing.phrases import queue_phrase, queue_unavailable
+from ...routing.queue_types import QUORUM
 from ...routing.rows import QueueRow, QueueState
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address
@@ -73,6 +75,13 @@ class Queues:
             await self._changing.change(DeleteQueue(vhost, name, "", is_ended=True))
             return 0
         check_owner(row, connection_id)
+        if row.type == QUORUM.name and (if_unused or if_empty):
+            flag = "if-unused" if if_unused else "if-empty"
+            raise AmqpError(
+                NOT_IMPLEMENTED,
+                f"cannot delete {queue_phrase(vhost, name)}. queue.delete operations with {flag} flag set are not "
+                "supported by quorum queues",
+            )
         ready, is_ended = 0, False
         shown = self._routing.queue(vhost, name)
         if row.state == "running" and shown is not None:

@@ -9,17 +9,17 @@ import pytest
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 from warren.routing.arguments import (
-    FOREIGN_ARGUMENTS,
     QueueSettings,
     alternate_exchange,
     check_consumer_arguments,
     check_exchange_arguments,
-    check_queue_arguments,
+    check_queue_declaration,
     check_server_named,
     consumer_priority,
     queue_settings,
-    queue_type,
 )
+from warren.routing.queue_types import CLASSIC, QUORUM, queue_type
+from warren.routing.rows import QueueRow
 
 RES = "queue 'q' in vhost '/'"
 
@@ -70,6 +70,24 @@ INVALID = [
 ]
 
 
+INVALID_QUORUM = [
+    ({"x-message-ttl": -1, "x-expires": 0}, "x-expires", "{value_zero,0}"),
+    ({"x-max-priority": "a", "x-expires": 0}, "x-expires", "{value_zero,0}"),
+    ({"x-delivery-limit": "a", "x-dead-letter-strategy": 1}, "x-dead-letter-strategy", "{unacceptable_type,signedint}"),
+    ({"x-dead-letter-strategy": "odd"}, "x-dead-letter-strategy", "invalid_dlx_strategy"),
+    ({"x-max-in-memory-length": -3, "x-max-length": -3}, "x-max-length", "{value_negative,-3}"),
+    ({"x-max-in-memory-bytes": -5}, "x-max-in-memory-bytes", "{value_negative,-5}"),
+    ({"x-quorum-initial-group-size": 0, "x-delivery-limit": "a"}, "x-quorum-initial-group-size", "{value_zero,0}"),
+    ({"x-delivery-limit": "a"}, "x-delivery-limit", '"expected integer, got longstr"'),
+    ({"x-queue-leader-locator": "odd"}, "x-queue-leader-locator", "invalid_queue_locator_arg"),
+    ({"x-queue-leader-locator": 1}, "x-queue-leader-locator", "{unacceptable_type,signedint}"),
+]
+
+
+def declared(arguments, **flags):
+    return QueueRow("/", "q", None, "id", arguments=arguments, type=queue_type(arguments), node="warren@a", **flags)
+
+
 def refusal(function, *arguments) -> tuple[int, str]:
     with pytest.raises(AmqpError) as caught:
         function(*arguments)
@@ -78,10 +96,10 @@ def refusal(function, *arguments) -> tuple[int, str]:
 
 class TestQueueArguments:
     def check(self, **arguments):
-        check_queue_arguments("/", "q", table_from(arguments), "warren@a")
+        check_queue_declaration(declared(table_from(arguments)))
 
-    def refusal(self, arguments):
-        return refusal(check_queue_arguments, "/", "q", table_from(arguments), "warren@a")
+    def refusal(self, arguments, **flags):
+        return refusal(check_queue_declaration, declared(table_from(arguments), **flags))
 
     @pytest.mark.parametrize(("arguments", "key", "reason"), INVALID)
     def test_an_invalid_value_is_refused(self, arguments, key, reason):
@@ -95,21 +113,64 @@ class TestQueueArguments:
         assert self.refusal({"x-dead-letter-exchange": value}) == (406, text)
         assert self.refusal({"x-expires": 0, "x-dead-letter-exchange": value}) == (406, text)
 
-    @pytest.mark.parametrize("key", sorted(FOREIGN_ARGUMENTS))
+    @pytest.mark.parametrize("key", sorted(QUORUM.arguments - CLASSIC.arguments) + ["x-max-age"])
     def test_an_argument_of_another_queue_type_is_refused(self, key):
         """AB-90: whatever its value. Arguments of classic queues are checked first."""
         text = f"invalid arg '{key}' for {RES} of queue type rabbit_classic_queue"
         assert self.refusal({key: -1}) == (406, text)
         assert self.refusal({key: -1, "x-expires": 0}) == (406, f"invalid arg 'x-expires' for {RES}: {{value_zero,0}}")
 
-    @pytest.mark.parametrize("name", ["quorum", "stream"])
-    def test_other_queue_types_are_refused(self, name):
+    @pytest.mark.parametrize(("arguments", "key", "reason"), INVALID_QUORUM)
+    def test_an_invalid_value_for_a_quorum_queue_is_refused(self, arguments, key, reason):
+        """AB-89: of the arguments that the type accepts, the first wrong value in RabbitMQ's order is reported."""
+        text = f"invalid arg '{key}' for {RES}: {reason}"
+        assert self.refusal({"x-queue-type": "quorum", **arguments}, durable=True) == (406, text)
+
+    @pytest.mark.parametrize("key", [*sorted(CLASSIC.arguments - QUORUM.arguments), "x-max-age"])
+    def test_an_argument_that_no_quorum_queue_accepts_is_refused(self, key):
+        text = f"invalid arg '{key}' for {RES} of queue type rabbit_quorum_queue"
+        assert self.refusal({"x-queue-type": "quorum", key: "odd"}, durable=True) == (406, text)
+
+    @pytest.mark.parametrize(
+        ("flags", "text"),
+        [
+            ({"durable": False}, "non-durable"),
+            ({"exclusive_owner": "me"}, "exclusive-owner"),
+            ({"auto_delete": True}, "auto-delete"),
+            ({"durable": False, "exclusive_owner": "me", "auto_delete": True}, "auto-delete"),
+            ({"durable": False, "exclusive_owner": "me"}, "exclusive-owner"),
+        ],
+    )
+    def test_a_quorum_queue_is_durable_and_belongs_to_nobody(self, flags, text):
+        """AB-91: its arguments are checked before."""
+        flags = {"durable": True, **flags}
+        assert self.refusal({"x-queue-type": "quorum"}, **flags) == (406, f"invalid property '{text}' for {RES}")
+        assert self.refusal({"x-queue-type": "quorum", "x-expires": 0}, **flags)[1].endswith("{value_zero,0}")
+
+    def test_a_quorum_queue_accepts_its_arguments(self):
+        arguments = {
+            "x-queue-type": "quorum",
+            "x-delivery-limit": -1,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-strategy": "at-least-once",
+            "x-quorum-initial-group-size": 3,
+            "x-queue-leader-locator": "balanced",
+            "x-max-in-memory-length": 0,
+            "x-single-active-consumer": True,
+            "x-overflow": "reject-publish",
+        }
+        check_queue_declaration(declared(table_from(arguments), durable=True))
+
+    def test_streams_are_refused(self):
         """AB-91: the declaration never silently gives a classic queue."""
         text = (
-            f"Cannot declare a queue '{RES}' of type 'rabbit_{name}_queue' on node 'warren@a': "
+            f"Cannot declare a queue '{RES}' of type 'rabbit_stream_queue' on node 'warren@a': "
             "the corresponding feature flag is disabled"
         )
-        assert self.refusal({"x-queue-type": name}) == (541, text)
+        assert self.refusal({"x-queue-type": "stream"}) == (541, text)
+
+    @pytest.mark.parametrize("name", ["quorum", "stream"])
+    def test_the_server_names_classic_queues_only(self, name):
         arguments = table_from({"x-queue-type": name})
         assert queue_type(arguments) == name
         assert refusal(check_server_named, arguments) == (
@@ -139,7 +200,7 @@ class TestQueueArguments:
 
     @pytest.mark.parametrize("letter", "bBsuIilL")
     def test_every_integer_letter_is_an_integer(self, letter):
-        check_queue_arguments("/", "q", Table((("x-max-length", letter, 5),)), "n")
+        check_queue_declaration(declared(Table((("x-max-length", letter, 5),))))
 
 
 class TestQueueSettings:
@@ -201,9 +262,15 @@ class TestConsumers:
     )
     def test_an_invalid_argument_is_refused(self, arguments, text):
         """AB-118: the text has the argument and the reason."""
-        assert refusal(check_consumer_arguments, "/", "q", table_from(arguments)) == (406, text)
+        assert refusal(check_consumer_arguments, declared(Table()), table_from(arguments)) == (406, text)
+
+    @pytest.mark.parametrize("key", ["x-stream-offset", "x-cancel-on-ha-failover"])
+    def test_an_argument_that_no_quorum_queue_accepts_is_refused(self, key):
+        row = declared(table_from({"x-queue-type": "quorum"}), durable=True)
+        text = f"invalid arg '{key}' for {RES} of queue type rabbit_quorum_queue"
+        assert refusal(check_consumer_arguments, row, table_from({key: 1})) == (406, text)
 
     def test_the_priority_is_an_integer_and_0_by_default(self):
         for arguments, priority in (({}, 0), ({"x-priority": -5}, -5), ({"x-priority": 10, "other": None}, 10)):
-            check_consumer_arguments("/", "q", table_from(arguments))
+            check_consumer_arguments(declared(Table()), table_from(arguments))
             assert consumer_priority(table_from(arguments)) == priority

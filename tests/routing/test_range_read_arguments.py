@@ -13,6 +13,7 @@ from warren.routing.range_read_arguments import (
     range_read_arguments,
     resolve_range,
 )
+from warren.routing.rows import QueueRow
 
 HELD = range(10, 20)
 EMPTY = range(20, 20)
@@ -148,5 +149,5 @@ def test_a_consumer_without_these_arguments_is_not_a_range_reader():
 )
 def test_an_invalid_value_is_refused(key, value, reason):
     with pytest.raises(AmqpError) as caught:
-        check_consumer_arguments("/", "q", table_from({key: value}))
+        check_consumer_arguments(QueueRow("/", "q", None, "id"), table_from({key: value}))
     assert (caught.value.code, caught.value.text) == (406, f"invalid arg '{key}' for queue 'q' in vhost '/': {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....routing.arguments import check_queue_arguments, check_server_named
+from ....routing.arguments import check_queue_declaration, check_server_named
 from ....routing.changes import Change, QueuePut
 from ....routing.equivalence import check_queue_equivalence
 from ....routing.phrases import check_not_reserved, queue_locked, queue_unavailable
@@ -31,7 +31,7 @@ def new_queue(rows: VhostRows, command: DeclareQueue) -> QueueRow | None:
         old = row.durable, row.auto_delete, row.arguments
         check_queue_equivalence(vhost, name, old, (wanted.durable, wanted.auto_delete, wanted.arguments))
         return None
-    check_queue_arguments(vhost, name, wanted.arguments, wanted.node)
+    check_queue_declaration(wanted)
     return wanted
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ....amqp.dead_letter_headers import REJECTED, dead_letter, is_cycle
+from ....amqp.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, dead_letter, is_cycle
 from ....amqp.fields import Table
 from ....amqp.frames import content_properties, with_properties
 from ....amqp.properties import decode_properties, encode_properties
@@ -58,7 +59,7 @@ class DeadLetterer:
         self._exchange: str | None = None
         self._routing_key: str | None = None
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
-        self.counters = {"expired": 0, "rejected": 0, "maxlen": 0}
+        self.counters = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0}
         self._ids = SharedIds(random_bytes)
         self._cycles: set[tuple[str, str]] = set()
 
@@ -142,7 +143,7 @@ def _origin_and_properties(message: QueuedMessage) -> tuple[int, bytes]:
 
 
 class Rejections:
-    """The messages of one queue that consumers reject.
+    """The messages of one queue that consumers reject, or return too often.
 
     With a dead-letter exchange they become dead letters, and bodies that are on the disk are read for that first.
     Without one they are dropped.
@@ -157,20 +158,20 @@ class Rejections:
         #: Rejections whose bodies are being read from the disk.
         self.reads = 0
 
-    def reject(self, tags: Sequence[int]) -> None:
+    def reject(self, tags: Sequence[int], reason: str = REJECTED) -> None:
         if self._dead_letterer.is_enabled and self._backing.prepare_pending(tags) is not None:
             self.reads += 1
-            self._effects.run(PendingRead(tags, self._bodies_read))
+            self._effects.run(PendingRead(tags, partial(self._bodies_read, reason)))
         else:
-            self._drop(tags)
+            self._drop(reason, tags)
 
-    def _bodies_read(self, tags: Sequence[int]) -> None:
+    def _bodies_read(self, reason: str, tags: Sequence[int]) -> None:
         self.reads -= 1
-        self._drop(tags)
+        self._drop(reason, tags)
 
-    def _drop(self, tags: Sequence[int]) -> None:
+    def _drop(self, reason: str, tags: Sequence[int]) -> None:
         if self._dead_letterer.is_enabled:
-            self._dead_letterer.publish("rejected", self._backing.pending_messages(tags))
+            self._dead_letterer.publish(reason, self._backing.pending_messages(tags))
         else:
-            self._dead_letterer.count("rejected", len(tags))
+            self._dead_letterer.count(reason, len(tags))
         self._backing.ack(tags)

@@ -15,6 +15,7 @@ from ...channel.contract import to_channel
 from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
 from ..head_read import HeadRead
+from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
 
 #: Messages fetched from the backing queue at a time.
@@ -27,6 +28,7 @@ class Dispatch:
     __slots__ = (
         "_backing",
         "_consumers",
+        "_counts",
         "_effects",
         "_expiry",
         "_granted",
@@ -46,13 +48,16 @@ class Dispatch:
         expiry: MessageExpiry,
         head_read: HeadRead,
         effects: Effects,
+        counts: DeliveryCounts | None,
     ) -> None:
+        """`counts` are those of a quorum queue."""
         self._queue_id = queue_id
         self._backing = backing
         self._consumers = consumers
         self._expiry = expiry
         self._head_read = head_read
         self._effects = effects
+        self._counts = counts
         self.outbox = effects.outbox
         #: A delivery may have become possible: there is a new message, a new consumer, or a consumer with new room. The
         #: queue calls `deliver` at the end of its turn.
@@ -103,6 +108,14 @@ class Dispatch:
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
         """Give the fetched messages to the consumers at which they are counted."""
         outbox = self.outbox
+        counts = self._counts
+        if counts is not None:
+            deliveries = [
+                delivery._replace(contents=counts.stamped(delivery.tags, delivery.contents))
+                if delivery.redelivered
+                else delivery
+                for delivery in deliveries
+            ]
         for consumer, start, stop, step in shares:
             at = 0
             for origins, redelivered, tags, contents in deliveries:
@@ -114,10 +127,12 @@ class Dispatch:
                 if low >= high:
                     continue  # none of the consumer's messages is in this run
                 piece = slice(low, high, step)
+                taken = tags[piece]
                 if consumer.no_ack:
                     outbox.put(consumer, (slice_of(origins, piece), redelivered, None, contents[piece]))
+                    if counts is not None:
+                        counts.left(taken)
                     continue
-                taken = tags[piece]
                 outbox.put_unacked(consumer, (slice_of(origins, piece), redelivered, taken, contents[piece]), taken)
 
     # -- limiters of channels -----------------------------------------------------------------------

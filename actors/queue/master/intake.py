@@ -49,7 +49,7 @@ DELAY_SECONDS = 0.002
 #: Most publishes that may be taken without waiting, saved up while deliveries were written.
 MAX_ALLOWANCE = 1000
 
-#: Origins whose transient twin is remembered.
+#: Origins that are remembered with the persistence under which they are stored.
 ORIGINS_REMEMBERED = 256
 
 
@@ -188,15 +188,15 @@ class Intake:
         "_dead_letterer",
         "_dispatch",
         "_expiry",
-        "_is_durable",
         "_length_limit",
-        "_transient_origins",
+        "_persistence",
+        "_stored_origins",
         "arrivals",
     )
 
     def __init__(
         self,
-        is_durable: bool,
+        persistence: bool | None,
         backing: BackingQueue,
         consumers: Consumers,
         dispatch: Dispatch,
@@ -205,7 +205,8 @@ class Intake:
         dead_letterer: DeadLetterer,
         confirms: PublisherConfirms,
     ) -> None:
-        self._is_durable = is_durable
+        """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
+        self._persistence = persistence
         self._backing = backing
         self._consumers = consumers
         self._dispatch = dispatch
@@ -217,8 +218,8 @@ class Intake:
         self.arrivals: list[Arrival] = []
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
-        #: By origin: the same origin without persistence.
-        self._transient_origins: dict[Origin, Origin] = {}
+        #: By origin: the same origin with the queue's persistence.
+        self._stored_origins: dict[Origin, Origin] = {}
 
     # -- arriving -----------------------------------------------------------------------------------
 
@@ -271,8 +272,8 @@ class Intake:
         limit, backing, consumers = self._length_limit, self._backing, self._consumers
         count = len(arrival.contents)
         origin = arrival.origin
-        if origin.persistent and not self._is_durable:
-            arrival.origins = self._as_transient(arrival.origins)
+        if self._persistence is not None and origin.persistent is not self._persistence:
+            arrival.origins = self._as_stored(arrival.origins)
             arrival.origin = origin = any_of(arrival.origins)
         if limit.rejects_publish and limit.is_exceeded_by(count, arrival.body_bytes):
             if count == 1 or limit.is_exceeded_by(1, 0):
@@ -350,20 +351,18 @@ class Intake:
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
 
-    def _as_transient(self, origins: Origins) -> Origins:
-        """The origins without persistence, since the queue is not durable. The last answers are remembered: publishers
-        repeat their origins.
-        """
+    def _as_stored(self, origins: Origins) -> Origins:
+        """The origins with the queue's persistence. The last answers are remembered, because publishers repeat them."""
         if isinstance(origins, list):
-            return [self._transient(origin) for origin in origins]
-        return self._transient(origins)
+            return [self._stored(origin) for origin in origins]
+        return self._stored(origins)
 
-    def _transient(self, origin: Origin) -> Origin:
-        found = self._transient_origins.get(origin)
+    def _stored(self, origin: Origin) -> Origin:
+        found = self._stored_origins.get(origin)
         if found is None:
-            if len(self._transient_origins) >= ORIGINS_REMEMBERED:
-                self._transient_origins.clear()
-            found = self._transient_origins[origin] = origin._replace(persistent=False)
+            if len(self._stored_origins) >= ORIGINS_REMEMBERED:
+                self._stored_origins.clear()
+            found = self._stored_origins[origin] = origin._replace(persistent=bool(self._persistence))
         return found
 
     def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:

@@ -23,15 +23,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ....amqp.constants import ACCESS_REFUSED
+from ....amqp.constants import ACCESS_REFUSED, NOT_IMPLEMENTED, RESOURCE_LOCKED
+from ....amqp.dead_letter_headers import DELIVERY_LIMIT
 from ....amqp.errors import AmqpError
 from ....routing.arguments import QueueSettings
 from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import range_read_arguments
 from ....seams import seam
+from ....store.queue.range_read import SupportsRangeRead
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
+from .delivery_counts import DeliveryCounts
 from .dispatch import Dispatch
 from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
@@ -55,6 +58,7 @@ class Master(Role):
         "backing",
         "consumers",
         "dead_letterer",
+        "delivery_counts",
         "dispatch",
         "effects",
         "had_consumer",
@@ -83,9 +87,24 @@ class Master(Role):
         if state.may_expire:
             self.message_expiry.is_needed = self.message_expiry.is_uneven = True
         self.queue_expiry = QueueExpiry(effects, state.now)
-        self.dispatch = Dispatch(state.row.queue_id, backing, self.consumers, self.message_expiry, head_read, effects)
+        #: None for any other than a quorum queue.
+        self.delivery_counts: DeliveryCounts | None = None
+        persistence = None if state.row.durable else False
+        if settings.is_quorum:
+            assert isinstance(backing, SupportsRangeRead), "quorum queues have no priorities"
+            self.delivery_counts = DeliveryCounts(backing)
+            persistence = True
+        self.dispatch = Dispatch(
+            state.row.queue_id,
+            backing,
+            self.consumers,
+            self.message_expiry,
+            head_read,
+            effects,
+            self.delivery_counts,
+        )
         self.intake = Intake(
-            state.row.durable,
+            persistence,
             backing,
             self.consumers,
             self.dispatch,
@@ -106,6 +125,8 @@ class Master(Role):
         self.length_limit.apply(settings)
         self.message_expiry.apply(settings)
         self.queue_expiry.apply(settings)
+        if self.delivery_counts is not None:
+            self.delivery_counts.limit = settings.delivery_limit
 
     def release(self) -> None:
         if not self.backing.is_empty():
@@ -119,6 +140,11 @@ class Master(Role):
         for record in self.state.channels.values():
             self._forget_consumers(record)
             self._requeue(record)
+
+    @property
+    def _phrase(self) -> str:
+        row = self.state.row
+        return queue_phrase(row.vhost, row.name)
 
     @property
     def is_quiet(self) -> bool:
@@ -213,17 +239,20 @@ class Master(Role):
     def consume(self, consumer: Consumer) -> Steps[bool]:
         wanted_range = range_read_arguments(consumer.arguments) if consumer.arguments else None
         consumers = self.consumers
+        is_quorum = self.settings.is_quorum
+        if is_quorum and consumer.channel.is_limited:
+            raise AmqpError(NOT_IMPLEMENTED, f"{self._phrase} does not support global qos")
         if wanted_range is not None:
             return (yield from self.range_readers.begin(consumer, wanted_range))
         if (
             consumers.single_active
             and consumer.exclusive
+            and not is_quorum
             or consumers.has_exclusive()
             or consumer.exclusive
             and len(consumers)
         ):
-            row = self.state.row
-            raise AmqpError(ACCESS_REFUSED, f"{queue_phrase(row.vhost, row.name)} in exclusive use")
+            raise AmqpError(ACCESS_REFUSED, f"{self._phrase} in exclusive use")
         consumers.add(consumer)
         self.had_consumer = True
         self.queue_expiry.enter()
@@ -252,7 +281,13 @@ class Master(Role):
             self.effects.end("auto-delete")
 
     def get(self, record: ChannelRecord | None) -> Steps[tuple[Delivery | None, int]]:
-        backing = self.backing
+        backing, counts = self.backing, self.delivery_counts
+        if counts is not None and self.consumers.single_active:
+            raise AmqpError(
+                RESOURCE_LOCKED,
+                f"cannot obtain access to locked {self._phrase}. basic.get operations are not supported by quorum "
+                "queues with single active consumer",
+            )
         self.queue_expiry.use()
         while True:
             if self.message_expiry.is_needed and not self.message_expiry.expire():
@@ -260,6 +295,11 @@ class Master(Role):
             found = backing.fetch(1, record is not None)
             if found:
                 delivery = found[0]
+                if counts is not None:
+                    tag = delivery.tags[0]
+                    delivery = delivery._replace(contents=[counts.with_count(tag, delivery.contents[0])])
+                    if record is None:
+                        counts.left((tag,))
                 if record is not None:
                     record.pending[delivery.tags[0]] = None
                 if self.message_expiry.is_uneven and not self.message_expiry.expire():
@@ -276,16 +316,28 @@ class Master(Role):
                 self.range_readers.settle(tags)
                 continue
             tags = record.take_pending(tags)
+            if outcome == "requeue":
+                self._take_back(tags)
+                continue
+            if self.delivery_counts is not None:
+                self.delivery_counts.left(tags)
             if outcome == "ack":
                 self.backing.ack(tags)
-            elif outcome == "requeue":
-                self.backing.requeue(tags)
             else:
                 self.rejections.reject(tags)
         if outcome == "requeue" and self.length_limit.drops_head:
             self.length_limit.drop_overflow()  # AB-102
         if self.consumers.resume(record) or outcome == "requeue":
             self.dispatch.is_due = True
+
+    def _take_back(self, tags: Sequence[int]) -> None:
+        """Requeue messages, but not those that a quorum queue gives up."""
+        if self.delivery_counts is not None:
+            tags, exceeding = self.delivery_counts.returned(tags)
+            if exceeding:
+                self.rejections.reject(exceeding, DELIVERY_LIMIT)
+        if tags:
+            self.backing.requeue(tags)
 
     def sent(self, record: ChannelRecord, count: int) -> None:
         record.unsent -= count
@@ -330,7 +382,7 @@ class Master(Role):
         returned = self._given_back_by(record)
         record.pending.clear()
         if returned:
-            self.backing.requeue(returned)
+            self._take_back(returned)
             if self.length_limit.drops_head:
                 self.length_limit.drop_overflow()  # AB-102
 

@@ -25,12 +25,12 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ....amqp.added_header import AddedHeader
+from ....amqp.added_header import HeaderAdder
 from ....amqp.constants import ACCESS_REFUSED, PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
-from ....amqp.fields import FieldError, Table
-from ....amqp.frames import build_content, content_properties, with_properties
-from ....amqp.properties import NO_PROPERTIES, Properties, encode_properties
+from ....amqp.fields import Table
+from ....amqp.frames import build_content
+from ....amqp.properties import Properties, encode_properties
 from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import (
     FIRST_HEADER,
@@ -45,7 +45,7 @@ from ....routing.range_read_arguments import (
 )
 from ....routing.rows import QueueRow
 from ....store.index.segment_jobs import SegmentReadJob
-from ....store.messages.message import Origin, QueuedMessage
+from ....store.messages.message import Origin
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.range_read import RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead
 from ...channel.contract import to_channel
@@ -94,8 +94,8 @@ class RangeReaders:
         "_consumers",
         "_dispatch",
         "_effects",
-        "_header",
         "_last_number",
+        "_numbering",
         "_phrase",
         "_queue",
         "_queue_expiry",
@@ -124,7 +124,7 @@ class RangeReaders:
         self._effects = effects
         self.readers: dict[int, RangeReader] = {}
         self._last_number = 0
-        self._header = AddedHeader(NO_PROPERTIES, NUMBER_HEADER)
+        self._numbering = HeaderAdder(NUMBER_HEADER)
 
     # -- beginning ----------------------------------------------------------------------------------
 
@@ -290,23 +290,9 @@ class RangeReaders:
     def _fill_buffer(self, reader: RangeReader, batch: RangeBatch) -> None:
         reader.position = batch.next_number
         reader.buffer.extend(
-            (message.origin, message.redelivered, self._numbered(message)) for message in batch.messages
+            (message.origin, message.redelivered, self._numbering.add(message.content, message.tag))
+            for message in batch.messages
         )
-
-    def _numbered(self, message: QueuedMessage) -> bytes:
-        """The content with the message's number in a header.
-
-        Properties that cannot be decoded are replaced by that header: no client could decode them either.
-        """
-        content = message.content
-        props = content_properties(content)
-        if self._header.props != props:
-            try:
-                self._header = AddedHeader(props, NUMBER_HEADER)
-            except FieldError:
-                content = with_properties(content, NO_PROPERTIES)
-                self._header = AddedHeader(NO_PROPERTIES, NUMBER_HEADER)
-        return self._header.add(content, message.tag)
 
     def info(self) -> list[InfoItems]:
         """A row for each reader in the listing of consumers."""

@@ -1,0 +1,72 @@
+"""The queue types: classic and quorum queues, and streams (AB-89 to AB-91).
+
+A type decides which arguments a declaration and a consumer may have. Streams are known by name only: this node does
+not host them, and a declaration of one is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..amqp.fields import Table
+from .phrases import value_text
+
+
+@dataclass(frozen=True, slots=True)
+class QueueType:
+    """One queue type. `module` is its name in RabbitMQ's reply texts."""
+
+    name: str
+    module: str
+    #: The arguments of declarations that it accepts, of those that any type accepts. Unknown arguments are ignored.
+    arguments: frozenset[str] = frozenset()
+    #: The arguments of consumers that belong to other types, which it refuses.
+    foreign_consumer_arguments: tuple[str, ...] = ()
+    is_hosted: bool = True
+
+
+_COMMON = frozenset(
+    {
+        "x-queue-type",
+        "x-expires",
+        "x-message-ttl",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-overflow",
+        "x-single-active-consumer",
+    }
+)
+
+CLASSIC = QueueType(
+    "classic",
+    "rabbit_classic_queue",
+    _COMMON | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
+    ("x-stream-offset",),
+)
+
+QUORUM = QueueType(
+    "quorum",
+    "rabbit_quorum_queue",
+    _COMMON
+    | {
+        "x-dead-letter-strategy",
+        "x-max-in-memory-length",
+        "x-max-in-memory-bytes",
+        "x-quorum-initial-group-size",
+        "x-delivery-limit",
+        "x-queue-leader-locator",
+    },
+    ("x-stream-offset", "x-cancel-on-ha-failover"),
+)
+
+STREAM = QueueType("stream", "rabbit_stream_queue", is_hosted=False)
+
+QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM)}
+
+
+def queue_type(arguments: Table) -> str:
+    """The name of the queue type that a declaration asks for."""
+    found = arguments.get("x-queue-type")
+    return value_text(found[1]) if found is not None else CLASSIC.name
