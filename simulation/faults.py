@@ -343,10 +343,11 @@ class Faults:
                 f"{client.name if client else 'nobody'} crashes"
             )
             if client is not None:
-                client.connection_leaving()
-                # A channel that crashes takes its connection with it.
+                # A channel that crashes takes its connection with it, unless it has closed before.
+                is_certain = kind != "Channel" or not client.is_closing_channel(actor.config.number)
+                client.connection_leaving(is_certain)
                 for channel in list(client.channels.values()):
-                    channel.on_process_crash()
+                    channel.on_process_crash(is_certain)
         elif kind in ESSENTIAL:
             self._tell(f"process {kind} crashes, and the node with it")
             self.is_ending = True

@@ -205,8 +205,11 @@ class SimChannel:
         self.todo.clear()
         self.consuming.leave()
 
-    def on_process_crash(self) -> None:
-        """The channel's process in the broker crashes now; the close will arrive later."""
+    def on_process_crash(self, is_certain: bool = True) -> None:
+        """The process of the channel or its connection crashes now; the close will arrive later.
+
+        If not `is_certain`, the process may have ended its work before, and the connection may go on.
+        """
         for copies in [
             *(published for published, _ in self._awaiting_proof),
             self._unproven,
@@ -215,7 +218,10 @@ class SimChannel:
             mark_maybe_lost(copies)
         for settled in [*(settled for _, settled in self._awaiting_proof), self._unproven_settled]:
             mark_returned(settled, self)
-        self.leave()
+        if is_certain:
+            self.leave()
+        else:
+            self.consuming.connection_may_end()
 
     def waits_for(self) -> str:
         """The answer or the confirms that have not arrived, as a text; empty if there are none."""

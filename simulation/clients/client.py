@@ -167,10 +167,16 @@ class Client:
             self.connection_ended(in_order=False)
             (stream.reset if how == "reset" else stream.close)()
 
-    def connection_leaving(self) -> None:
-        """The connection is about to end, from either side. Its exclusive queues end with it."""
+    def connection_leaving(self, is_certain: bool = True) -> None:
+        """The connection is about to end, from either side; perhaps, if not `is_certain`. Its exclusive queues end
+        with it.
+        """
         for queue in self._exclusive_queues():
-            queue.on_owner_leaving()
+            queue.on_owner_leaving(is_certain)
+
+    def is_closing_channel(self, number: int) -> bool:
+        channel = self.channels.get(number)
+        return channel is None or channel.is_leaving
 
     def _exclusive_queues(self) -> list[QueueModel]:
         return [

@@ -325,6 +325,12 @@ class ConsumingSide:
         for consumer in self.consumers.values():
             consumer.queue.may_auto_delete()
 
+    def connection_may_end(self) -> None:
+        """The broker may requeue what the channel holds and remove its consumers, or nothing may happen."""
+        self.on_may_be_closed()
+        for delivery in self.unacked.values():
+            delivery.copy.make_uncertain()
+
     def leave(self) -> None:
         """The channel is about to end: the broker requeues what it holds and removes its consumers."""
         self._add_unseen_deliveries()

@@ -365,10 +365,10 @@ class QueueModel:
         if self.kind.auto_delete and self.had_consumer:
             self._may_end(is_certain)
 
-    def on_owner_leaving(self) -> None:
-        """The connection that owns the queue is about to end, or has ended without a close."""
+    def on_owner_leaving(self, is_certain: bool = True) -> None:
+        """The connection that owns the queue is about to end, perhaps, or has ended without a close."""
         self._copies_before_end = list(self.copies.values())
-        self._may_end()
+        self._may_end(is_certain)
 
     def on_owner_left(self) -> None:
         """The broker has closed the owner's connection in order, so the queue is gone."""

@@ -114,12 +114,12 @@ def test_without_dead_letter_exchange_it_is_dropped(channel, quorum):
 
 
 def test_transient_messages_are_as_safe_as_persistent_ones(tmp_path):
-    """A quorum queue stores all; delivery-mode stays as it was published."""
+    """A quorum queue stores all; delivery-mode stays as it was published, which is transient here."""
     with Broker(port=0, data_dir=tmp_path) as broker:
         broker.declare_queue("q", durable=True, arguments=QUORUM)
         broker.declare_queue("classic", durable=True)
         for queue in ("q", "classic"):
-            broker.publish(b"kept", queue, persistent=False)
+            broker.publish(b"kept", queue)
     with Broker(port=0, data_dir=tmp_path) as broker:
         message = broker.get("q")
         assert message.body == b"kept"
