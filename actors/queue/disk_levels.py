@@ -1,0 +1,174 @@
+"""`DiskLevels`: the variable queues of one queue, and what they write on its way to the disk.
+
+A queue with priorities has a variable queue for each level that was ever used, any other queue has one. They gather
+entries for the journal of the virtual host, and bodies too large for it for one of its message stores. `send`, which
+is called at the end of each turn and before a store is asked for a body, sends both.
+
+This part refers neither to `Durability` nor to the backing queue. They and `DiskLoader` refer to it, so that no
+reference cycle keeps a deleted queue in memory until the garbage collector runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...runtime.credit import CreditFlow
+from ...runtime.process import Process
+from ...store.bodies.store_client import Sent, StoreClient
+from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
+from ...store.index.queue_index import QueueIndex
+from ...store.journal.log_writer import LogWriter
+from ...store.journal.replay import Replayed
+from ...store.queue.disk_queue import DiskQueue
+from ...store.queue.variable_queue import VariableQueue
+from ..disk.contract import to_journal, to_message_store
+from ..disk.journal import CREDIT as JOURNAL_CREDIT
+from ..disk.message_store import CREDIT as STORE_CREDIT
+
+if TYPE_CHECKING:
+    from ...runtime.contract import Address
+    from ..disk.contract import ToMessageStore
+    from .contract import VhostStorage
+
+
+class DiskLevels:
+    """The variable queues of the queue `number`, whose process is `process`.
+
+    `keeps_numbers`: readers may read the queue by number, so its index keeps the numbers of messages that are gone.
+    """
+
+    __slots__ = (
+        "_credit",
+        "_direct",
+        "_direct_safe",
+        "_keeps_numbers",
+        "_persistent",
+        "_process",
+        "_storage",
+        "_transient",
+        "by_priority",
+        "client",
+        "has_transient",
+        "journal",
+        "number",
+        "replayed",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        number: int,
+        credit: CreditFlow,
+        storage: VhostStorage,
+        is_durable: bool,
+        keeps_numbers: bool,
+    ) -> None:
+        self._process = process
+        self._credit = credit
+        self._storage = storage
+        self._keeps_numbers = keeps_numbers
+        #: The queue's number in the journal and in the names of its directories.
+        self.number = number
+        #: The queue's name at the message stores and the memory monitor.
+        self.client = f"{number:x}"
+        #: The variable queues by priority; one with priority 0 if the queue has no priorities.
+        self.by_priority: dict[int, DiskQueue] = {}
+        #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
+        self.replayed: dict[int, Replayed] = {}
+        self.journal = LogWriter(is_durable)
+        self._persistent = StoreClient()
+        self._transient = StoreClient()
+        #: The queue is registered at the transient store.
+        self.has_transient = False
+        # Messages written to segments directly, without the journal, and those of them that are synced. They count
+        # against a credit of their own, from which no process grants.
+        self._direct = self._direct_safe = 0
+        credit.relate("journal", JOURNAL_CREDIT, "journal")
+        credit.relate("segments", JOURNAL_CREDIT, "segments")
+        for store in (PERSISTENT, TRANSIENT):
+            credit.relate(store, STORE_CREDIT, "store")
+
+    def make(self, priority: int) -> DiskQueue:
+        """Make the variable queue of a level."""
+        storage = self._storage
+        number = self.number << LEVEL_BITS | priority
+        replayed = self.replayed.pop(number, None)
+        if replayed is not None:
+            self.journal.resume(number, replayed.next_number)
+        index = QueueIndex(storage.disk, queue_directory(number), number, self.journal, storage.segment_entries)
+        level = self.by_priority[priority] = VariableQueue(
+            number,
+            index,
+            self._persistent,
+            self._transient,
+            replayed,
+            embed_below=storage.embed_below,
+            segment_entries=storage.segment_entries,
+            clock=self._process.now,
+            keeps_numbers=self._keeps_numbers,
+        )
+        return level
+
+    def register(self, store: str) -> None:
+        """Register the queue at one of the message stores."""
+        address = self._storage.persistent if store == PERSISTENT else self._storage.transient
+        self._process.send(address, to_message_store.register(self.client, self._process.myAddress))
+
+    # -- what is written ----------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Send the journal and the stores what has gathered for them."""
+        process, storage, credit = self._process, self._storage, self._credit
+        if self.journal.has_gathered:
+            gathered = self.journal.take()
+            process.send(storage.journal, to_journal.append(self.number, gathered, self.journal.position))
+            messages = sum(part.messages for part in gathered)
+            if messages:
+                credit.spend("journal", messages)
+        if self._persistent.has_gathered:
+            self._send_to_store(PERSISTENT, storage.persistent, self._persistent.take())
+        if self._transient.has_gathered:
+            if not self.has_transient:
+                self.has_transient = True
+                self.register(TRANSIENT)
+            self._send_to_store(TRANSIENT, storage.transient, self._transient.take())
+        direct = direct_safe = 0
+        for level in self.by_priority.values():
+            all_direct, safe_direct = level.direct_counts()
+            direct += all_direct
+            direct_safe += safe_direct
+        if direct > self._direct:
+            credit.spend("segments", direct - self._direct)
+            self._direct = direct
+        if direct_safe > self._direct_safe:
+            credit.bump("segments", direct_safe - self._direct_safe)
+            self._direct_safe = direct_safe
+
+    def _send_to_store(self, name: str, address: Address[ToMessageStore], sent: Sent | None) -> None:
+        if sent is None:
+            return  # what was written has been removed again
+        process = self._process
+        if sent.writes:
+            process.send(address, to_message_store.write(self.client, sent.writes))
+            self._credit.spend(name, len(sent.writes))
+        if sent.removes:
+            process.send(address, to_message_store.remove(self.client, sent.removes))
+        for first, last, keep in sent.ranges:
+            process.send(address, to_message_store.remove_between(self.client, first, last, keep))
+
+    # -- what is durable ----------------------------------------------------------------------------
+
+    def journal_synced(self, position: int) -> None:
+        """The journal has synced this queue's records up to `position`."""
+        self.journal.durable = position
+        # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
+        # report of the store moves the position then.
+        stored = self._persistent.durable
+        for level in self.by_priority.values():
+            level.durable(position, stored)
+
+    def bodies_stored(self, ids: list[bytes]) -> None:
+        """One of the stores has reported these bodies; no id is in both stores."""
+        self._transient.answered(ids)
+        self._persistent.answered(ids)
+        self.journal_synced(self.journal.durable)
