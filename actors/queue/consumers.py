@@ -73,6 +73,14 @@ class ChannelRecord:
     #: The channel has ended, so it is no longer among the queue's channels.
     has_ended: bool = False
 
+    def drop_consumers(self) -> None:
+        """Drop all references to consumers, which refer back to this record, because the queue ends: only then
+        reference counting frees the record and its consumers.
+        """
+        self.pending.clear()
+        self.consumers.clear()
+        self.set_aside.clear()
+
     def take_pending(self, tags: Sequence[int]) -> Sequence[int]:
         """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""
         owners: list[Consumer | object | None] = list(map(self.pending.pop, tags, repeat(_NOT_PENDING)))

@@ -239,6 +239,8 @@ class Queue(Process):
     def on_exit(self) -> None:
         for decorator in self.decorators:
             notify(decorator.stopped, self.row)
+        for record in self.channels.values():
+            record.drop_consumers()
 
     # -- the end of a turn --------------------------------------------------------------------------
 
