@@ -326,10 +326,13 @@ class LoopBase(ActorBase):
             else:
                 # Not for ever, because the thread that runs the loop may leave it.
                 done.wait(0.1)
-        ok, value = outcome[0]
+        ok, value = outcome.pop()
         if ok:
             return value
-        raise value
+        try:
+            raise value
+        finally:
+            del value  # the error refers to this frame by its traceback, and would keep it alive
 
     def is_running_here(self) -> bool:
         """Whether the calling thread runs the loop."""

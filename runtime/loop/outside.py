@@ -148,11 +148,8 @@ class OutsideClient(Port):
             if self._give_up(ref, address):
                 raise ProcessTimeout(f"{address} did not answer within {timeout} s")
             arrived.acquire()  # the answer came after the timeout and before `_give_up`
-        ok, value = outcome[0]
-        if ok:
-            answer: Answer = value
-            return answer
-        raise value
+        answer: Answer = _result(*outcome.pop())
+        return answer
 
     async def aask(self, address: Address[C], message: Message[C, Answer], timeout: float | None = None) -> Answer:
         """`ask` for asyncio, in which no thread waits. Cancelling it gives the ask up."""
@@ -176,10 +173,8 @@ class OutsideClient(Port):
             raise ProcessTimeout(f"{address} did not answer within {timeout} s") from None
         finally:
             self._give_up(ref, address)
-        if ok:
-            answer: Answer = value
-            return answer
-        raise value
+        answer: Answer = _result(ok, value)
+        return answer
 
     def _send(self, address: Address[C], message: Message[C, Any], finish: Finish) -> int:
         ref = next(self._refs)
@@ -223,3 +218,15 @@ class OutsideClient(Port):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _result(ok: bool, value: Any) -> Any:
+    """The value that an ask was answered with. Raises it if it is an error."""
+    if ok:
+        return value
+    try:
+        raise value
+    finally:
+        # The error refers to this frame by its traceback. A reference back would keep both, and the caller's objects,
+        # alive until a garbage collection.
+        del value

@@ -13,7 +13,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from ....portable import IS_PORTABLE
 
@@ -27,6 +28,14 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
+@cache
+def _statfs() -> tuple[Callable[[bytes, ctypes.Array[ctypes.c_char]], int], type[ctypes.Array[ctypes.c_char]]]:
+    """statfs of the C library, and the type of its result. They are looked up once, because each look-up makes classes
+    that only the garbage collector frees.
+    """
+    return ctypes.CDLL(None).statfs, ctypes.c_char * 256
+
+
 def has_synced_writes(path: str) -> bool:
     """Whether files below `path` may be written with `write_synced`."""
     return bool(_RWF_DSYNC) and not is_fuse(path)
@@ -34,8 +43,9 @@ def has_synced_writes(path: str) -> bool:
 
 def is_fuse(path: str) -> bool:
     """Whether a program in user space serves the file system of `path`. Linux only."""
-    status = ctypes.create_string_buffer(256)
-    is_known = ctypes.CDLL(None).statfs(os.fsencode(path), status) == 0
+    statfs, status_type = _statfs()
+    status = status_type()
+    is_known = statfs(os.fsencode(path), status) == 0
     return is_known and ctypes.c_long.from_buffer(status).value == _FUSE_MAGIC
 
 
