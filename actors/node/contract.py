@@ -147,10 +147,6 @@ class ToVhost(Contract):
     def terminate(self) -> None:
         """From the node, which stops: write everything that the next start needs. The process goes on."""
 
-    @message
-    def await_end(self) -> None:
-        """From the node: never answered, so the asker gets ProcessDown when the process ends."""
-
 
 class ToQueueSupervisor(Contract):
     """What `QueueSupervisor` receives."""

@@ -22,6 +22,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from thespian.actors import ActorAddress
+
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
 from ...limits import LimitError
@@ -33,6 +35,7 @@ from ...runtime.contract import Address, Message, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
+from ...runtime.signal import Signal
 from ...settings import Settings
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
@@ -109,6 +112,9 @@ class NodeSupervisor(Process):
         self.listeners: list[Address[ToListener]] = []
         #: The supervisors of the virtual hosts that run.
         self.vhosts: dict[str, Address[ToVhost]] = {}
+        #: Virtual hosts that have processes, even if they are down, by the address of the supervisor.
+        self.vhosts_alive: dict[str, str] = {}
+        self._vhost_gone = Signal(self)
         #: By virtual host that could not be started: how long to wait before the next attempt.
         self.revivals: dict[str, Backoff] = {}
         self.routing = RoutingTable(extensions.exchange_decorators)
@@ -253,6 +259,7 @@ class NodeSupervisor(Process):
     ) -> tuple[Address[ToQueueSupervisor], list[QueueRow]]:
         address: Address[ToVhost] = self.createActor(VhostSupervisor)
         self.vhosts[name] = address
+        self.vhosts_alive[address.actorAddressString] = name
         self.monitor(address, ("vhost", name))
         try:
             started = await self.ask(address, to_vhost.start(self.context, name, rows))
@@ -274,11 +281,16 @@ class NodeSupervisor(Process):
         if address is not None:
             self.demonitor(("vhost", name))
             self.request_exit(address)
-            with suppress(ProcessDown):
-                await self.ask(address, to_vhost.await_end())
+        # A store that still runs when its directory is gone could not close its index, whose memory would never be
+        # freed.
+        await self._vhost_gone.wait_for(lambda: name not in self.vhosts_alive.values())
         if self.settings.data_dir is not None:
             await self._remove_files(DataDir(self.settings.data_dir), name)
         return True
+
+    def on_child_exited(self, address: ActorAddress) -> None:
+        if self.vhosts_alive.pop(address.actorAddressString, None) is not None:
+            self._vhost_gone.wake_all()
 
     async def _remove_files(self, data_dir: DataDir, name: str) -> None:
         """Remove the files of a virtual host.

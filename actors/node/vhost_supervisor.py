@@ -214,9 +214,6 @@ class VhostSupervisor(Process):
             await self.ask(store, to_message_store.close())
         await self.run_blocking(leave_vhost, self.path, terms)
 
-    def on_await_end(self, sender: Sender) -> None:
-        """Never answers; see the contract."""
-
     def on_down(self, name: str, reason: ExitReason) -> None:
         self.stop(reason)
 

@@ -15,7 +15,13 @@ from .system.synced_write import DISK_FULL, UNSUPPORTED, has_synced_writes, writ
 
 
 class RealFile(File):
-    """A file of the operating system. `has_synced_writes`: one call may append and sync (see `synced_write`)."""
+    """A file of the operating system. `has_synced_writes`: one call may append and sync (see `synced_write`).
+
+    It is closed when nothing refers to it any more, if not before. A process that crashes, or ends with its virtual
+    host, cannot close its file itself: a job in another thread may still use the descriptor.
+    """
+
+    _fd = -1
 
     def __init__(self, path: str, create: bool, has_synced_writes: bool = False) -> None:
         self._has_synced_writes = has_synced_writes
@@ -62,7 +68,12 @@ class RealFile(File):
         sync_file(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class RealDisk(Disk):
