@@ -9,7 +9,8 @@ queues, runs the engine's jobs in other threads, and reports to each queue which
 for the next one. So an idle store syncs at once, a busy one all the time, and a write waits for two syncs at most. Only
 where consumers keep up, so that most bodies are acknowledged before they would be on the disk, does a sync wait a
 little (`DWELL_SECONDS`): a body acknowledged meanwhile costs the disk nothing, and its publish is confirmed by the
-acknowledgement. Large bodies (`DWELL_BODY_SIZE`) do not wait.
+acknowledgement. Large bodies wait no longer than it takes to write them, so a wait in vain at most doubles the time
+until a confirm.
 
 On a full disk nothing is confirmed, and the sync is tried again. A sync that fails otherwise ends the process
 (`StoreBroken`) and with it the virtual host, whose next start recovers.
@@ -52,11 +53,17 @@ REMOVED_AT_A_TIME = 4096
 DWELL_SHARE = 0.5
 DWELL_SECONDS = 0.002
 DWELL_STEPS = 10
-DWELL_BYTES = 8 << 20
+DWELL_BYTES = 16 << 20
 
-#: Bodies of this mean size in bytes do not wait. So few of them are acknowledged in a step that the disk had better
-#: write while the next one arrives; a confirm then waits for the sync alone.
+#: Bodies of this mean size in bytes are large, and so many bytes of them take a disk about one step to write.
 DWELL_BODY_SIZE = 512 * 1024
+BYTES_IN_STEP = 512 * 1024
+
+#: A sync that does not wait is so short that consumers who keep up may not have acknowledged most of the bodies. So
+#: where they have acknowledged at least this share, one sync in so many waits all the same, to see whether it is worth
+#: waiting.
+TRIAL_SHARE = 0.1
+TRIAL_EVERY = 8
 
 log = logging.getLogger("warren.message_store")
 
@@ -75,6 +82,8 @@ class MessageStore(Process):
         self._is_syncing = self._is_collecting = False
         #: Steps that the next sync has waited for; 0 if it is not waiting.
         self._dwell_steps = 0
+        #: Syncs since the last one that waited.
+        self._prompt_syncs = 0
         self._is_collection_paused = False
         self._reading = self._removals = 0
         self._closers: list[Sender] = []
@@ -205,20 +214,23 @@ class MessageStore(Process):
     def _sync(self) -> None:
         if self._is_syncing or not self._is_open or self._dwell_steps:
             return
-        engine = self.engine
-        if engine.spared_share > DWELL_SHARE and self._may_dwell(engine):
+        share = self.engine.spared_share
+        is_due = share > DWELL_SHARE or share > TRIAL_SHARE and self._prompt_syncs >= TRIAL_EVERY
+        if is_due and self._may_dwell(1):
             self._dwell(1)
         else:
             self._sync_now()
 
-    @staticmethod
-    def _may_dwell(engine: StoreEngine) -> bool:
-        """Whether what waits is little, and in small bodies."""
-        size = engine.waiting_bytes
-        return 0 < size < DWELL_BYTES and size < DWELL_BODY_SIZE * engine.waiting_count
+    def _may_dwell(self, step: int) -> bool:
+        """Whether what waits for a sync may wait for this step too."""
+        size, count = self.engine.waiting_bytes, self.engine.waiting_count
+        if not 0 < size < DWELL_BYTES:
+            return False
+        return step <= (DWELL_STEPS if size < DWELL_BODY_SIZE * count else min(DWELL_STEPS, size // BYTES_IN_STEP))
 
     def _dwell(self, step: int) -> None:
         self._dwell_steps = step
+        self._prompt_syncs = 0
         self._spared_before = self.engine.spared
         self.start_timer(DWELL_SECONDS, "dwelt")
 
@@ -226,8 +238,7 @@ class MessageStore(Process):
         step, self._dwell_steps = self._dwell_steps, 0
         if self._is_syncing or not self._is_open:
             return
-        engine = self.engine
-        if step < DWELL_STEPS and engine.spared > self._spared_before and self._may_dwell(engine):
+        if self.engine.spared > self._spared_before and self._may_dwell(step + 1):
             self._dwell(step + 1)
         else:
             self._sync_now()
@@ -236,6 +247,7 @@ class MessageStore(Process):
         job = self.engine.take_sync()
         if job is not None:
             self._is_syncing = True
+            self._prompt_syncs += 1
             self.spawn(self._run_sync(job))
 
     async def _run_sync(self, job: SyncJob) -> None:

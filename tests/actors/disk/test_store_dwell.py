@@ -81,8 +81,8 @@ class BusyQueue(Process):
 
 
 class Stage:
-    def __init__(self, root):
-        self.world = SimWorld(seed=1, conditions=Conditions(blocking_delay=SYNC))
+    def __init__(self, root, sync=SYNC):
+        self.world = SimWorld(seed=1, conditions=Conditions(blocking_delay=sync))
         self.base = self.world.machine("a").boot()
         self.port = SimPort(self.base)
         self.queue = self.base.newPrimaryActor(BusyQueue)
@@ -160,9 +160,34 @@ def test_so_many_bytes_do_not_wait(stage, synced, monkeypatch):
     assert max(synced) <= 3 + ((DWELL_SECONDS + SYNC) / 3 + HELD) / EVERY + 1
 
 
-def test_large_bodies_do_not_wait(stage, synced, monkeypatch):
-    """A confirm of a large body waits for the sync under way and its own, however many were acknowledged before."""
+def test_large_bodies_wait_no_longer_than_their_write_takes(stage, synced, monkeypatch):
+    """Two or three bodies wait at a time, and a step is as long as the write of one. So a confirm waits for at most
+    three steps, the sync under way and its own, and most bodies are acknowledged before they are written.
+    """
     monkeypatch.setattr(message_store, "DWELL_BODY_SIZE", len(BODY))
+    monkeypatch.setattr(message_store, "BYTES_IN_STEP", len(BODY))
+    answers = stage.publish(1000, frozenset(range(0, 1000, 50)))
+    assert max(seconds for _, seconds in answers.values()) < 3 * DWELL_SECONDS + 2 * SYNC + SLACK
+    assert sum(synced) < 500
+
+
+def test_bodies_that_take_less_than_a_step_to_write_do_not_wait(stage, synced, monkeypatch):
+    """A few large bodies go to the disk at once, however many were acknowledged before."""
+    monkeypatch.setattr(message_store, "DWELL_BODY_SIZE", len(BODY))
+    monkeypatch.setattr(message_store, "BYTES_IN_STEP", 1000 * len(BODY))
     answers = stage.publish(1000, frozenset(range(0, 1000, 50)))
     assert max(seconds for _, seconds in answers.values()) < 2 * SYNC + SLACK
     assert sum(synced) > len(range(0, 1000, 50))
+
+
+@pytest.mark.parametrize("has_trials", [True, False])
+def test_a_fast_disk_tries_whether_waiting_is_worth_it(tmp_path, synced, monkeypatch, has_trials):
+    """A sync that is quicker than the consumers finds most bodies unacknowledged. Only a trial shows that a short wait
+    would have spared them.
+    """
+    if not has_trials:
+        monkeypatch.setattr(message_store, "TRIAL_SHARE", 1)
+    stage = Stage(tmp_path, sync=HELD)
+    stage.publish(3000)
+    stage.base.shutdown()
+    assert (sum(synced) < 1000) == has_trials
