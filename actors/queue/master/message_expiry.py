@@ -122,6 +122,8 @@ class MessageExpiry:
         if head is None and not backing.is_empty() and not backing.available(1):
             self._head_read.prepare()  # the expiry of a head on the disk is unknown until it is read
             head = backing.head_expiry()
+        if head is not None and head <= self.now() and self._will_continue():
+            head = None
         if head == self._timer_at:
             return
         self._timer_at = head
@@ -130,6 +132,12 @@ class MessageExpiry:
         else:
             # One millisecond late rather than early (AB-95).
             self._effects.set_timer("expiry", max(0.0, head / 1e6 - self._wall_clock()) + 0.001)
+
+    def _will_continue(self) -> bool:
+        """Whether the head expires without a timer: in the next turn, or when the disk has read it. A timer would fire
+        each millisecond until then.
+        """
+        return self._effects.needs_turn or self._head_read.is_running and not self._backing.available(1)
 
     def timer_fired(self) -> None:
         self._timer_at = None

@@ -29,7 +29,7 @@ from ...stage import PROPS
 class Core:
     """The master of the queue `q`, declared with `arguments` (underscores for hyphens)."""
 
-    def __init__(self, backing: Any = None, **arguments: Any) -> None:
+    def __init__(self, backing: Any = None, is_on_disk: bool = False, **arguments: Any) -> None:
         self.seconds = 1_000_000.0
         self.routing = RoutingTable()
         self.routing.add_vhost("/")
@@ -50,7 +50,7 @@ class Core:
             self.routing,
             backing,
             self.effects,
-            HeadRead(backing, self.effects, False),
+            HeadRead(backing, self.effects, is_on_disk),
             PublisherConfirms(self.effects, row.queue_id, channels),
             channels,
             CreditFlow((400, 200), self.effects.grant, clock=self.now),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warren.actors.queue.master.message_expiry import EXPIRY_STEP
+from warren.store.queue.memory_queue import MemoryQueue
 
 from .core import Core
 
@@ -58,6 +59,53 @@ def test_a_long_stretch_expires_in_steps():
         core.turn()
         left.append((len(core.backing), core.effects.needs_turn))
     assert left == [(EXPIRY_STEP + 1, True), (1, True), (0, False)] and core.bodies() == []
+
+
+class PagedOut(MemoryQueue):
+    """A queue whose messages are on the disk until `is_read`; the expiry of its head is known."""
+
+    is_read = False
+
+    def available(self, limit: int) -> int:
+        return super().available(limit) if self.is_read else 0
+
+    def drop_expired(self, now: int, limit: int) -> int:
+        return super().drop_expired(now, limit) if self.is_read else 0
+
+    def prepare(self):
+        return object()
+
+
+def test_no_timer_runs_while_an_expired_head_is_read_from_the_disk():
+    """The timer was set to the next millisecond, again and again, however long the disk took."""
+    backing = PagedOut(lambda: 0.0)
+    core = Core(backing, is_on_disk=True, x_message_ttl=100)
+    core.publish(3)
+    core.turn()
+    core.seconds += 1
+    core.timers()
+    for _ in range(3):
+        core.master.timer_fired("expiry")
+        core.turn()
+        assert core.timers().get("expiry") is None and len(backing) == 3
+    assert core.effects.head_read is not None
+    backing.is_read = True
+    core.state.head_read.is_running = False
+    core.master.head_loaded()
+    core.publish(1, first=3)
+    core.turn()
+    assert len(backing) == 1 and core.timers() == {"expiry": pytest.approx(0.101)}
+
+
+def test_no_timer_runs_between_the_steps_of_a_long_stretch():
+    core = Core(x_message_ttl=100)
+    core.publish(EXPIRY_STEP + 1)
+    core.turn()
+    core.seconds += 1
+    core.timers()
+    core.master.timer_fired("expiry")
+    core.turn()
+    assert core.effects.needs_turn and core.timers().get("expiry") is None
 
 
 def test_expired_messages_become_dead_letters():
