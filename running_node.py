@@ -17,6 +17,7 @@ from thespian.actors import ActorSystem
 from .actors.channel.contract import ToDirectClient
 from .actors.connection.listener import ListenError
 from .actors.connection.tls_context import TlsError
+from .actors.control.listener import ControlError
 from .actors.disk.errors import StorageError
 from .actors.node.contract import ToNode, to_node
 from .actors.node.extensions import NO_EXTENSIONS, Extensions
@@ -160,7 +161,7 @@ class RunningNode:
         except StorageError as error:
             self._end()
             raise DataDirUnusable(str(error)) from None
-        except (TlsError, BrokerError) as error:
+        except (ControlError, TlsError, BrokerError) as error:
             self._end()
             raise StartError(str(error)) from None
         except ProcessTimeout:
@@ -222,10 +223,14 @@ class RunningNode:
                 self._claim.directory.path,
             )
 
-    def run_until_interrupted(self) -> None:
-        """Run on the calling thread until `interrupt`. Raises ProcessDown if the node ends by itself."""
+    def run_until_interrupted(self) -> str:
+        """Run on the calling thread until `interrupt`, or until an operator asks the node to stop.
+
+        Returns the operator's reason, or an empty text. Raises ProcessDown if the node ends by itself.
+        """
         with suppress(ProcessTimeout):
-            self._client.ask(self._address, to_node.await_end())
+            return self._client.ask(self._address, to_node.await_end())
+        return ""
 
     def interrupt(self) -> None:
         """End the start or `run_until_interrupted`; may be called from a signal handler."""

@@ -72,10 +72,13 @@ def serve(
         _tune_garbage_collector()
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port, node.down))
     try:
-        node.run_until_interrupted()
+        reason = node.run_until_interrupted()
     except ProcessDown as error:
         raise ServerDied(f"the broker has ended by itself: {error}; the log above has the reason") from error
-    log.info("stopping on %s: closing all connections; a second signal ends it at once", signals.first)
+    log.info(
+        "stopping on %s: closing all connections; a second signal ends it at once",
+        signals.first or f"an operator's command ({reason})",
+    )
     node.stop()
     log.info("stopped")
 

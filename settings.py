@@ -199,6 +199,29 @@ class Settings:
         None, "directory for durable data; None keeps everything in memory", path=True, optional=True
     )
 
+    # -- commands ---
+    control_dir: str | None = setting(
+        None,
+        "directory of the socket by which the `warren` command reaches the node, for the node's owner only; None is no"
+        " socket",
+        path=True,
+        optional=True,
+    )
+    control_port: int | None = setting(
+        None,
+        "TCP port for the `warren` command of other machines; 0 lets the operating system choose, None is off",
+        low=0,
+        high=65_535,
+        optional=True,
+    )
+    control_host: str = setting("127.0.0.1", "address of `control_port`")
+    control_cookie_file: str | None = setting(
+        None,
+        "file with the secret that commands on `control_port` must know, readable by its owner only",
+        path=True,
+        optional=True,
+    )
+
     def __post_init__(self) -> None:
         for item in fields(self):
             object.__setattr__(
@@ -206,6 +229,8 @@ class Settings:
             )
         _check_credit(self.credit_flow_default_credit)
         _check_tls(self)
+        if self.control_port is not None and self.control_cookie_file is None:
+            raise _wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
 
     @classmethod
     def of(cls, **values: Unpack["SettingKeywords"]) -> "Settings":
@@ -280,6 +305,10 @@ class NodeKeywords(TypedDict, total=False):
     disk_free_limit: float | str
     stop_timeout: int
     data_dir: str | PathLike[str] | None
+    control_dir: str | PathLike[str] | None
+    control_port: int | None
+    control_host: str
+    control_cookie_file: str | PathLike[str] | None
 
 
 class SettingKeywords(NodeKeywords, total=False):

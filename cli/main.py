@@ -5,20 +5,62 @@ The exit codes are those of sysexits.h that rabbitmqctl uses: 0 success, 64 wron
 interrupted.
 """
 
+import difflib
+import io
 import sys
+from typing import Any
 
 import click
 
 from ..version import __version__
+from . import listing_commands, status_commands
 from .failure import EX_USAGE, CommandFailure
+from .node_command import GENERAL_OPTIONS, NodeCommand
 from .simulate import simulate
 from .start import start
 from .store import store
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Root(click.Group):
+    """The root command: finds a command by RabbitMQ's name or with hyphens, and lists them by section."""
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return super().get_command(ctx, name.replace("-", "_")) or super().get_command(ctx, name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            name = args[0]
+            near = difflib.get_close_matches(name.replace("-", "_"), self.commands, n=1, cutoff=SIMILAR)
+            hint = f"Did you mean '{near[0]}'?" if near else "Commands: " + ", ".join(sorted(self.commands))
+            raise CommandNotFound(f"Command '{name}' not found.\n{hint}", EX_USAGE)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in sorted(self.commands.items()):
+            section = command.section if isinstance(command, NodeCommand) else "Broker"
+            sections.setdefault(section, []).append((name, command.get_short_help_str(100)))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
+class CommandNotFound(CommandFailure):
+    """A command that does not exist."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"\n{self.message}", err=True)
+
+
+@click.group(
+    cls=Root,
+    params=[make() for make in GENERAL_OPTIONS],
+    context_settings={"help_option_names": ["-h", "-?", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="warren", message="%(version)s")
-def root() -> None:
+def root(**general: object) -> None:
     """warren: an AMQP 0-9-1 message broker. Every RabbitMQ client library works with it unchanged.
 
     \b
@@ -36,13 +78,20 @@ def root() -> None:
     """
 
 
-root.add_command(simulate)
-root.add_command(start)
-root.add_command(store)
+for each in (simulate, start, store, *status_commands.COMMANDS, *listing_commands.COMMANDS):
+    root.add_command(each)
+
+
+#: How similar a command must be to one that does not exist to be proposed instead.
+SIMILAR = 0.6
 
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding cannot show is escaped.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(root.main(prog_name="warren", standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as no_arguments:

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from ..actors.control.place import new_memory_place
 from ..settings import DEFAULT_PORT, Settings, SettingsError
 from .failure import EX_CONFIG, EX_SOFTWARE, CommandFailure
+from .node_client import default_data_dir
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
 #: The end of an error text about the data directory.
@@ -54,9 +56,13 @@ def start(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
-        if "data_dir" not in options and not _names_data_dir(config):
-            options["data_dir"] = str(default_data_dir(settings.node_name))
-            settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
+        if "data_dir" not in options and not _names(config, "data_dir"):
+            options["data_dir"] = settings_dir = str(default_data_dir(settings.node_name, WAY_OUT))
+        else:
+            settings_dir = settings.data_dir or ""
+        if not _names(config, "control_dir"):
+            options["control_dir"] = _control_dir(settings.node_name, settings_dir)
+        settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
     except SettingsError as error:
         raise CommandFailure(str(error), EX_CONFIG) from error
     except OSError as error:
@@ -78,19 +84,11 @@ def start(
         raise CommandFailure(str(error), EX_SOFTWARE) from error
 
 
-def default_data_dir(node_name: str) -> Path:
-    """The data directory of a broker of this name if none is set (XDG base directories)."""
-    base = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not base.is_absolute():  # unset, empty and relative values all mean the default
-        try:
-            base = Path.home() / ".local" / "share"
-        except RuntimeError as error:
-            raise CommandFailure(
-                f"there is no default data directory, because this user has no home directory: {WAY_OUT}", EX_CONFIG
-            ) from error
-    return base / "warren" / node_name.replace(os.sep, "_")
+def _control_dir(node_name: str, data_dir: str) -> str:
+    """Where commands reach this node."""
+    return os.path.join(data_dir, "control") if data_dir else new_memory_place(node_name)
 
 
-def _names_data_dir(config: str | None) -> bool:
-    """Whether the file sets `data_dir`, perhaps to `false` (in memory). It has been read without error before."""
-    return config is not None and "data_dir" in tomllib.loads(Path(config).read_text(encoding="utf-8"))
+def _names(config: str | None, key: str) -> bool:
+    """Whether the file has this key, perhaps with the value `false`. It has been read without error before."""
+    return config is not None and key in tomllib.loads(Path(config).read_text(encoding="utf-8"))

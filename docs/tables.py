@@ -14,8 +14,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 import warren.actors
 from warren import Settings
+from warren.cli.main import root
+from warren.cli.node_command import GENERAL_NAMES, GENERAL_OPTIONS, NodeCommand, arguments
 from warren.runtime.contract import Contract
 
 DOCS = Path(__file__).resolve().parent
@@ -85,7 +89,38 @@ def messages() -> list[str]:
     return ["| from | to | message | meaning |", "|---|---|---|---|", *rows]
 
 
+def _spelt(option: click.Option) -> str:
+    """An option as its user writes it: `--unit [bytes|mb|gb]`."""
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return names if option.is_flag else f"{names} {option.make_metavar(click.Context(root))}"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def general_options() -> list[str]:
+    """One row for each option that all commands have which ask a node."""
+    options = [make() for make in GENERAL_OPTIONS]
+    rows = [_row(f"`{_spelt(option)}`", option.help or "") for option in options]
+    return ["| option | meaning |", "|---|---|", *rows]
+
+
+def commands() -> list[str]:
+    """One row for each command that asks a node, with its arguments and its own options."""
+    rows = []
+    for name, command in sorted(root.commands.items()):
+        if isinstance(command, NodeCommand):
+            options = [one for one in command.params if isinstance(one, click.Option)]
+            own = [f"[{_spelt(one)}]" for one in options if one.name not in GENERAL_NAMES]
+            meaning = " ".join((command.help or "").split())
+            rows.append(_row(f"`{' '.join([f'warren {name}', *arguments(command), *own])}`", meaning))
+    return ["| command | meaning |", "|---|---|", *rows]
+
+
 TABLES: list[tuple[str, str, Callable[[], list[str]]]] = [
+    ("cli.md", "## General options", general_options),
+    ("cli.md", "## Commands", commands),
     ("embedding.md", "## Settings", settings),
     ("internals/architecture.md", "### Messages", messages),
 ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...store.disk.disk import Disk
     from ...store.disk.progress import Progress
     from ..channel.contract import ToDirectClient
+    from ..connection.contract import ToConnection
     from ..metadata.info_items import InfoItems
     from ..queue.contract import NeededBodies, Terms, VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
@@ -37,6 +38,22 @@ class NodeFacts(TypedDict):
     direct: Address[ToDirectClient]
     memory: MemoryStatus
     down: list[str]
+
+
+class Listening(TypedDict):
+    """A socket on which the node accepts clients."""
+
+    host: str
+    port: int
+    tls: bool
+
+
+class NodeStatus(TypedDict):
+    """`started_at` is in seconds since the epoch; `disk` is None on a node without a data directory."""
+
+    started_at: float
+    listening: list[Listening]
+    disk: DiskStatus | None
 
 
 class ToNode(Contract):
@@ -79,8 +96,27 @@ class ToNode(Contract):
         """From whoever serves an operator: run the operation `name` (`operations`). Raises OperationError."""
 
     @message
-    def await_end(self) -> None:
-        """From the program: never answered, so the asker gets ProcessDown when the node ends."""
+    def await_end(self) -> str:
+        """From the program: answered with the reason when an operator asks the node to stop; the program then stops it.
+
+        The asker gets ProcessDown when the node ends by itself.
+        """
+
+    @message
+    def request_stop(self, reason: str) -> bool:
+        """From operations: have the program stop the node. Answered False if no program waits in `await_end`."""
+
+    @message
+    def has_started(self) -> bool:
+        """From sessions: whether the start is finished."""
+
+    @message
+    def status(self) -> NodeStatus:
+        """From operations: what the node itself knows for `warren status`."""
+
+    @message
+    def connections(self) -> list[Address[ToConnection]]:
+        """From operations: the connections of all listeners."""
 
     @message
     def trace(self, vhost: str, on: bool) -> None:

@@ -47,6 +47,8 @@ from ..channel.direct_client import DirectClient
 from ..connection.contract import to_connection, to_listener
 from ..connection.listener import Listener, ListenError
 from ..connection.tls_context import TlsError
+from ..control.contract import ToControlListener, to_control_listener
+from ..control.listener import ControlError, ControlListener
 from ..disk.disk_retry import Backoff
 from ..disk.errors import StorageError
 from ..metadata.contract import ToMetadata, to_metadata
@@ -67,9 +69,10 @@ from ..resources.contract import (
 from ..resources.disk_monitor import DiskMonitor
 from ..resources.memory_monitor import MemoryMonitor
 from .context import NodeContext
-from .contract import NodeFacts, ToNode, ToQueueSupervisor, ToVhost, to_vhost
+from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSupervisor, ToVhost, to_vhost
 from .extensions import NO_EXTENSIONS, Extensions
-from .operations.registry import Operator, perform
+from .operations.catalogue import perform
+from .operations.registry import Operator
 from .vhost_supervisor import VhostSupervisor
 
 if TYPE_CHECKING:
@@ -109,6 +112,13 @@ class NodeSupervisor(Process):
         limits: FileLimits = REAL_FILES,
     ) -> NodeFacts:
         self.settings = settings
+        self.is_started = False
+        self.started_at = self.wall_clock()
+        self.listening: list[Listening] = []
+        #: The program's unanswered `await_end`.
+        self.awaiting_end: list[Sender] = []
+        #: Why an operator has asked the node to stop before the program waited for that; empty if none has.
+        self.stop_reason = ""
         self.listeners: list[Address[ToListener]] = []
         #: The supervisors of the virtual hosts that run.
         self.vhosts: dict[str, Address[ToVhost]] = {}
@@ -140,6 +150,7 @@ class NodeSupervisor(Process):
         if settings.data_dir is not None:
             self.disk_monitor = self._create(DiskMonitor)
             await self.ask(self.disk_monitor, to_disk_monitor.start(self.context, memory["total"]))
+        await self._listen_for_commands()
         try:
             await self.ask(self.metadata, to_metadata.start(self.context, self.myAddress))
         except StorageError:
@@ -154,6 +165,7 @@ class NodeSupervisor(Process):
         for listener, sibling in zip(self.listeners, reversed(self.listeners)):
             if listener is not sibling:
                 self.send(listener, to_listener.sibling(sibling))
+        self.is_started = True
         return {
             "node_name": settings.node_name,
             "host": host,
@@ -164,6 +176,19 @@ class NodeSupervisor(Process):
             "down": sorted(self.routing.down),
         }
 
+    async def _listen_for_commands(self) -> None:
+        """Before anything that takes long, so that commands can ask how the start goes on."""
+        settings = self.settings
+        for wanted, is_local in ((settings.control_dir, True), (settings.control_port, False)):
+            if wanted is None:
+                continue
+            listener: Address[ToControlListener] = self.createActor(ControlListener)
+            try:
+                await self.ask(listener, to_control_listener.start(self.context, self.myAddress, is_local))
+            except ControlError:
+                self.stop("cannot listen for commands")
+                raise
+
     async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
         listener: Address[ToListener] = self.createActor(Listener)
         try:
@@ -172,6 +197,7 @@ class NodeSupervisor(Process):
             self.stop("cannot listen")
             raise
         self.listeners.append(listener)
+        self.listening.append({"host": host, "port": port, "tls": tls})
         self.monitor(listener, Listener.__name__)
         log.info("%s listens on %s:%s%s", self.settings.node_name, host, port, " for TLS" if tls else "")
         return host, port
@@ -208,6 +234,13 @@ class NodeSupervisor(Process):
         self.stop(reason)
         return True
 
+    async def on_status(self, sender: Sender) -> NodeStatus:
+        disk = None if self.disk_monitor is None else await self.ask(self.disk_monitor, to_disk_monitor.status())
+        return {"started_at": self.started_at, "listening": self.listening, "disk": disk}
+
+    async def on_connections(self, sender: Sender) -> list[Address[ToConnection]]:
+        return await self._connections()
+
     async def on_close_connections(self, sender: Sender, reason: str) -> int:
         connections = await self._connections()
         for address in connections:
@@ -223,7 +256,22 @@ class NodeSupervisor(Process):
         return await perform(self.operator, name, arguments)
 
     def on_await_end(self, sender: Sender) -> None:
-        """Never answers; see the contract."""
+        if self.stop_reason:
+            self.reply(sender, self.stop_reason)
+        else:
+            self.awaiting_end.append(sender)
+
+    def on_request_stop(self, sender: Sender, reason: str) -> bool:
+        if self.is_started and not self.awaiting_end:
+            return False
+        self.stop_reason = reason
+        for waiting in self.awaiting_end:
+            self.reply(waiting, reason)
+        self.awaiting_end.clear()
+        return True
+
+    def on_has_started(self, sender: Sender) -> bool:
+        return self.is_started
 
     def on_down(self, name: str | tuple[str, str], reason: ExitReason) -> None:
         if isinstance(name, tuple):

@@ -61,6 +61,9 @@ class Alarms(Process):
             for address in self.listeners.values():
                 self.send(address, to_alarm_listener.alarms(active))
 
+    def on_active(self, sender: Sender) -> tuple[str, ...]:
+        return self._active()
+
     def on_register(self, sender: Sender, address: Address[ToAlarmListener]) -> None:
         name = address.actorAddressString
         self.listeners[name] = address

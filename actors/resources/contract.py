@@ -59,6 +59,10 @@ class ToAlarms(Contract):
         """
 
     @message
+    def active(self) -> tuple[str, ...]:
+        """From operations: the alarms that are active now."""
+
+    @message
     def register(self, address: Address[ToAlarmListener]) -> None:
         """From connections and the memory monitor: send `alarms` there, now if any is active, then at each change."""
 
@@ -74,6 +78,10 @@ class ToDiskMonitor(Contract):
         """
 
     @message
+    def status(self) -> DiskStatus:
+        """From the node: what was measured last."""
+
+    @message
     def set_limit(self, value: object) -> DiskStatus:
         """From the node: use this limit until the node ends, and measure.
 
@@ -87,6 +95,10 @@ class ToMemoryMonitor(ToAlarmListener):
     @message
     def start(self, context: NodeContext) -> MemoryStatus:
         """From the node: begin, measure, and answer with the status."""
+
+    @message
+    def status(self) -> MemoryStatus:
+        """From operations: what was measured last."""
 
     @message
     def set_watermark(self, value: object) -> MemoryStatus:

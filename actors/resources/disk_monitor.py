@@ -69,6 +69,9 @@ class DiskMonitor(Process):
         await self._measure()
         return self._status()
 
+    def on_status(self, sender: Sender) -> DiskStatus:
+        return self._status()
+
     def _status(self) -> DiskStatus:
         return {"limit": self.limit, "free": self.free, "alarmed": self.alarmed}
 

@@ -83,6 +83,9 @@ class MemoryMonitor(Process):
         await self._sample()
         return self._status()
 
+    def on_status(self, sender: Sender) -> MemoryStatus:
+        return self._status()
+
     def on_duration(self, sender: Address[ToMemoryUser], queue: str, seconds: float) -> None:
         if queue not in self.durations:
             self.monitor(sender, queue)

@@ -23,6 +23,9 @@ from ...portable import IS_PORTABLE
 #: (address family, address to bind)
 Endpoint = tuple[int, tuple[Any, ...]]
 
+#: The family of Unix sockets; None on a system without them.
+_UNIX = getattr(socket, "AF_UNIX", None)
+
 #: Bytes after which `JoiningSocket` adds no further buffer to what it sends.
 JOINED_MAX = 262_144
 
@@ -34,7 +37,7 @@ class Sockets(Protocol):
         """The endpoints to listen on for `host` (empty: all addresses), best first. Waits for a name server."""
 
     def listen(self, family: int, address: tuple[Any, ...], backlog: int) -> Any:
-        """A listening socket. Port 0 is any free one."""
+        """A listening socket. Port 0 is any free one. The address of a Unix socket is `(path,)`."""
 
     def adopt(self, fd: int) -> Any:
         """The stream socket with the descriptor `fd`."""
@@ -65,7 +68,8 @@ class SystemSockets:
             if family == socket.AF_INET6:
                 # `::` means all addresses, those of IPv4 too, whatever the system's default is.
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            listening.bind(address)
+            # A Unix socket is bound to its path alone, which is the only part of such an address here.
+            listening.bind(address[0] if family == _UNIX else address)
             listening.listen(backlog)
         except OSError:
             listening.close()

@@ -1,8 +1,4 @@
 """The operations that an operator can have a node perform, by the names of RabbitMQ's commands.
 
-Importing this package registers them: a module with operations must be imported here.
+`catalogue` imports all of them. Commands import `columns` and `registry` alone, which costs them little time.
 """
-
-from __future__ import annotations
-
-from . import vhosts as vhosts

@@ -1,0 +1,238 @@
+"""`ControlSession`: one client of the control protocol (`frames`), usually one run of a command.
+
+Nothing that a client sends ends more than its own session, and nothing that it does not send or read holds up anybody:
+
+    it sends no proof in time, or a wrong one       the session ends
+    it sends no frame, or a request too many        the session ends
+    it does not read its answer                     the operation waits, and after `STALL_SECONDS` the session ends
+    it goes away                                    the session ends, and the operation ends where it waits
+
+An operation runs in the session's process, so that a session which ends takes its operation along.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ...amqp.errors import AmqpError
+from ...limits import LimitError
+from ...runtime.contract import Address, Sender
+from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
+from ...runtime.process import Process
+from ...runtime.signal import Signal
+from ..node.context import NodeContext
+from ..node.contract import ToNode, to_node
+from ..node.operations.catalogue import perform
+from ..node.operations.registry import OperationError, Operator, Rows
+from .contract import ToControlSession
+from .frames import FRAME_MAX, PROTOCOL, UNPROVED_MAX, FrameBuffer, FrameError, frame
+from .proof import CHALLENGE_BYTES, is_proof, proof
+
+log = logging.getLogger("warren.control")
+
+READ_BYTES = 256 * 1024
+
+#: Bytes of answers that may wait for the client before the operation waits for it.
+OUTPUT_MAX = 256 * 1024
+
+#: Rows in one frame.
+ROWS_MAX = 200
+
+#: Seconds in which a client must have proved that it knows the secret.
+PROOF_SECONDS = 10.0
+
+#: Seconds that a client may go without sending a request or reading its answer.
+STALL_SECONDS = 60.0
+
+#: Seconds between two checks of these limits.
+CHECK_SECONDS = 5.0
+
+
+class ControlSession(Process):
+    """See the module."""
+
+    contract = ToControlSession
+    reply_errors = (ProcessError, AmqpError)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sock: Any = None
+        self.output: deque[memoryview] = deque()
+        self.output_size = 0
+        self.is_proved = False
+        self.is_busy = False
+        #: The session ends when the output is written.
+        self.hangs_up = False
+        self.watching = (False, False)
+        self.drained = Signal(self)
+
+    def on_start(
+        self, sender: Sender, context: NodeContext, node: Address[ToNode], fd: int, secret: bytes | None
+    ) -> None:
+        self.context, self.node, self.secret = context, node, secret
+        self.sock, self.fd = self.sockets.adopt(fd), fd
+        self.operator = Operator(self, context, node)
+        self.is_proved = secret is None
+        self.challenge = None if secret is None else self.random_bytes(CHALLENGE_BYTES)
+        self.input = FrameBuffer(FRAME_MAX if self.is_proved else UNPROVED_MAX)
+        self.began = self.progressed = self.now()
+        self._put({"hello": PROTOCOL, "node": context.node_name, "challenge": self.challenge})
+        self.start_timer(CHECK_SECONDS)
+
+    # -- input ---
+
+    def on_readable(self, fd: int) -> None:
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.stop("the client has gone")
+            return
+        self.progressed = self.now()
+        self.input.feed(data)
+        try:
+            self._take_frames()
+        except FrameError as error:
+            log.info("a command was cut off: %s", error)
+            self._refuse("usage", str(error))
+
+    def _take_frames(self) -> None:
+        while not self.hangs_up and (message := self.input.next()) is not None:
+            if not self.is_proved:
+                self._check_proof(message)
+            elif self.is_busy:
+                raise FrameError("a request came before the last one was answered")
+            else:
+                self._request(message)
+
+    def _check_proof(self, message: Mapping[str, Any]) -> None:
+        secret, challenge, theirs = self.secret, self.challenge, message.get("challenge")
+        assert secret is not None and challenge is not None
+        if not isinstance(theirs, bytes) or len(theirs) != CHALLENGE_BYTES:
+            raise FrameError("a client must send a proof and a challenge first")
+        if not is_proof(message.get("proof"), secret, "client", challenge, theirs):
+            log.warning("a command with a wrong secret was refused")
+            self._refuse("unavailable", "the secret is not the one of this node")
+            return
+        self.is_proved = True
+        self.input.limit = FRAME_MAX
+        self._put({"proof": proof(secret, "node", challenge, theirs)})
+
+    def _request(self, message: Mapping[str, Any]) -> None:
+        name, arguments = message.get("operation"), message.get("arguments", {})
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise FrameError("a request names an operation and has a map of arguments")
+        self.is_busy = True
+        self.spawn(self._answer_to(name, arguments))
+
+    # -- operations ---
+
+    async def _answer_to(self, name: str, arguments: Mapping[str, Any]) -> None:
+        try:
+            is_booting = not await self.ask(self.node, to_node.has_started())
+            outcome = perform(self.operator, name, arguments, is_booting)
+            if isinstance(outcome, AsyncIterator):
+                async for rows in outcome:
+                    await self._put_rows(rows)
+                answer: dict[str, Any] = {"result": None}
+            else:
+                answer = {"result": await outcome}
+                if isinstance(answer["result"], list):
+                    await self._put_rows(answer["result"])
+                    answer["result"] = None
+        except OperationError as error:
+            answer = _error(error.kind, error.text, error.details)
+        except LimitError as error:
+            answer = _error("data", str(error))
+        except AmqpError as error:
+            answer = _error("unavailable", error.text)
+        except (ProcessDown, ProcessTimeout) as error:
+            answer = _error("unavailable", f"a part of the node does not answer: {error}")
+        except ProcessError as error:
+            answer = _error("unavailable", str(error))
+        self.is_busy = False
+        self.progressed = self.now()
+        self._put(answer)
+
+    async def _put_rows(self, rows: Rows) -> None:
+        for start in range(0, len(rows), ROWS_MAX):
+            self._put({"rows": rows[start : start + ROWS_MAX]})
+            if self.output_size > OUTPUT_MAX:
+                await self.drained.wait_for(lambda: self.output_size <= OUTPUT_MAX)
+            else:
+                await self.next_turn()
+
+    # -- output ---
+
+    def _put(self, message: Mapping[str, Any]) -> None:
+        try:
+            data = frame(message)
+        except (ValueError, OverflowError, TypeError) as error:
+            data = frame(_error("software", f"the answer cannot be sent: {error}"))
+        if not self.output:
+            self.progressed = self.now()
+        self.output.append(memoryview(data))
+        self.output_size += len(data)
+
+    def _refuse(self, kind: str, text: str) -> None:
+        self.hangs_up = True
+        self._put(_error(kind, text))
+
+    def on_writable(self, fd: int) -> None:
+        """`after_batch` writes."""
+
+    def after_batch(self) -> None:
+        if self.sock is None:
+            return
+        try:
+            while self.output:
+                count = self.sock.send(self.output[0])
+                self.progressed = self.now()
+                self.output_size -= count
+                if count < len(self.output[0]):
+                    self.output[0] = self.output[0][count:]
+                else:
+                    self.output.popleft()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.stop("the client has gone")
+            return
+        if self.output_size <= OUTPUT_MAX:
+            self.drained.wake_all()
+        if self.hangs_up and not self.output:
+            self.stop("refused")
+            return
+        wanted = (not self.hangs_up, bool(self.output))
+        if wanted != self.watching:
+            self.watching = wanted
+            self.watch(self.fd, *wanted)
+
+    # -- the end ---
+
+    def on_timer(self, payload: None) -> None:
+        now = self.now()
+        if not self.is_proved and now - self.began > PROOF_SECONDS:
+            self.stop("no proof in time")
+        elif (self.output or not self.is_busy) and now - self.progressed > STALL_SECONDS:
+            self.stop("the client does nothing")
+        else:
+            self.start_timer(CHECK_SECONDS)
+
+    def on_exit(self) -> None:
+        if self.sock is not None:
+            self.unwatch(self.fd)
+            with suppress(OSError):
+                self.sock.close()
+            self.sock = None
+
+
+def _error(kind: str, text: str, details: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"error": {"kind": kind, "text": text, "details": list(details)}}

@@ -1,0 +1,250 @@
+"""The listing operations: queues, exchanges, bindings, connections, channels and consumers, with RabbitMQ's columns.
+
+A listing goes in slices of `SLICE` things, with the turns of others in between, and each slice is sent to the operator
+as soon as its rows are complete. A queue is asked only for columns that its row in the routing table does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from ....amqp.fields import TYPE_NAMES, Table
+from ....routing.rows import QueueRow
+from ....runtime.contract import Address
+from ....runtime.errors import ProcessDown, ProcessTimeout
+from ...connection.contract import ToConnection, to_connection
+from ...metadata.contract import to_metadata
+from ...metadata.info_items import InfoItems, queue_items
+from ...queue.contract import to_queue
+from ..contract import to_node
+from .columns import (
+    BINDINGS,
+    CHANNELS,
+    CONNECTIONS,
+    CONSUMERS,
+    EXCHANGES,
+    QUEUE_ROW_COLUMNS,
+    QUEUES,
+    UNRESPONSIVE_QUEUES,
+)
+from .registry import OperationError, Operator, Rows, operation
+
+#: Things in one slice.
+SLICE = 100
+
+#: Seconds that a listing waits for a process. One that does not answer has no row, or a row with its name alone.
+ANSWER_SECONDS = 5.0
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+@operation()
+async def list_queues(
+    operator: Operator,
+    *,
+    vhost: str,
+    columns: list[str] | None = None,
+    online: bool = False,
+    offline: bool = False,
+    local: bool = False,
+) -> AsyncIterator[Rows]:
+    """The queues of a virtual host. Every queue of this node is local; `offline` queues are those that do not run."""
+    chosen = QUEUES.chosen(columns or [])
+    rows = [
+        row
+        for row in _queue_rows(operator, vhost)
+        if (row.state == "running" or not online) and (row.state != "running" or not offline)
+    ]
+    asks = not QUEUE_ROW_COLUMNS.issuperset(chosen)
+    for slice_ in _slices(rows):
+        answers: list[InfoItems | None] = [None] * len(slice_)
+        if asks:
+            answers = await _in_time(
+                [
+                    operator.process.ask(row.address, to_queue.info(), timeout=ANSWER_SECONDS)
+                    if row.state == "running"
+                    else None
+                    for row in slice_
+                ]
+            )
+        found = [
+            _queue_columns(operator, row, answer)
+            for row, answer in zip(slice_, answers)
+            if answer is not None or _still_exists(operator, row)
+        ]
+        yield [_selected(items, chosen) for items in found]
+        await operator.process.next_turn()
+
+
+@operation()
+async def list_unresponsive_queues(
+    operator: Operator,
+    *,
+    vhost: str,
+    columns: list[str] | None = None,
+    queue_timeout: float = 15.0,
+    local: bool = False,
+) -> AsyncIterator[Rows]:
+    """The queues that run and do not answer within `queue_timeout` seconds."""
+    chosen = UNRESPONSIVE_QUEUES.chosen(columns or [])
+    for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
+        counts = [operator.process.ask(row.address, to_queue.counts(), timeout=queue_timeout) for row in slice_]
+        answers = await _in_time(counts)
+        silent = [
+            _queue_columns(operator, row, None)
+            for row, answer in zip(slice_, answers)
+            if answer is None and _still_exists(operator, row)
+        ]
+        yield [_selected(items, chosen) for items in silent]
+        await operator.process.next_turn()
+
+
+@operation()
+async def list_exchanges(operator: Operator, *, vhost: str, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """The exchanges of a virtual host, the predefined ones included."""
+    chosen = EXCHANGES.chosen(columns or [])
+    check_vhost(operator, vhost)
+    found = await operator.process.ask(operator.context.metadata, to_metadata.list("exchanges", vhost))
+    found.sort(key=lambda items: items["name"])
+    async for rows in _selected_slices(operator, found, chosen):
+        yield rows
+
+
+@operation()
+async def list_bindings(operator: Operator, *, vhost: str, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """The bindings of a virtual host, those of all queues to the default exchange included."""
+    chosen = BINDINGS.chosen(columns or [])
+    check_vhost(operator, vhost)
+    found = await operator.process.ask(operator.context.metadata, to_metadata.list("bindings", vhost))
+    async for rows in _selected_slices(operator, found, chosen):
+        yield rows
+
+
+@operation()
+async def list_connections(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """The connections of all virtual hosts, in every state."""
+    chosen = CONNECTIONS.chosen(columns or [])
+    async for answers in _of_connections(operator, to_connection.info):
+        yield [_selected({**answer, "pid": pid(operator, answer["pid"])}, chosen) for answer in answers]
+
+
+@operation()
+async def list_channels(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """The channels of all connections."""
+    chosen = CHANNELS.chosen(columns or [])
+    async for answers in _of_connections(operator, to_connection.channels_info):
+        for slice_ in _slices([items for answer in answers for items in answer]):
+            yield [
+                _selected(
+                    {
+                        **items,
+                        "pid": pid(operator, items["channel_id"]),
+                        "connection": pid(operator, items["connection"]),
+                    },
+                    chosen,
+                )
+                for items in slice_
+            ]
+            await operator.process.next_turn()
+
+
+@operation()
+async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] | None = None) -> AsyncIterator[Rows]:
+    """The consumers of a virtual host's queues."""
+    chosen = CONSUMERS.chosen(columns or [])
+    for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
+        asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
+        for part in _slices([items for answer in await _in_time(asked) for items in answer or ()]):
+            yield [_selected({**items, "channel_pid": pid(operator, items["channel"])}, chosen) for items in part]
+            await operator.process.next_turn()
+        await operator.process.next_turn()
+
+
+# -- what the listings share -----------------------------------------------------------------------
+
+
+def pid(operator: Operator, process_id: str) -> str:
+    """The identity of a connection, channel or queue as operators see it (CM-31)."""
+    return f"<{operator.context.node_name}.{process_id}>"
+
+
+def check_vhost(operator: Operator, vhost: str) -> None:
+    """Raises OperationError if there is no virtual host of that name (CM-22)."""
+    if not operator.context.routing.has_vhost(vhost):
+        raise OperationError("data", f"Virtual host '{vhost}' does not exist")
+
+
+def _queue_rows(operator: Operator, vhost: str) -> list[QueueRow]:
+    check_vhost(operator, vhost)
+    return sorted(operator.context.routing.queues(vhost), key=lambda row: row.name)
+
+
+def _still_exists(operator: Operator, row: QueueRow) -> bool:
+    return operator.context.routing.queue(row.vhost, row.name) is not None
+
+
+def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) -> InfoItems:
+    items = {**queue_items(row), **(answer or {}), "pid": pid(operator, row.queue_id)}
+    if row.exclusive_owner is not None:
+        items["owner_pid"] = pid(operator, row.exclusive_owner)
+    return items
+
+
+def _slices(things: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    return (things[start : start + SLICE] for start in range(0, len(things), SLICE))
+
+
+async def _selected_slices(
+    operator: Operator, rows: Sequence[InfoItems], chosen: tuple[str, ...]
+) -> AsyncIterator[Rows]:
+    for slice_ in _slices(rows):
+        yield [_selected(items, chosen) for items in slice_]
+        await operator.process.next_turn()
+
+
+async def _of_connections(operator: Operator, question: Callable[[], Any]) -> AsyncIterator[list[Any]]:
+    """The answers of all connections, in slices."""
+    connections: Sequence[Address[ToConnection]] = await operator.process.ask(operator.node, to_node.connections())
+    for slice_ in _slices(connections):
+        asked = [operator.process.ask(address, question(), timeout=ANSWER_SECONDS) for address in slice_]
+        yield [answer for answer in await _in_time(asked) if answer is not None]
+        await operator.process.next_turn()
+
+
+async def _in_time(asked: Iterable[Awaitable[Answer] | None]) -> list[Answer | None]:
+    """The answers, None for each process that is ending or does not answer in time."""
+    answers: list[Answer | None] = []
+    for answer in asked:
+        try:
+            answers.append(None if answer is None else await answer)
+        except (ProcessDown, ProcessTimeout):
+            answers.append(None)
+    return answers
+
+
+def _selected(items: InfoItems, chosen: tuple[str, ...]) -> dict[str, Any]:
+    """The chosen columns as plain values; a column that the thing does not have is empty (CM-29)."""
+    return {name: _plain(items.get(name)) for name in chosen}
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return ""
+    return {"table": _entries(value)} if isinstance(value, Table) else value
+
+
+def _entries(table: Iterable[tuple[str, str, Any]]) -> list[list[Any]]:
+    """A table as triples of name, type and value (CM-30)."""
+    return [[name, *_typed(letter, value)] for name, letter, value in table]
+
+
+def _typed(letter: str, value: Any) -> list[Any]:
+    if letter == "F":
+        return ["table", _entries(value)]
+    if letter == "A":
+        return ["array", [_typed(inner, element) for inner, element in value]]
+    if letter in "Sx":
+        return [TYPE_NAMES[letter], value.decode("utf-8", "surrogateescape")]
+    return [TYPE_NAMES[letter], value]

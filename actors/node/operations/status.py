@@ -1,0 +1,102 @@
+"""Operations about the node as a whole: whether it runs, what it uses, and its end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+from ....version import __version__
+from ...resources.contract import to_alarms, to_memory_monitor
+from ..contract import to_node
+from .registry import OperationError, Operator, operation
+
+#: Seconds between two looks of `await_startup`.
+STARTUP_CHECK = 0.1
+
+
+@operation(while_booting=True)
+async def ping(operator: Operator) -> bool:
+    """Whether the node answers at all; reaching this proves it."""
+    return True
+
+
+@operation(while_booting=True)
+async def is_booting(operator: Operator) -> bool:
+    """Whether the node is still recovering its data directory."""
+    return not await operator.process.ask(operator.node, to_node.has_started())
+
+
+@operation(while_booting=True)
+async def await_startup(operator: Operator, *, timeout: float = 300.0) -> bool:
+    """Return when the node has started."""
+    deadline = operator.process.now() + timeout
+    while not await operator.process.ask(operator.node, to_node.has_started()):
+        if operator.process.now() > deadline:
+            raise OperationError("software", "Error: timed out while waiting for the node to start")
+        await operator.process.sleep(STARTUP_CHECK)
+    return True
+
+
+@operation(while_booting=True)
+async def stop(operator: Operator, *, reason: str = "stop") -> int:
+    """Stop the node cleanly, and return the number of its operating-system process, which then ends."""
+    if not await operator.process.ask(operator.node, to_node.request_stop(reason)):
+        raise OperationError("unavailable", "this node is embedded in a program, which alone can stop it")
+    return os.getpid()
+
+
+@operation(while_booting=True)
+async def status(operator: Operator) -> dict[str, Any]:
+    """What `warren status` shows, under RabbitMQ's keys (CM-71)."""
+    process, context, settings = operator.process, operator.context, operator.context.settings
+    node = await process.ask(operator.node, to_node.status())
+    memory = await process.ask(context.memory_monitor, to_memory_monitor.status())
+    alarms = await process.ask(context.alarms, to_alarms.active())
+    connections = await process.ask(operator.node, to_node.connections())
+    vhosts = context.routing.vhosts()
+    disk = node["disk"]
+    return {
+        "is_running": await process.ask(operator.node, to_node.has_started()),
+        "uptime": int(process.wall_clock() - node["started_at"]),
+        "alarms": [{"node": context.node_name, "resource": source, "type": "resource_limit"} for source in alarms],
+        "listeners": [
+            {
+                "node": context.node_name,
+                "interface": one["host"],
+                "port": one["port"],
+                "protocol": "amqp/ssl" if one["tls"] else "amqp",
+                "purpose": "AMQP 0-9-1 with TLS" if one["tls"] else "AMQP 0-9-1",
+            }
+            for one in node["listening"]
+        ],
+        "memory": {"total": {"rss": memory["used"]}, "strategy": "rss"},
+        "vm_memory_high_watermark_limit": memory["limit"],
+        "disk_free": None if disk is None else disk["free"],
+        "disk_free_limit": None if disk is None else disk["limit"],
+        "totals": {
+            "virtual_host_count": len(vhosts),
+            "connection_count": len(connections),
+            "queue_count": sum(len(context.routing.queues(name)) for name in vhosts),
+        },
+        "node": context.node_name,
+        "pid": os.getpid(),
+        "os": platform.platform(),
+        "rabbitmq_version": "3.10.8",
+        "warren_version": __version__,
+        "product_name": "warren",
+        "product_version": __version__,
+        "erlang_version": f"{platform.python_implementation()} {sys.version.split()[0]}",
+        "data_directory": settings.data_dir or "",
+        "config_files": [],
+        "log_files": [],
+        "active_plugins": [],
+        "is_under_maintenance": False,
+        "vm_memory_calculation_strategy": "rss",
+        "vm_memory_high_watermark_setting": _watermark(settings.vm_memory_high_watermark),
+    }
+
+
+def _watermark(setting: float | str) -> dict[str, Any]:
+    return {"relative": setting} if isinstance(setting, float) else {"absolute": setting}

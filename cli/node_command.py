@@ -1,0 +1,246 @@
+"""Commands that ask a running node: their general options, their banner, their errors and their output.
+
+    @node_command("Queues", "Purging queue '{queue}' in vhost '{vhost}' ...")
+    @click.argument("queue")
+    def purge_queue(call: Call, queue: str) -> None:
+        '''Remove all ready messages from a queue.'''
+        call.ask("purge_queue", vhost=call.vhost, name=queue)
+
+Names, options, texts and exit codes are rabbitmqctl's. A general option may stand before or after the command's name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from ..actors.node.operations.registry import OperationError
+from ..settings import Settings
+from .failure import EX_DATAERR, EX_USAGE, CommandFailure
+from .formatters import LISTING_FORMATTERS, MACHINE, Row, cell, dumped, listing
+from .node_client import NodeClient, Target
+
+#: The options that every command of this kind has, and the root command as well.
+GENERAL_OPTIONS: tuple[Callable[[], click.Option], ...] = (
+    lambda: click.Option(["-n", "--node"], help="Name of the node that is asked.  [default: warren@localhost]"),
+    lambda: click.Option(["-p", "--vhost"], help="Virtual host.  [default: /]"),
+    lambda: click.Option(["-t", "--timeout"], type=click.INT, help="Seconds that the command may wait for the node."),
+    lambda: click.Option(["-q", "--quiet"], is_flag=True, help="Print results and errors only."),
+    lambda: click.Option(["-s", "--silent"], is_flag=True, help="As --quiet, without the names of columns."),
+    lambda: click.Option(
+        ["--formatter"], help=f"How results are written: {', '.join(LISTING_FORMATTERS)}.  [default: table]"
+    ),
+    lambda: click.Option(["--no-table-headers"], is_flag=True, help="Leave out the names of columns."),
+    lambda: click.Option(["--data-dir"], metavar="DIR", help="The node is the one with this data directory."),
+    lambda: click.Option(["--address"], metavar="HOST:PORT", help="The node listens for commands there."),
+    lambda: click.Option(["--cookie-file"], metavar="FILE", help="The secret of the node at --address."),
+)
+GENERAL_NAMES = tuple(str(make().name) for make in GENERAL_OPTIONS)
+
+
+class Call:
+    """One run of a command: the node that it asks, and how its results are written."""
+
+    def __init__(self, command: str, options: dict[str, Any], default_timeout: float | None) -> None:
+        self.command = command
+        self.vhost: str = options["vhost"] or "/"
+        self.timeout = default_timeout if options["timeout"] is None else float(options["timeout"])
+        self.formatter: str = options["formatter"] or "table"
+        self.is_quiet = options["quiet"] or options["silent"]
+        self.has_headers = not (options["silent"] or options["no_table_headers"])
+        node = options["node"] or os.environ.get("WARREN_NODENAME") or Settings().node_name
+        self.target = Target(
+            _full_name(node),
+            options["address"],
+            options["data_dir"] or os.environ.get("WARREN_DATA_DIR"),
+            options["cookie_file"],
+        )
+        self._client: NodeClient | None = None
+        if self.formatter not in LISTING_FORMATTERS:
+            raise CommandFailure(
+                f"Unknown formatter '{self.formatter}'. Known: {', '.join(LISTING_FORMATTERS)}", EX_USAGE
+            )
+
+    @property
+    def node(self) -> NodeClient:
+        """The connection with the node, which the first use opens."""
+        if self._client is None:
+            self._client = NodeClient(self.target, self.timeout)
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether a program reads the output."""
+        return self.formatter in MACHINE
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        """Have the node perform an operation."""
+        return self.node.call(operation, **arguments)
+
+    def banner(self, text: str) -> None:
+        """A line about what is going to happen (CM-16)."""
+        if not self.is_quiet and not self.is_machine:
+            click.echo(text)
+
+    def say(self, text: str) -> None:
+        """A result that is one text."""
+        click.echo(dumped(text) if self.formatter in ("json", "json_stream") else text)
+
+    def done(self) -> None:
+        """The end of a command without a result (CM-26)."""
+        if self.formatter in ("json", "json_stream"):
+            click.echo(dumped({"node": self.target.node, "result": "ok"}))
+
+    def list(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """A result of rows."""
+        # A refusal comes before the first row, and then nothing must have been printed.
+        for line in listing(self.formatter, columns, _begun(iter(rows)), self.has_headers, sys.stdout.isatty()):
+            click.echo(line)
+
+    def facts(self, values: Row) -> None:
+        """A result of names and values, for a person or as one JSON object."""
+        if self.is_machine:
+            click.echo(dumped(values))
+        else:
+            for name, value in values.items():
+                click.echo(f"{name}: {cell(value)}")
+
+
+def _begun(rows: Iterator[Row]) -> Iterator[Row]:
+    """The same rows, after the first one has come or an error was raised."""
+    first = list(itertools.islice(rows, 1))
+    return itertools.chain(first, rows)
+
+
+def _full_name(node: str) -> str:
+    """A node's name with its host (CM-12)."""
+    name, at, host = node.partition("@")
+    if not name or not all(character.isalnum() or character in "_-" for character in name):
+        raise CommandFailure(f"'{node}' is no node name; it is like warren@localhost", EX_DATAERR)
+    return f"{name}@{host}" if at and host else f"{name}@localhost"
+
+
+class NodeCommand(click.Command):
+    """A command that asks a node."""
+
+    def __init__(self, *arguments: Any, section: str, banner: str, timeout: float | None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.section = section
+        self.banner = banner
+        self.timeout = timeout
+        self.params += [make() for make in GENERAL_OPTIONS]
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(info_name, list(args), *rest, **extra)
+        except click.NoSuchOption as error:
+            raise InvalidOptions(self, error.option_name) from None
+        except click.BadParameter as error:
+            if isinstance(error, click.MissingParameter):
+                raise BadArguments(self, "not enough arguments.") from None
+            name = error.param.opts[0] if error.param is not None else ""
+            raise InvalidOptions(self, name, error.message) from None
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                raise BadArguments(self, "too many arguments.") from None
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        root = ctx.find_root().params
+        given = {name: ctx.params.pop(name) for name in GENERAL_NAMES}
+        general = {name: value or root.get(name) for name, value in given.items()}
+        call = Call(str(ctx.info_name), general, self.timeout)
+        assert self.callback is not None
+        try:
+            if self.banner:
+                call.banner(self.banner.format(vhost=call.vhost, node=call.target.node, **ctx.params))
+            return ctx.invoke(self.callback, call, **ctx.params)
+        except OperationError as error:
+            raise BadArguments(self, error.text, error.details) from None
+        except CommandFailure as error:
+            if call.formatter in ("json", "json_stream"):
+                raise JsonFailure(call.target.node, error) from None
+            raise
+        except BrokenPipeError:
+            close_output_quietly()
+            return None
+        finally:
+            call.close()
+
+
+class JsonFailure(CommandFailure):
+    """An error as one JSON object, with the exit code that the text would have (CM-24)."""
+
+    def __init__(self, node: str, error: CommandFailure) -> None:
+        super().__init__(dumped({"result": "error", "node": node, "message": error.message}), error.code)
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.message, err=True)
+
+
+class BadArguments(CommandFailure):
+    """Arguments that do not fit, in the shape of rabbitmqctl (CM-20)."""
+
+    def __init__(self, command: click.Command, text: str, details: Sequence[str] = ()):
+        lines = [f"Error (argument validation): {text}", *details, "Arguments given:", f"\t{' '.join(sys.argv[1:])}"]
+        super().__init__("\n".join([*lines, "", click.style("Usage", bold=True), "", usage(command)]), EX_USAGE)
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.message, err=True)
+
+
+class InvalidOptions(CommandFailure):
+    """A switch that the command does not have, or one with a value of the wrong type (CM-10)."""
+
+    def __init__(self, command: click.Command, name: str, reason: str = "") -> None:
+        text = f"Invalid options for this command:\n\n{name} : {reason or 'unknown option'}"
+        super().__init__("\n".join([text, "", "Usage", "", usage(command)]), EX_USAGE)
+
+
+def arguments(command: click.Command) -> list[str]:
+    """The arguments of a command, as its usage line has them."""
+    return [
+        f"[<{one.name}> ...]" if one.nargs == -1 else f"<{one.name}>" if one.required else f"[<{one.name}>]"
+        for one in command.params
+        if isinstance(one, click.Argument)
+    ]
+
+
+def usage(command: click.Command) -> str:
+    """The usage line of a command."""
+    return " ".join(["warren [general options]", str(command.name), *arguments(command), "[options]"])
+
+
+def node_command(
+    section: str, banner: str = "", timeout: float | None = None, name: str | None = None
+) -> Callable[[Callable[..., Any]], NodeCommand]:
+    """Make a command of a function; its docstring is the help.
+
+    `banner` may contain `{vhost}`, `{node}` and the names of the command's parameters. `timeout` is used without
+    --timeout.
+    """
+
+    def make(function: Callable[..., Any]) -> NodeCommand:
+        made = click.command(
+            name or function.__name__, cls=NodeCommand, section=section, banner=banner, timeout=timeout
+        )(function)
+        assert isinstance(made, NodeCommand)
+        return made
+
+    return make
+
+
+def close_output_quietly() -> None:
+    """Keep Python from reporting at its end that nobody reads the output any more."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

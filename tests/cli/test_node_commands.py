@@ -1,0 +1,341 @@
+"""The commands that ask a running node: output, formatters, errors and exit codes, as rabbitmqctl 3.10 has them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pika
+import pytest
+
+from warren import Broker
+from warren.cli.main import main
+
+WARREN = Path(sys.executable).with_name("warren")
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Broker(control_dir=str(tmp_path / "control")) as broker:
+        yield broker
+
+
+class Run:
+    """Runs a command in this process: `code`, `out` and `err` of the last one."""
+
+    def __init__(self, monkeypatch, capfd, data_dir):
+        self._monkeypatch, self._capfd, self._data_dir = monkeypatch, capfd, data_dir
+
+    def __call__(self, *arguments, data_dir=None):
+        self._monkeypatch.setenv("WARREN_DATA_DIR", str(data_dir or self._data_dir))
+        self._monkeypatch.setattr(sys, "argv", ["warren", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        self.out, self.err = self._capfd.readouterr()
+        self.code = end.value.code
+        return self.code
+
+    @property
+    def lines(self):
+        return self.out.splitlines()
+
+
+@pytest.fixture
+def run(monkeypatch, capfd, tmp_path):
+    return Run(monkeypatch, capfd, tmp_path)
+
+
+# -- listings ---
+
+
+def test_list_queues_writes_what_rabbitmqctl_writes(broker, run):
+    broker.declare_queue("orders")
+    broker.publish(b"first", "orders")
+    broker.declare_queue("b")
+    assert run("list_queues") == 0
+    assert run.lines == [
+        "Timeout: 60.0 seconds ...",
+        "Listing queues for vhost / ...",
+        "name\tmessages",
+        "b\t0",
+        "orders\t1",
+    ]
+    assert run.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["-q"], ["name\tmessages", "orders\t1"]),
+        (["--silent"], ["orders\t1"]),
+        (["--no-table-headers", "-q"], ["orders\t1"]),
+        (["-q", "--formatter", "csv"], ['"name","messages"', '"orders","1"']),
+        (["--formatter", "csv"], ['"name","messages"', '"orders","1"']),
+        (["--formatter=json"], ["[", '{"name":"orders","messages":1}', "]"]),
+        (["--formatter", "json_stream"], ['{"name":"orders","messages":1}']),
+        (["-q", "--formatter", "inspect"], ["[{'name': 'orders', 'messages': 1}]"]),
+        (["-q", "messages", "name"], ["messages\tname", "1\torders"]),
+        (["-q", "messages,name", "durable"], ["messages\tname\tdurable", "1\torders\tfalse"]),
+        (["-q", "--timeout", "5", "name"], ["name", "orders"]),
+    ],
+)
+def test_formatters_and_columns(broker, run, arguments, lines):
+    broker.declare_queue("orders")
+    broker.publish(b"first", "orders")
+    assert run("list_queues", *arguments) == 0
+    assert run.lines == lines
+
+
+def test_general_options_may_stand_before_the_command_and_hyphens_are_underscores(broker, run):
+    broker.declare_queue("orders")
+    assert run("-q", "--formatter", "csv", "list-queues", "name") == 0
+    assert run.lines == ['"name"', '"orders"']
+
+
+def test_arguments_of_a_queue(broker, run):
+    broker.declare_queue("q", arguments={"x-max-length": 1000, "x-dead-letter-exchange": "alt"})
+    run("-q", "list_queues", "arguments")
+    assert run.lines[1] == '[{"x-max-length",1000},{"x-dead-letter-exchange","alt"}]'
+    run("list_queues", "arguments", "--formatter", "json")
+    [row] = json.loads(run.out)
+    assert row["arguments"] == [["x-max-length", "signedint", 1000], ["x-dead-letter-exchange", "longstr", "alt"]]
+
+
+def test_every_column_of_every_listing_is_answered(broker, run):
+    from warren.actors.node.operations import columns
+
+    broker.declare_queue("q")
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    connection.channel().basic_consume("q", lambda *_: None)
+    for command, known in (
+        ("list_queues", columns.QUEUES),
+        ("list_exchanges", columns.EXCHANGES),
+        ("list_bindings", columns.BINDINGS),
+        ("list_connections", columns.CONNECTIONS),
+        ("list_channels", columns.CHANNELS),
+        ("list_consumers", columns.CONSUMERS),
+    ):
+        assert run(command, *known.known, "--formatter", "json") == 0
+        rows = json.loads(run.out)
+        assert rows, command
+        assert all(tuple(row) == known.known for row in rows)
+        assert None not in rows[0].values()
+    connection.close()
+
+
+def test_pids_lead_from_one_listing_to_the_other(broker, run):
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.queue_declare("mine", exclusive=True)
+    channel.basic_consume("mine", lambda *_: None)
+    found = {}
+    for command, column in (
+        ("list_connections", "pid"),
+        ("list_channels", "connection"),
+        ("list_channels", "pid"),
+        ("list_consumers", "channel_pid"),
+        ("list_queues", "owner_pid"),
+    ):
+        run("-q", "-s", command, column)
+        [found[command, column]] = run.lines
+    assert found["list_connections", "pid"].startswith("<warren@localhost.")
+    assert found["list_connections", "pid"] == found["list_channels", "connection"] == found["list_queues", "owner_pid"]
+    assert found["list_channels", "pid"] == found["list_consumers", "channel_pid"]
+    connection.close()
+
+
+def test_a_row_is_one_line_whatever_names_contain(broker, run):
+    broker.declare_queue("q")
+    broker.bind("q", "amq.direct", 'tab\tline\nquote"é')
+    columns = ("list_bindings", "source_name", "routing_key")
+    run("-q", *columns)
+    assert run.lines == ["source_name\trouting_key", "\tq", 'amq.direct\ttab\\tline\\nquote"é']
+    run(*columns, "--formatter", "csv")
+    assert list(csv.reader(io.StringIO(run.out)))[2] == ["amq.direct", 'tab\tline\nquote"é']
+    run(*columns, "--formatter", "json")
+    assert json.loads(run.out)[1] == {"source_name": "amq.direct", "routing_key": 'tab\tline\nquote"é'}
+
+
+def test_more_rows_than_one_slice(broker, run):
+    for number in range(450):
+        broker.declare_queue(f"{number:03}")
+    run("-s", "list_queues", "name")
+    assert run.lines == [f"{number:03}" for number in range(450)]
+    run("list_bindings", "--formatter", "json")
+    assert len(json.loads(run.out)) == 450
+
+
+# -- errors ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "first_line"),
+    [
+        (["list_queues", "name", "foo"], 64, "Error (argument validation): Info key(s) foo are not supported"),
+        (["list_exchanges", "foo", "bar"], 64, "Error (argument validation): Info key(s) foo,bar are not supported"),
+        (["ping", "x"], 64, "Error (argument validation): too many arguments."),
+        (["list_queues", "--foo"], 64, "Error: Invalid options for this command:"),
+        (["list_queues", "--timeout", "abc"], 64, "Error: Invalid options for this command:"),
+        (["list_queues", "--formatter", "yaml"], 64, "Error: Unknown formatter 'yaml'."),
+        (["-n", "a b", "ping"], 65, "Error: 'a b' is no node name"),
+        (["-p", "nix", "-q", "list_queues"], 65, "Error:"),
+    ],
+)
+def test_errors_have_rabbitmqctls_code_and_nothing_on_standard_output(broker, run, arguments, code, first_line):
+    assert run(*arguments) == code
+    assert run.err.startswith(first_line)
+    assert run.out == ""
+
+
+def test_a_command_that_does_not_exist(run):
+    assert run("list_quues") == 64
+    assert run.err.splitlines()[1:] == ["Command 'list_quues' not found.", "Did you mean 'list_queues'?"]
+    assert run("zzz") == 64
+    assert "Commands: " in run.err and "list_queues" in run.err
+
+
+def test_a_wrong_column_names_the_right_ones_and_the_usage(broker, run):
+    run("list_bindings", "nam")
+    assert "Supported are: source_name, source_kind" in run.err
+    assert "Arguments given:\n\tlist_bindings nam\n" in run.err
+    assert "list_bindings [<column> ...]" in run.err
+
+
+def test_a_missing_vhost(broker, run):
+    assert run("list_queues", "-p", "nix") == 65
+    assert run.err == "Error:\nVirtual host 'nix' does not exist\n"
+
+
+def test_errors_as_json_keep_the_code(broker, run):
+    assert run("list_queues", "-p", "nix", "--formatter", "json") == 65
+    assert run.out == ""
+    assert json.loads(run.err) == {
+        "result": "error",
+        "node": "warren@localhost",
+        "message": "Virtual host 'nix' does not exist",
+    }
+
+
+def test_a_node_that_does_not_run(run, tmp_path):
+    assert run("ping", data_dir=tmp_path / "nowhere") == 69
+    assert run.err.startswith("Error: unable to perform an operation on node 'warren@localhost'.")
+    assert "DIAGNOSTICS" in run.err
+    assert "attempted to contact: [warren@localhost]" in run.err
+    assert "nowhere/control/node.json' does not exist" in run.err
+
+
+def test_a_node_that_answers_too_late(broker, run, monkeypatch):
+    """It accepts the connection and greets, but the operation takes longer than --timeout."""
+    from warren.actors.node.operations import registry
+
+    async def sleepy(operator):
+        await operator.process.sleep(60)
+
+    monkeypatch.setitem(registry.OPERATIONS, "ping", registry.Operation(sleepy, True, {}, frozenset()))
+    assert run("ping", "--timeout", "1") == 75
+    assert run.err == ("Error: operation ping on node warren@localhost timed out. Timeout value used: 1000\n")
+
+
+# -- the node ---
+
+
+def test_ping(broker, run):
+    assert run("ping") == 0
+    assert run.lines == ["Will ping warren@localhost.", "Ping succeeded"]
+
+
+def test_status(broker, run):
+    broker.declare_queue("q")
+    assert run("status", "--formatter", "json") == 0
+    facts = json.loads(run.out)
+    assert facts["pid"] == os.getpid()
+    assert facts["totals"] == {"virtual_host_count": 1, "connection_count": 0, "queue_count": 1}
+    assert facts["listeners"][0]["port"] == broker.port
+    assert facts["alarms"] == []
+    assert facts["is_running"] is True
+    broker.set_alarm("memory", True)
+    assert run("status") == 0
+    assert "Memory alarm on node warren@localhost" in run.out
+    assert f"port: {broker.port}, protocol: amqp, purpose: AMQP 0-9-1" in run.out
+
+
+def test_an_embedded_node_is_not_stopped_by_a_command(broker, run):
+    assert run("stop") == 69
+    assert "embedded in a program" in run.err
+
+
+def test_stop_without_a_node(run, tmp_path):
+    assert run("stop", data_dir=tmp_path / "nowhere") == 69
+    assert run("stop", "--idempotent", data_dir=tmp_path / "nowhere") == 0
+
+
+def test_a_server_is_stopped_by_a_command(tmp_path):
+    """`warren stop` returns when the process has ended; the default data directory needs no option."""
+    server = subprocess.Popen(
+        [WARREN, "start", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
+    )
+    try:
+        while "stop " not in server.stdout.readline():
+            assert server.poll() is None, server.stderr.read()
+        started = subprocess.run([WARREN, "await_startup"], capture_output=True, text=True, timeout=60, cwd="/")
+        assert (started.returncode, started.stderr) == (0, "")
+        stopped = subprocess.run([WARREN, "stop"], capture_output=True, text=True, timeout=60, cwd="/")
+        assert (stopped.returncode, stopped.stderr) == (0, "")
+        assert server.wait(30) == 0
+        assert "an operator's command" in server.stderr.read()
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_a_node_in_memory_is_found_by_its_name(tmp_path):
+    server = subprocess.Popen(
+        [WARREN, "start", "--port", "0", "--in-memory"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+    )
+    try:
+        while b"stop " not in server.stdout.readline():
+            assert server.poll() is None, server.stderr.read()
+        stopped = subprocess.run([WARREN, "-q", "stop"], capture_output=True, text=True, timeout=60, cwd="/")
+        assert (stopped.returncode, stopped.stdout, stopped.stderr) == (0, "", "")
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+# -- output ---
+
+
+def test_a_terminal_gets_aligned_columns(broker, tmp_path):
+    broker.declare_queue("a-long-name")
+    broker.declare_queue("b")
+    terminal, screen = pty.openpty()
+    environment = {**os.environ, "WARREN_DATA_DIR": str(tmp_path), "NO_COLOR": "1"}
+    command = [WARREN, "-q", "list_queues", "name", "messages"]
+    subprocess.run(command, stdout=screen, stderr=subprocess.PIPE, timeout=60, cwd="/", env=environment, check=True)
+    lines = os.read(terminal, 10_000).decode().splitlines()
+    os.close(terminal)
+    os.close(screen)
+    assert lines[-2:] == ["a-long-name         0", "b                   0"]
+
+
+def test_a_closed_standard_output_is_no_error(broker, tmp_path):
+    """`warren list_queues | head -1` ends silently."""
+    for number in range(2000):
+        broker.declare_queue(f"{number:04}" + "x" * 100)
+    environment = {**os.environ, "WARREN_DATA_DIR": str(tmp_path)}
+    result = subprocess.run(
+        ["/bin/bash", "-c", f"({WARREN} list_queues; echo code $? >&2) | head -1"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        timeout=60,
+    )
+    assert result.stderr == "code 0\n"
