@@ -52,6 +52,26 @@ machine stop
 """
 
 
+CRASH_AS_A_CHANNEL_CLOSES = """
+node store=0 credit=400,200 queues=passing
+alice/3 consume queue=passing then=8
+bob/2 settle which=1 how=reject any=1 then=60
+machine crash process=Channel after=5 late=1 then=1
+alice/2 close-channel
+bob/3 settle which=1 how=reject any=1 then=1
+alice/1 settle which=1 how=ack any=1 then=5
+machine rest then=1
+bob/2 publish queue=passing count=1 persistent=1 size=400 by=exchange then=150
+"""
+
+
+def test_a_channel_that_crashes_as_it_closes_may_leave_its_connection():
+    """It crashes in the turn in which it closes in order, so its connection goes on. The simulation's model took the
+    consumers of all channels of the connection as gone, and missed that the queue ended with one of them.
+    """
+    assert run(0, parse_plan(CRASH_AS_A_CHANNEL_CLOSES)).failure is None
+
+
 def test_a_store_that_cannot_be_closed_closes_its_index(caplog, monkeypatch):
     """When the store was closed, its last bodies waited for a sync and the disk had no room for them.
 
