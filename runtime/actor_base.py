@@ -10,7 +10,8 @@ An actor has a **cell** (`cell`), which is its mailbox and more. The cell is in 
     gone     the parent was sent ChildActorExited
 
 A turn of a process begins with the coroutines that a `signal.Signal` of the process has woken, or that gave way to
-other processes (`Process.next_turn`). Then it handles messages.
+other processes (`Process.next_turn`). Then it handles messages. A handler may work in slices: then the turn ends at its
+`yield`, and the next turns of the process do one slice each and nothing else (`Process`).
 
 An actor that is to end gets an ActorExitRequest, which waits in the mailbox like any other message, so that everything
 sent before it is handled. Messages that wait behind it, and messages sent later, are undeliverable: an ask is answered
@@ -42,6 +43,7 @@ from thespian.system.utilis import actualActorClass
 
 from .address import LoopAddress, system_of
 from .cell import Cell
+from .coroutines import SlicedHandler
 from .errors import ProcessDown
 from .exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
 from .instance import instance_of
@@ -159,6 +161,8 @@ class ActorBase:
         if count > cell.limit:
             self._overload(cell, count)
             return None
+        if cell.sliced is not None:
+            return self._sliced_turn(cell, cell.sliced)
         if count > self.budget:
             count = self.budget
         message: Any = None
@@ -187,6 +191,9 @@ class ActorBase:
                             result = handler(actor, sender, *message[1:])
                     if result is not None:
                         actor._returned(result, sender)
+                        if cell.sliced is not None:
+                            self.ready.append(cell)
+                            return message
                 elif isinstance(message, ActorExitRequest):
                     actor.after_batch()
                     self.end(cell, NORMAL, message.isRecursive)
@@ -195,6 +202,9 @@ class ActorBase:
                     self.enqueue(cell.address, sender, actor_status(cell, self.address, self.now()))
                 else:
                     actor._dispatch(sender, message)
+                    if cell.sliced is not None:
+                        self.ready.append(cell)
+                        return message
                 if actor._stop_reason is not None:
                     break
             last, message = message, ("after_batch",)
@@ -208,6 +218,28 @@ class ActorBase:
         if actor._stop_reason is not None:
             self.end(cell, actor._stop_reason)
         elif queue or cell.woken:
+            self.ready.append(cell)
+        else:
+            cell.is_idle = True
+        return last
+
+    def _sliced_turn(self, cell: Cell, sliced: SlicedHandler) -> Any:
+        """`turn` for a process one of whose handlers has slices left; return what it did."""
+        actor = cell.actor
+        last = ("slice of " + sliced.name,)
+        try:
+            actor._next_slice(sliced)
+            if cell.sliced is None:
+                actor.after_batch()
+        except Exception as error:
+            self.crash(cell, error, last)
+            return last
+        except SystemExit as leaving:
+            self.end(cell, ExitReason(ExitKind.EXIT, str(leaving.code)))
+            return last
+        if actor._stop_reason is not None and cell.sliced is None:
+            self.end(cell, actor._stop_reason)
+        elif cell.queue or cell.woken or cell.sliced is not None:
             self.ready.append(cell)
         else:
             cell.is_idle = True
@@ -273,6 +305,8 @@ class ActorBase:
     def descriptor_turn(self, cell: Cell, fd: int, mask: int, wanted: int) -> None:
         """Let a Process serve `fd`, which is ready for `mask` and watched by the process for `wanted`."""
         actor = cell.actor
+        if cell.sliced is not None:
+            return  # the descriptor stays ready
         try:
             if mask & (READ | HANG_UP) and wanted & READ:
                 result = actor.on_readable(fd)
@@ -458,6 +492,7 @@ class ActorBase:
         for fd in list(cell.fds):
             self.poller.unwatch(cell, fd)
         cell.woken = ()
+        cell.sliced = None
         unread, cell.queue = cell.queue, deque()
         for sender, message in unread:
             self.undeliverable(sender, cell.address, message, reason)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from .address import LoopAddress
-from .coroutines import Pending
+from .coroutines import Pending, SlicedHandler
 from .loop.poller import READ, WRITE
 from .loop.timers import PAYLOAD, Entry
 from .machine.memory import Memory
@@ -57,6 +57,7 @@ class Cell:
         "queue",
         "ready",
         "requirements",
+        "sliced",
         "timers",
         "woken",
     )
@@ -85,6 +86,8 @@ class Cell:
         #: What the next turn begins with: waits that are over, or None to have nothing but the turn. A list while there
         #: is any; thousands of idle cells share the empty tuple.
         self.woken: list[Pending | None] | tuple[()] = ()
+        #: The handler that has slices left: turns go on with it and do nothing else.
+        self.sliced: SlicedHandler | None = None
         self.globalName: str | None = None
         self.requirements: Any = None
 
@@ -200,6 +203,11 @@ class Cell:
             self.base.schedule(self)
         elif pending is not None:
             self.woken.append(pending)
+
+    def do_in_slices(self, sliced: SlicedHandler) -> None:
+        if self.actor is not None:
+            self.sliced = sliced
+            self.base.schedule(self)
 
     def monitor(self, address: ActorAddress, ref: int) -> None:
         # Registered at once if the target is in this system, so that it cannot end before the request arrives.

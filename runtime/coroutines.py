@@ -1,15 +1,22 @@
-"""The values behind a process's `await`: the coroutine that waits, the pending answer, and the asker's handle."""
+"""The values behind a process's `await`: the coroutine that waits, the pending answer, and the asker's handle; and the
+handler that works in slices.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from thespian.actors import ActorAddress
 
 #: How often a coroutine that awaits again while it is closed is closed once more.
 CLOSE_ATTEMPTS = 10
+
+Value = TypeVar("Value")
+
+#: What a handler returns that works in slices: it yields between two of them. `Value` is the answer.
+Slices = Generator[None, None, Value]
 
 
 class ReplyHandle:
@@ -62,6 +69,22 @@ class Task:
                     self.coroutine.close()
                     break
             raise
+
+
+class SlicedHandler:
+    """A handler that works in slices, and the `sender` of its message."""
+
+    __slots__ = ("generator", "sender")
+
+    def __init__(self, generator: Slices[Any], sender: Any) -> None:
+        self.generator = generator
+        self.sender = sender
+
+    @property
+    def name(self) -> str:
+        """The qualified name of the handler, for traces."""
+        name: str = getattr(self.generator, "__qualname__", "")
+        return name
 
 
 class Pending:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from thespian.actors import ActorAddress
 
-from .coroutines import Pending
+from .coroutines import Pending, SlicedHandler
 from .machine.memory import Memory
 from .machine.sockets import Sockets
 
@@ -20,6 +20,8 @@ class Host(Protocol):
     """
 
     log: logging.Logger
+    #: The handler of the process that has slices left; None if there is none.
+    sliced: SlicedHandler | None
 
     @property
     def sockets(self) -> Sockets: ...
@@ -47,6 +49,9 @@ class Host(Protocol):
 
         Does nothing once the process has ended.
         """
+
+    def do_in_slices(self, sliced: SlicedHandler) -> None:
+        """Set `sliced`, and call `Process._next_slice` in the next turns of the process, which do nothing else."""
 
     def monitor(self, address: ActorAddress, ref: int) -> None: ...
     def demonitor(self, address: ActorAddress, ref: int) -> None: ...

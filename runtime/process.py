@@ -8,6 +8,7 @@ send it or ask it. This is what a handler may do, and what becomes of the answer
     is plain and returns None         nothing more happens     the answer comes later: keep `sender`, call `reply`
     is plain and returns a value      the value is dropped     the value is the answer
     is async and returns anything     the value is dropped     the value is the answer, even None
+    is a generator (see below)        as for the value that it returns, which may be a coroutine
     raises one of `reply_errors`      the process crashes      the error is raised at the asker's `await`
     raises anything else              the process crashes      the process crashes, the asker gets ProcessDown
 
@@ -21,6 +22,12 @@ the one given to `stop`.
 
 An async handler that waits does not hold up later messages. When the process ends, its coroutines are closed.
 
+A handler whose work grows with something that a client chooses, and that must be done before the next message is
+handled, is a **generator** (`Slices`). Where it yields, its turn ends. In its next turns the process goes on with this
+handler alone: it handles no message, resumes no coroutine and calls no `after_batch` until the handler has returned.
+Its mailbox keeps the order of what arrives meanwhile, so for everybody else the handler is one long turn that does not
+stop the other processes.
+
 A process reaches the outside world (clock, timers, descriptors, threads) through its host alone: `cell.Cell` on an
 event loop or in a simulation, `stock_host.StockHost` on Thespian's own system bases.
 """
@@ -29,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from functools import partial
-from types import CoroutineType
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
 
 from thespian.actors import (
@@ -45,7 +52,7 @@ from thespian.actors import (
 )
 
 from .contract import Address, Answer, C, Contract, Message, Sender
-from .coroutines import Pending, ReplyHandle, Task, TimerCall
+from .coroutines import Pending, ReplyHandle, SlicedHandler, Task, TimerCall
 from .errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
 from .exit_reason import NORMAL, ExitKind, ExitReason
 
@@ -370,11 +377,28 @@ class Process(Actor):
         return self.on_system_message(sender, message)
 
     def _returned(self, result: Any, sender: Any) -> None:
-        """Use what a handler returned: start a coroutine, or answer the ask."""
+        """Use what a handler returned: start a coroutine, do the first slice of a generator, or answer the ask."""
         if type(result) is CoroutineType:
             self._start(result, sender if type(sender) is ReplyHandle else None)
-        elif result is not None:
+        elif type(result) is GeneratorType:
+            self._next_slice(SlicedHandler(result, sender))
+        elif result is not None and type(result) is not SlicedHandler:
             self.reply(sender, result)
+
+    def _next_slice(self, sliced: SlicedHandler) -> None:
+        """Do one slice of a handler. The host gives the process a turn for the next one, if there is any."""
+        try:
+            next(sliced.generator)
+        except StopIteration as stop:
+            self._host.sliced = None
+            self._returned(stop.value, sliced.sender)
+        except BaseException as error:
+            self._host.sliced = None
+            if type(sliced.sender) is not ReplyHandle or not isinstance(error, self.reply_errors):
+                raise
+            self.reply_error(sliced.sender, error)
+        else:
+            self._host.do_in_slices(sliced)
 
     def _start(self, coroutine: Coroutine[Any, Any, Any], handle: ReplyHandle | None) -> None:
         task = Task(coroutine, handle)
@@ -399,13 +423,14 @@ class Process(Actor):
                 raise TypeError("a process awaits what its own ask, run_blocking or signal returned, each only once")
             awaited.task = task
 
-    def _asked_message(self, sender: ActorAddress, ref: Any, message: Any) -> None:
+    def _asked_message(self, sender: ActorAddress, ref: Any, message: Any) -> SlicedHandler | None:
         handle = ReplyHandle(sender, ref)
         self._asked[handle.key] = handle
         try:
             self._dispatch(handle, message)
         except self.reply_errors as error:
             self.reply_error(handle, error)
+        return self._host.sliced  # the turn must notice a handler that goes on in another turn
 
     def _answer(self, sender: ActorAddress, ref: int, ok: bool, value: Any) -> None:
         pending = self._asks.pop(ref, None)

@@ -6,6 +6,7 @@ for writing. This host adds what they lack:
     crash           the error is caught, the monitors are notified, and the process sends itself an ActorExitRequest
     timer           a Thespian wakeup with a number; it is dropped if that number was cancelled
     another turn    a message to itself
+    slices          are done one after the other, because no other process shares the operating-system process
     monitor         messages between the two processes; for a child that was killed from outside, ChildActorExited
     blocking call   blocks, because no other process shares the operating-system process
 
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, ThespianWatch, WakeupMessage
 
-from .coroutines import Pending
+from .coroutines import Pending, SlicedHandler
 from .errors import ProcessDown
 from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
 from .machine.memory import SystemMemory
@@ -56,6 +57,7 @@ class StockHost:
     random_bytes = staticmethod(os.urandom)
     sockets = SystemSockets()
     memory = SystemMemory()
+    sliced: SlicedHandler | None = None
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -155,6 +157,9 @@ class StockHost:
             if not self._woken:
                 self._process.send(self._process.myAddress, _TURN)
             self._woken.append(pending)
+
+    def do_in_slices(self, sliced: SlicedHandler) -> None:
+        self._process._next_slice(sliced)
 
     def _resume_woken(self) -> None:
         woken, self._woken = self._woken, []

@@ -81,6 +81,16 @@ class ChannelRecord:
         self.consumers.clear()
         self.set_aside.clear()
 
+    def take_last_pending(self, limit: int) -> list[int]:
+        """Remove the last tags from `pending`, up to `limit`, and return them. They are not counted at their consumers.
+
+        The last ones, because they are found at once; looking for the first ones would pass all those removed before.
+        """
+        pending = self.pending
+        tags = [pending.popitem()[0] for _ in range(min(limit, len(pending)))]
+        tags.reverse()
+        return tags
+
     def take_pending(self, tags: Sequence[int]) -> Sequence[int]:
         """Remove settled tags from `pending` and count them at their consumers. Returns those that were pending."""
         owners: list[Consumer | object | None] = list(map(self.pending.pop, tags, repeat(_NOT_PENDING)))

@@ -47,13 +47,18 @@ from .master.master import Master
 from .publisher_confirms import PublisherConfirms
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait
+from .turn_work import TURN_MESSAGES, TurnWork, cost
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
+    from ...runtime.coroutines import Slices
     from ...store.queue.read_ahead import ReadAheadJob
     from ..channel.contract import Outcome, ToChannel
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, NeededBodies, PublishEntry, Terms
+
+#: Messages that a queue which ends lets go of in one turn.
+DISPOSED_A_TURN = 4000
 
 
 class Queue(Process):
@@ -80,6 +85,7 @@ class Queue(Process):
         "row",
         "settings",
         "state",
+        "work",
     )
 
     contract = ToQueue
@@ -92,6 +98,7 @@ class Queue(Process):
         super().__init__()
         self.channels: dict[str, ChannelRecord] = {}
         self.effects = Effects()
+        self.work = TurnWork()
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: None on a node that keeps everything in memory.
         self.durability: Durability | None = None
@@ -157,6 +164,7 @@ class Queue(Process):
             self.confirms,
             self.channels,
             self.credit,
+            self.work,
             may_expire,
             self.now,
             self.wall_clock,
@@ -252,6 +260,7 @@ class Queue(Process):
         memory is lost when its node stops, so `hold` changes nothing for it.
         """
         effects = self.effects
+        self.work.left = TURN_MESSAGES
         if not self.is_released:
             self._do_effects()
             return
@@ -270,6 +279,19 @@ class Queue(Process):
             durability.after_batch()
             if effects.grants:
                 self._grant_credit()  # the disk has freed credit, and no other turn may follow
+
+    def _in_slices(self, work: Slices[Result]) -> Slices[Result]:
+        """Go on with what the role does in slices, and send what each slice has decided and written."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as stop:
+                value: Result = stop.value
+                return value
+            self._do_effects()
+            if self.durability is not None:
+                self.durability.send()
+            yield
 
     def _do_effects(self) -> None:
         effects, send = self.effects, self.send
@@ -427,17 +449,17 @@ class Queue(Process):
         if record is not None:
             self.role.limiter_grant(record, count)
 
-    def on_channel_closing(self, sender: Sender, channel_id: str) -> bool:
-        self.forget_channel(channel_id)
+    def on_channel_closing(self, sender: Sender, channel_id: str) -> Slices[bool]:
+        yield from self.forget_channel(channel_id)
         self.demonitor(channel_id)
         self._do_effects()
         return True
 
-    def on_down(self, name: str, reason: ExitReason) -> None:
+    def on_down(self, name: str, reason: ExitReason) -> Slices[None]:
         """A channel has ended without `channel_closing`; `name` is its id."""
-        self.forget_channel(name)
+        return self.forget_channel(name)
 
-    def forget_channel(self, channel_id: str) -> None:
+    def forget_channel(self, channel_id: str) -> Slices[None]:
         """A channel has ended, or ends. What it published before is accepted first."""
         self._take_delayed()
         record = self.channels.pop(channel_id, None)
@@ -445,7 +467,7 @@ class Queue(Process):
         if record is not None:
             record.has_ended = True
             if self.is_open:
-                self.role.forget_channel(record)
+                yield from self._in_slices(self.role.forget_channel(record))
 
     # -- publishing ---------------------------------------------------------------------------------
 
@@ -501,10 +523,19 @@ class Queue(Process):
         self._check_not_ending()
         return self._go_through(self.role.get(None if no_ack else self._record(channel_id, address)))
 
-    def on_settle(self, sender: Sender, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
+    def on_settle(
+        self, sender: Sender, channel_id: str, outcome: Outcome, pieces: list[Sequence[int]]
+    ) -> Slices[None] | None:
         record = self.channels.get(channel_id)
-        if record is not None:
-            self.role.settle(record, outcome, pieces)
+        if record is None or not self.is_open:
+            return None
+        work = self.work
+        needed = cost(pieces[0]) if len(pieces) == 1 else sum(map(cost, pieces))
+        if needed > work.left:
+            return self._in_slices(self.role.settle_in_slices(record, outcome, pieces))
+        work.left -= needed
+        self.role.settle(record, outcome, pieces)
+        return None
 
     # -- the disk -----------------------------------------------------------------------------------
 
@@ -538,9 +569,13 @@ class Queue(Process):
         self.role.use()
         return self.role.counts()
 
-    async def on_purge(self, sender: Sender) -> int:
+    def on_purge(self, sender: Sender) -> Slices[Coroutine[Any, Any, int]]:
         self._catch_up()
-        count = self.role.purge()
+        count = yield from self._in_slices(self.role.purge())
+        return self._purged(count)
+
+    async def _purged(self, count: int) -> int:
+        """Answer a purge as soon as it is on the disk."""
         if self.durability is not None and count:
             await self.durability.synced()
         return count
@@ -587,12 +622,23 @@ class Queue(Process):
         self.is_ending = True
         self.is_open = self.is_released = False
         self.backing.delete_and_terminate()
+        await self._dispose()
         if self.durability is not None:
             if self.row.durable:
                 await self._remove_row()
             await self.durability.delete()
         # Channels monitor the queue: at this end they cancel their consumers and confirm what is unconfirmed (AB-86).
         self.stop(reason)
+
+    async def _dispose(self) -> None:
+        """Free what the queue has in memory in steps. At the end of the process it would be freed in one turn."""
+        while self.backing.dispose(DISPOSED_A_TURN):
+            if self.durability is not None:
+                self.durability.send()
+            await self.next_turn()
+        for record in list(self.channels.values()):
+            while record.take_last_pending(DISPOSED_A_TURN):
+                await self.next_turn()
 
     async def _remove_row(self) -> None:
         """Return when the disk has no row of this queue. Its files are removed only after that, so that a crash leaves

@@ -13,6 +13,7 @@ from .consumers import ChannelRecord
 from .effects import Effects
 from .head_read import HeadRead
 from .publisher_confirms import PublisherConfirms
+from .turn_work import TurnWork
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class ReplicaState:
     #: The channels that the replica monitors, by id.
     channels: dict[str, ChannelRecord]
     credit: CreditFlow
+    #: What is left of the work of the present turn.
+    work: TurnWork
     #: Some message in the backing queue may have an expiry.
     may_expire: bool
     #: Seconds of a monotonic clock.

@@ -9,6 +9,9 @@ test of one.
 A replica can get another role while it runs (`Queue.take_role`). Address, mailbox, backing queue, the table of channels
 and the confirms that publishers await are the replica's and stay.
 
+A method whose work grows with what a client chooses yields between two slices of it (`Slices`); the replica does
+nothing else in between.
+
 A method that may have to wait is a generator of `Steps`: it yields what it waits for, and the replica goes on with it
 when that has come. It is given up, and the asker is refused, if the queue ends meanwhile or the replica gets another
 role.
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from ...routing.arguments import QueueSettings
+    from ...runtime.coroutines import Slices
     from ...store.messages.message import Delivery
     from ..channel.contract import Outcome
     from ..metadata.info_items import InfoItems
@@ -101,13 +105,16 @@ class Role(Protocol):
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None: ...
 
+    def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
+        """As `settle`, for more messages than one turn may settle."""
+
     def sent(self, record: ChannelRecord, count: int) -> None: ...
 
     def limiter_changed(self, record: ChannelRecord, is_limited: bool) -> None: ...
 
     def limiter_grant(self, record: ChannelRecord, count: int) -> None: ...
 
-    def forget_channel(self, record: ChannelRecord) -> None:
+    def forget_channel(self, record: ChannelRecord) -> Slices[None]:
         """The channel has ended."""
 
     # -- the queue as a whole
@@ -117,7 +124,7 @@ class Role(Protocol):
 
     def counts(self) -> tuple[int, int]: ...
 
-    def purge(self) -> int: ...
+    def purge(self) -> Slices[int]: ...
 
     def info(self) -> InfoItems: ...
 

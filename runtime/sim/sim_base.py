@@ -135,6 +135,11 @@ class SimBase(ActorBase):
             return False
         world, queue = self.world, cell.queue
         name = cell.address._aaddr
+        if cell.sliced is not None:
+            world.record((world.time, "slice", name, cell.sliced.name))
+            world.acting_cell = cell
+            self.turn(cell)
+            return True
         free = self._holds.bring_forward(name, queue)
         if not free and not cell.woken:
             cell.is_idle = True  # a message that is not held, or `release`, puts it on the run queue again
@@ -298,6 +303,7 @@ class SimBase(ActorBase):
         for cell in self.cells.values():
             if isinstance(cell, Cell):
                 cell.woken = ()
+                cell.sliced = None
                 cell.queue.clear()  # the results of blocking calls in it may hold open files
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail(MACHINE_CRASHED)

@@ -2,6 +2,7 @@
 
     turn     actor, sender, message        the actor handled the message, shown by the world's `describe`
     resume   actor, coroutine              the actor resumed a coroutine that was woken, or took a turn for nothing else
+    slice    actor, handler                the actor did the next slice of a handler that works in slices
     serve    actor, descriptor, readiness  the actor served a descriptor
     recv     socket, bytes                 an actor read
     send     socket, bytes                 an actor or a client wrote, and the socket took these bytes

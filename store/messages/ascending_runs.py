@@ -103,6 +103,12 @@ class AscendingRuns(Generic[R]):
         """Remove everything."""
         self.blocks = [[]]
 
+    def detach(self) -> AscendingRuns[R]:
+        """Remove everything, and return it."""
+        detached: AscendingRuns[R] = AscendingRuns()
+        detached.blocks, self.blocks = self.blocks, [[]]
+        return detached
+
     # -- by number
 
     def _position(self, number: int) -> tuple[int, int]:

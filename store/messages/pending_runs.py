@@ -197,10 +197,18 @@ class PendingRuns:
                     found.append(piece.part(low - piece.first, high - piece.first))
         return found
 
+    def numbers_in(self, span: range) -> list[int]:
+        """The pending numbers of `span`, ascending."""
+        return [run.first + index for run, index in self._slots(span)] if span else []
+
     def clear(self) -> None:
         """Remove everything."""
-        self.runs.clear()
+        self.detach()
+
+    def detach(self) -> AscendingRuns[Run]:
+        """Remove everything, and return it to be freed in steps."""
         self.count = self.body_bytes = 0
+        return self.runs.detach()
 
 
 def _piece(span: range, run: Run) -> tuple[slice, int]:

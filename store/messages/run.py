@@ -276,6 +276,21 @@ def _spread(sizes: Sizes, count: int) -> tuple[int, ...]:
     return (sizes,) * count if isinstance(sizes, int) else sizes
 
 
+def free_last(detached: list[AscendingRuns[Run]], limit: int) -> list[Run]:
+    """Remove and return the last of the runs that `detach` has returned, with about `limit` messages in all."""
+    freed = []
+    while limit > 0 and detached:
+        runs = detached[-1]
+        if not runs:
+            detached.pop()
+            continue
+        run = runs.blocks[-1].pop()
+        runs.drop_empty()
+        freed.append(run)
+        limit -= len(run.contents)
+    return freed
+
+
 def insert_joined(runs: AscendingRuns[Run], run: Run) -> None:
     """Put a run where its numbers belong, joined with its neighbours as long as they are short.
 

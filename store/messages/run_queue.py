@@ -105,6 +105,11 @@ class RunQueue:
         else:
             runs.extend_head(returned[:below])
 
+    def detach(self) -> AscendingRuns[Run]:
+        """Remove everything, and return it to be freed in steps."""
+        self.count = self.body_bytes = 0
+        return self.runs.detach()
+
     def clear(self) -> None:
         """Remove everything."""
         self.runs.clear()

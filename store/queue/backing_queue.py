@@ -45,6 +45,9 @@ from ..messages.parts import Part
 if TYPE_CHECKING:
     from .read_ahead import ReadAheadJob
 
+#: A limit that no queue reaches.
+UNLIMITED = 1 << 62
+
 
 class BackingQueue(ABC):
     """See the module. `expiry` is absolute, in microseconds since the epoch; None means never.
@@ -55,7 +58,11 @@ class BackingQueue(ABC):
 
     @abstractmethod
     def delete_and_terminate(self) -> None:
-        """End and remove all content, pending acks included."""
+        """End and remove all content, pending acks included. `dispose` then frees it, until it returns False."""
+
+    @abstractmethod
+    def dispose(self, limit: int) -> bool:
+        """After `delete_and_terminate`: free about `limit` messages. Returns whether there were any."""
 
     # -- in
 
@@ -140,8 +147,10 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def purge(self) -> int:
-        """Remove all ready messages; returns how many. Pending acks stay."""
+    def purge(self, limit: int = UNLIMITED) -> int:
+        """Remove ready messages, from the tail on: about `limit` of those in memory. Returns how many, 0 once none is
+        left. Pending acks stay.
+        """
 
     # -- what is on disk
 

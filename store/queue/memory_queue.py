@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
+from ..messages.ascending_runs import AscendingRuns
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import Run
+from ..messages.run import Run, free_last
 from ..messages.run_queue import RunQueue
-from .backing_queue import BackingQueue
+from .backing_queue import UNLIMITED, BackingQueue
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -36,10 +37,14 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._next = 0
         self._confirmed: list[tuple[int, int]] = []
         self._rates = Rates(clock)
+        #: The messages of a queue that has ended, which `dispose` frees.
+        self._detached: list[AscendingRuns[Run]] = []
 
     def delete_and_terminate(self) -> None:
-        self._ready.clear()
-        self._pending.clear()
+        self._detached = [self._ready.detach(), self._pending.detach()]
+
+    def dispose(self, limit: int) -> bool:
+        return bool(free_last(self._detached, limit))
 
     # -- in
 
@@ -155,10 +160,8 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._rates.acks_out += known
         return known
 
-    def purge(self) -> int:
-        count = self._ready.count
-        self._ready.clear()
-        return count
+    def purge(self, limit: int = UNLIMITED) -> int:
+        return sum([len(run.contents) for run in self._ready.take_last(limit)])
 
     def available(self, limit: int) -> int:
         return min(self._ready.count, limit)

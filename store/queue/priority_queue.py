@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.parts import Part
 from ..messages.spans import spans
-from .backing_queue import BackingQueue
+from .backing_queue import UNLIMITED, BackingQueue
 from .rates import INFINITE
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ class PriorityQueue(BackingQueue):
     def delete_and_terminate(self) -> None:
         for _, level in self._levels:
             level.delete_and_terminate()
+
+    def dispose(self, limit: int) -> bool:
+        return any(level.dispose(limit) for _, level in self._levels)
 
     # -- in
 
@@ -172,8 +175,12 @@ class PriorityQueue(BackingQueue):
             parts.setdefault(tag >> LEVEL_SHIFT, []).append(tag & NUMBER_MASK)
         return [(priority, level, parts[priority]) for priority, level in self._levels if priority in parts]
 
-    def purge(self) -> int:
-        return sum(level.purge() for _, level in self._levels)
+    def purge(self, limit: int = UNLIMITED) -> int:
+        purged = 0
+        for _, level in self._levels:
+            while purged < limit and (count := level.purge(limit - purged)):
+                purged += count
+        return purged
 
     def available(self, limit: int) -> int:
         count = 0

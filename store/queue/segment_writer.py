@@ -92,7 +92,7 @@ class SegmentWriter:
         if not delta.count or not self._place.has_shared:
             return
         known, jobs = self._index.shared_between(
-            delta.start, delta.end, [run.first + index for run, index in pending.slots()]
+            delta.start, delta.end, pending.numbers_in(range(delta.start, delta.end))
         )
         self._place.forget_shared(recovered(run, True) for run in known)
         self._releases += jobs

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from ...seams import seam
+from ..messages.ascending_runs import AscendingRuns
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run
 from ..messages.run_queue import RunQueue
@@ -152,6 +153,16 @@ class SubQueues:
             if source is self.q3 and not source.count and not self.is_lazy:
                 self._refill()
         return taken
+
+    def take_last(self, limit: int) -> list[Run]:
+        """Remove and return up to `limit` messages from the tail of the last sub-queue in memory that has any.
+
+        The caller has emptied delta before messages in front of delta are taken.
+        """
+        for queue in (self.q1, self.q2, self.q3, self.q4):
+            if queue.count:
+                return queue.take_last(limit)
+        return []
 
     def _refill(self) -> None:
         """Restore QS-5 and QS-6 after the last run of q3 was taken."""
@@ -387,10 +398,10 @@ class SubQueues:
             queue.runs.from_number(first) for queue in (self.q4, self.q3, self.q2, self.q1)
         ), stop
 
-    def clear(self) -> None:
-        for queue in (self.q1, self.q2, self.q3, self.q4):
-            queue.clear()
+    def detach(self) -> list[AscendingRuns[Run]]:
+        """Remove everything, and return what was in memory to be freed in steps."""
         self.delta = Delta()
+        return [queue.detach() for queue in (self.q1, self.q2, self.q3, self.q4)]
 
     def check(self) -> None:
         """Assert QS-1 to QS-10."""

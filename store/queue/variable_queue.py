@@ -39,12 +39,14 @@ from ..index.queue_index import SEGMENT_ENTRIES, QueueIndex
 from ..index.segment_jobs import SegmentReadJob
 from ..journal.number_reserve import NumberReserve
 from ..journal.replay import Replayed
+from ..messages.ascending_runs import AscendingRuns
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of, have_same_fate, joined, slice_of
 from ..messages.message_ids import StoredSpan
 from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
-from ..messages.run import Run
+from ..messages.run import Run, free_last
 from ..messages.spans import spans
+from .backing_queue import UNLIMITED
 from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
@@ -78,6 +80,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     """
 
     __slots__ = (
+        "_detached",
         "_index",
         "_journal_position",
         "_peek",
@@ -124,6 +127,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._watermark = 0  # messages with lower numbers were at the head before (D-5)
         self._rates = Rates(clock)
         self.unconfirmed = Unconfirmed()
+        #: The messages of a queue that has ended, which `dispose` frees.
+        self._detached: list[AscendingRuns[Run]] = []
         self._journal_position = 0
         self.segment_writer = SegmentWriter(self._place, self.unconfirmed)
         self.paging = Paging(self.sub_queues, self._pending, self._place, self._rates, io_batch_size, segment_entries)
@@ -165,14 +170,17 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return self._index.has_lost_entries
 
     def delete_and_terminate(self) -> None:
-        """The owner then runs the releases of `segment_writer` and calls its `delete_files`."""
-        if self._place.has_shared:
-            self._place.forget_shared(chain(self.sub_queues.runs_in_memory(), self._pending.runs))
+        """The owner then calls `dispose`, runs the releases of `segment_writer` and calls its `delete_files`."""
         self.segment_writer.release(self.sub_queues.delta, self._pending)
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
-        self.sub_queues.clear()
-        self._pending.clear()
+        self._detached = [*self.sub_queues.detach(), self._pending.detach()]
+
+    def dispose(self, limit: int) -> bool:
+        runs = free_last(self._detached, limit)
+        if runs and self._place.has_shared:
+            self._place.forget_shared(runs)
+        return bool(runs)
 
     # -- the disk
 
@@ -399,18 +407,27 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.acks_out += known
         return known
 
-    def purge(self) -> int:
-        """Does not read delta."""
+    def purge(self, limit: int = UNLIMITED) -> int:
+        """Delta is not read, and goes at once. From the tail on, so that QS-3 to QS-6 hold in between."""
+        purged = 0
+        while purged < limit and (count := self._purge_last(limit - purged)):
+            purged += count
+        return purged
+
+    def _purge_last(self, limit: int) -> int:
+        """Purge delta if it is the last sub-queue, and then up to `limit` messages of the last one in memory."""
         sub = self.sub_queues
-        count = len(sub)
-        self._place.forget(sub.runs_in_memory())
-        if sub.delta.count:
+        count = 0
+        if sub.delta.count and not sub.q1.count and not sub.q2.count:
+            count = sub.delta.count
             self.segment_writer.release(sub.delta, self._pending)
-            keep = [run.first + index for run, index in self._pending.slots()]
+            keep = self._pending.numbers_in(range(sub.delta.start, sub.delta.end))
             self._place.forget_between(sub.delta.start, sub.delta.end, keep)
             self._index.ack_between(sub.delta.start, sub.delta.end, keep)
-        sub.clear()
-        return count
+            sub.delta = Delta()
+        runs = sub.take_last(limit)
+        self._place.forget(runs)
+        return count + sum([len(run.contents) for run in runs])
 
     # -- inspection
 

@@ -67,7 +67,11 @@ def _unlike(handler: Callable[..., Any], declared: Callable[..., Any]) -> Iterat
     answer, promised = taken.return_annotation, listed.return_annotation
     answers_later = answer == "None" and not inspect.iscoroutinefunction(handler)
     coroutine = f"Coroutine[Any, Any, {promised}]"
-    fitting = (promised, f"{promised} | None", coroutine, f"{coroutine} | None", f"{promised} | {coroutine}")
+    slices = f"Slices[{promised}]"
+    fitting = (
+        *(promised, f"{promised} | None", coroutine, f"{coroutine} | None", f"{promised} | {coroutine}"),
+        *(slices, f"{slices} | None", f"{promised} | {slices}", f"Slices[{coroutine}]"),
+    )
     if answer not in fitting and not answers_later:
         yield f"returns `{answer}`, the contract promises `{promised}`"
 

@@ -50,10 +50,10 @@ def range_off_by_one(take: Any, self: Any, delivery_tag: int, multiple: bool) ->
 
 
 @bug("which messages are requeued when a channel ends")
-def double_delivery_after_channel_close(given_back: Any, self: Any, record: Any) -> Any:
+def double_delivery_after_channel_close(given_back: Any, self: Any, record: Any, limit: int) -> Any:
     """When a channel ends, the queue also requeues a message that another channel holds."""
     others = [next(iter(other.pending)) for other in self.state.channels.values() if other.pending]
-    return [*given_back(self, record), *others[:1]]
+    return [*given_back(self, record, limit), *others[:1]]
 
 
 @bug("which deliveries are flagged as redelivered")

@@ -22,6 +22,7 @@ from warren.store.journal.log_writer import LogWriter
 from warren.store.journal.replay import Replayed
 from warren.store.messages.message import Delivery, QueuedMessage
 from warren.store.messages.run import Run
+from warren.store.queue.backing_queue import UNLIMITED
 from warren.store.queue.read_ahead import ReadAheadJob
 from warren.store.queue.variable_queue import VariableQueue
 
@@ -293,13 +294,15 @@ class DirectQueue(VariableQueue):
         self._write_segments()
         return numbers
 
-    def purge(self) -> int:
-        count = super().purge()
+    def purge(self, limit: int = UNLIMITED) -> int:
+        count = super().purge(limit)
         self._write_segments()
         return count
 
     def delete_and_terminate(self) -> None:
         super().delete_and_terminate()
+        while self.dispose(3):
+            pass
         self._write_segments()
         self.segment_writer.delete_files()
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from ....routing.arguments import QueueSettings
 from ....store.messages.message import QueuedMessage, each_of
 from ....store.queue.backing_queue import BackingQueue
+from ..effects import Effects
 from ..head_read import HeadRead
 from .dead_letterer import DeadLetterer
 
 #: Messages dropped from the head at a time.
-DROP_BATCH = 1000
+DROP_BATCH = 400
+
+#: Messages dropped from the head before others have a turn.
+DROP_STEP = 1000
 
 
 class LengthLimit:
@@ -18,22 +22,29 @@ class LengthLimit:
     __slots__ = (
         "_backing",
         "_dead_letterer",
+        "_effects",
         "_head_read",
         "_max_bytes",
         "_max_length",
         "dead_letters_refused",
         "drops_head",
+        "is_behind",
         "rejects_publish",
     )
 
-    def __init__(self, backing: BackingQueue, dead_letterer: DeadLetterer, head_read: HeadRead) -> None:
+    def __init__(
+        self, backing: BackingQueue, dead_letterer: DeadLetterer, head_read: HeadRead, effects: Effects
+    ) -> None:
         self._backing = backing
+        self._effects = effects
         self._dead_letterer = dead_letterer
         self._head_read = head_read
         self._max_length: int | None = None
         self._max_bytes: int | None = None
         #: The oldest messages are dropped when a limit is exceeded.
         self.drops_head = False
+        #: More messages are to be dropped than one turn may drop.
+        self.is_behind = False
         #: A publish is refused that would exceed a limit.
         self.rejects_publish = False
         #: A refused publish becomes a dead letter.
@@ -58,13 +69,24 @@ class LengthLimit:
         )
 
     def drop_overflow(self) -> None:
-        """Drop messages from the head until the queue is within its limits (AB-100)."""
-        backing, dead_letterer = self._backing, self._dead_letterer
+        """Drop messages from the head until the queue is within its limits (AB-100).
+
+        A publish with a large body and a change of the limits may make millions of messages too many. These are dropped
+        in steps: `is_behind` is then set, and the role calls this again in other turns, and delivers nothing before the
+        last step.
+        """
+        backing, dead_letterer, effects = self._backing, self._dead_letterer, self._effects
+        dropped, self.is_behind = 0, False
         while len(backing) and self.is_exceeded_by(0, 0):
+            if dropped >= DROP_STEP:
+                self.is_behind = True
+                effects.need_turn()
+                return
             if not backing.available(1):
                 self._head_read.prepare()
                 if not backing.available(1):
                     return  # the role calls this again when the head is in memory
+            before = len(backing)
             excess = 1 if self._max_length is None else max(1, len(backing) - self._max_length)
             if dead_letterer.is_enabled:
                 deliveries = backing.fetch(min(excess, DROP_BATCH), True)
@@ -80,3 +102,4 @@ class LengthLimit:
                     backing.ack(delivery.tags)
             else:
                 dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH)))
+            dropped += before - len(backing)

@@ -33,22 +33,27 @@ from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
 from ..role import Role, Steps, Wait
+from ..turn_work import TURN_MESSAGES, portions
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
 from .dispatch import Dispatch
 from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
 from .listing import queue_items
-from .message_expiry import MessageExpiry
+from .message_expiry import EXPIRY_STEP, MessageExpiry
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
 
 if TYPE_CHECKING:
+    from ....runtime.coroutines import Slices
     from ....store.messages.message import Delivery
     from ...channel.contract import Outcome
     from ...metadata.info_items import InfoItems
     from ..contract import AtMostOnceEntry, PublishEntry
     from ..replica_state import ReplicaState
+
+#: Messages that a turn purges. Their bodies are freed and their records are written by the run.
+PURGED_A_TURN = 4000
 
 
 class Master(Role):
@@ -82,7 +87,7 @@ class Master(Role):
         self.had_consumer = False
         self.consumers = Consumers(settings.single_active_consumer)
         self.dead_letterer = DeadLetterer(state.routing, state.row, effects, state.wall_clock, state.random_bytes)
-        self.length_limit = LengthLimit(backing, self.dead_letterer, head_read)
+        self.length_limit = LengthLimit(backing, self.dead_letterer, head_read, effects)
         self.message_expiry = MessageExpiry(backing, self.dead_letterer, head_read, effects, state.wall_clock)
         if state.may_expire:
             self.message_expiry.is_needed = self.message_expiry.is_uneven = True
@@ -139,7 +144,8 @@ class Master(Role):
         self.take_delayed()
         for record in self.state.channels.values():
             self._forget_consumers(record)
-            self._requeue(record)
+            for _ in self._requeue(record):
+                pass
 
     @property
     def _phrase(self) -> str:
@@ -169,6 +175,10 @@ class Master(Role):
             self._accept_arrivals()
         if is_held:
             return
+        if self.length_limit.is_behind:
+            self.length_limit.drop_overflow()
+            if self.length_limit.is_behind:
+                return
         if dispatch.is_due:
             dispatch.deliver()
         while delay.delayed or delay.is_timing:
@@ -288,10 +298,18 @@ class Master(Role):
                 f"cannot obtain access to locked {self._phrase}. basic.get operations are not supported by quorum "
                 "queues with single active consumer",
             )
+        work = self.state.work
         self.queue_expiry.use()
         while True:
+            if self.length_limit.is_behind or work.left <= 0:
+                yield Wait.NEXT_TURN
+                continue
             if self.message_expiry.is_needed and not self.message_expiry.expire():
                 self.dispatch.is_due = True  # the rest expires in another turn
+                work.left -= EXPIRY_STEP
+                if backing.available(1):
+                    yield Wait.NEXT_TURN
+                    continue
             found = backing.fetch(1, record is not None)
             if found:
                 delivery = found[0]
@@ -311,6 +329,18 @@ class Master(Role):
             yield Wait.HEAD
 
     def settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
+        self._settle(record, outcome, pieces)
+        self._settled(record, outcome)
+
+    def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
+        work = self.state.work
+        for portion in portions(pieces, each=outcome == "reject" and self.dead_letterer.is_enabled):
+            yield from work.pause()
+            work.left -= TURN_MESSAGES
+            self._settle(record, outcome, portion)
+        self._settled(record, outcome)
+
+    def _settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:
         for tags in joined_pieces(pieces) if outcome != "reject" and len(pieces) > 1 else pieces:
             if tags[0] < 0:
                 self.range_readers.settle(tags)
@@ -325,6 +355,9 @@ class Master(Role):
                 self.backing.ack(tags)
             else:
                 self.rejections.reject(tags)
+
+    def _settled(self, record: ChannelRecord, outcome: Outcome) -> None:
+        """All messages of a settlement are settled: do what that makes due."""
         if outcome == "requeue" and self.length_limit.drops_head:
             self.length_limit.drop_overflow()  # AB-102
         if self.consumers.resume(record) or outcome == "requeue":
@@ -358,10 +391,10 @@ class Master(Role):
 
     # -- channels that end --------------------------------------------------------------------------
 
-    def forget_channel(self, record: ChannelRecord) -> None:
+    def forget_channel(self, record: ChannelRecord) -> Slices[None]:
         """Remove the consumers of a channel that ends, and requeue its unacknowledged messages."""
         gone = self._forget_consumers(record)
-        self._requeue(record)
+        yield from self._requeue(record)
         self.intake.answered(record)
         self.dispatch.is_due = True
         self._consumers_left_with_channel(gone)
@@ -378,18 +411,23 @@ class Master(Role):
         self.dispatch.forget_channel(record)
         return len(gone)
 
-    def _requeue(self, record: ChannelRecord) -> None:
-        returned = self._given_back_by(record)
-        record.pending.clear()
-        if returned:
-            self._take_back(returned)
-            if self.length_limit.drops_head:
-                self.length_limit.drop_overflow()  # AB-102
+    def _requeue(self, record: ChannelRecord) -> Slices[None]:
+        work = self.state.work
+        has_requeued = False
+        while record.pending:
+            yield from work.pause()
+            returned = self._given_back_by(record, max(1, work.left))
+            work.left -= len(returned)
+            if returned:
+                has_requeued = True
+                self._take_back(returned)
+        if has_requeued and self.length_limit.drops_head:
+            self.length_limit.drop_overflow()  # AB-102
 
     @seam("which messages are requeued when a channel ends")
-    def _given_back_by(self, record: ChannelRecord) -> list[int]:
-        """The numbers of the messages that are requeued when this channel ends."""
-        return list(record.pending)
+    def _given_back_by(self, record: ChannelRecord, limit: int) -> list[int]:
+        """The numbers of the next messages, up to `limit`, that are requeued because this channel ends."""
+        return record.take_last_pending(limit)
 
     # -- the queue as a whole -----------------------------------------------------------------------
 
@@ -399,8 +437,16 @@ class Master(Role):
     def counts(self) -> tuple[int, int]:
         return len(self.backing), len(self.consumers)
 
-    def purge(self) -> int:
-        return self.backing.purge()
+    def purge(self) -> Slices[int]:
+        work = self.state.work
+        purged = 0
+        while True:
+            yield from work.pause()
+            count = self.backing.purge(PURGED_A_TURN)
+            if not count:
+                return purged
+            work.left -= TURN_MESSAGES
+            purged += count
 
     def info(self) -> InfoItems:
         state = self.state

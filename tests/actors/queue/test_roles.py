@@ -42,6 +42,7 @@ class Keeper(Role):
 
     def forget_channel(self, record):
         self.forgotten.append(record.channel_id)
+        yield
 
 
 def take_role(queue, make):

@@ -13,6 +13,7 @@ from warren.actors.queue.head_read import HeadRead
 from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
+from warren.actors.queue.turn_work import TurnWork
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body
 from warren.routing.arguments import queue_settings
@@ -54,6 +55,7 @@ class Core:
             PublisherConfirms(self.effects, row.queue_id, channels),
             channels,
             CreditFlow((400, 200), self.effects.grant, clock=self.now),
+            TurnWork(),
             False,
             self.now,
             self.now,
