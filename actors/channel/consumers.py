@@ -328,7 +328,9 @@ class ChannelConsumers:
                     frames.append(b"".join(parts))
             if not consumer.no_ack:
                 assert tags is not None
-                deliveries.expect_ack(UnackedRun(first, queue_id, tag, tags, self._process.now()))
+                deliveries.expect_ack(
+                    UnackedRun(first, deliveries.unacked.source(queue_id), tag, tags, self._process.now())
+                )
             total += count
         self._output.notices.append((address, queue_id, self._config.channel_id, total))
         if self._limiter.limit is not None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from itertools import repeat
+from typing import Any
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...runtime.process import Process
+from ...runtime.turn_work import TURN_MESSAGES, TurnWork
 from ...store.messages.message import any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
 from .client_output import ClientOutput
 from .contract import ChannelConfig, Outcome
 from .limiter import Limiter
-from .queue_links import QueueLinks
+from .queue_links import QueueLinks, Settlement, gather
 from .tracing import Tracer
-from .unacked import Unacked, UnackedRun
+from .unacked import NO_QUEUE, DeliverySource, Unacked, UnackedRun
+
+#: What is left to await of an operation that takes several turns; None if it is done.
+Waiting = Coroutine[Any, Any, None] | None
+
+#: Runs that a turn may settle at most. Without a split each takes about 1 µs here.
+RUNS_A_TURN = 1000
 
 
 class Deliveries:
@@ -29,10 +38,10 @@ class Deliveries:
         "_process",
         "_queues",
         "_tracer",
-        "got_from",
         "is_timer_running",
         "next_tag",
         "unacked",
+        "work",
     )
 
     def __init__(
@@ -45,8 +54,10 @@ class Deliveries:
         unacked: Unacked,
         limiter: Limiter,
         tracer: Tracer,
+        work: TurnWork,
     ) -> None:
         self._process = process
+        self.work = work
         self._context = context
         self._config = config
         self._output = output
@@ -56,8 +67,6 @@ class Deliveries:
         self.unacked = unacked
         #: The next delivery tag; `ChannelConsumers` and `get` use them up.
         self.next_tag = 1
-        #: Ids of the queues that gave this channel messages to acknowledge by basic.get.
-        self.got_from: set[str] = set()
         self.is_timer_running = False
 
     def expect_ack(self, run: UnackedRun) -> None:
@@ -66,11 +75,10 @@ class Deliveries:
             self._start_timer()
 
     def queue_ids(self) -> set[str]:
-        """The queues that hold unacknowledged messages of this channel."""
-        return {run.queue_id for run in self.unacked} | self.got_from
+        """The queues that may hold unacknowledged messages of this channel."""
+        return set(self.unacked.sources)
 
     def queue_gone(self, queue_id: str) -> None:
-        self.got_from.discard(queue_id)
         self.unacked.disown(queue_id)
 
     # -- basic.get ---
@@ -95,59 +103,132 @@ class Deliveries:
         )
         output.put_content(contents[0])
         if not method.no_ack:
-            self.got_from.add(row.queue_id)
             self._limiter.exempt_get(tag)
-            self.expect_ack(UnackedRun(tag, row.queue_id, None, tags, process.now()))
+            self.expect_ack(UnackedRun(tag, self.unacked.source(row.queue_id), None, tags, process.now()))
 
     # -- settlement ---
 
-    def settle(self, outcome: Outcome, delivery_tag: int, is_multiple: bool) -> None:
-        """Settle one delivery, or with `is_multiple` all up to it. Raise AmqpError 406 for an unknown tag (AB-132)."""
-        runs = self.unacked.take(delivery_tag, is_multiple)
+    def settle(self, outcome: Outcome, delivery_tag: int, is_multiple: bool) -> Waiting:
+        """Settle one delivery, or with `is_multiple` all up to it. Raise AmqpError 406 for an unknown tag (AB-132).
+
+        Returns what to await if one turn may not settle that many.
+        """
+        unacked = self.unacked
+        last = delivery_tag or unacked.last_tag
+        runs = unacked.take(delivery_tag, is_multiple, RUNS_A_TURN)
         if runs is None:
             raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
-        self._settle(outcome, runs)
+        self.work.left -= len(runs)
+        if len(runs) == RUNS_A_TURN and unacked.has_up_to(last):
+            return self._settle_in_turns(outcome, runs, last, unacked.held_back is not None)
+        if unacked.held_back is not None:
+            unacked.hold_back(outcome, runs)
+        else:
+            self._settle_runs(outcome, runs)
+        return None
 
-    def acknowledge(self, acks: list[tuple[int, bool]]) -> None:
+    async def _settle_in_turns(
+        self, outcome: Outcome, runs: list[UnackedRun], last: int, is_held_back: bool = False
+    ) -> None:
+        """Settle `runs`, and those up to the delivery tag `last`, in as many turns as it takes.
+
+        The queues get everything at once, at the end. Otherwise a queue would deliver what it got back first, and then
+        messages that stand behind the rest.
+        """
+        unacked = self.unacked
+        settlements: dict[DeliverySource, Settlement] = {}
+        while True:
+            if is_held_back:
+                unacked.hold_back(outcome, runs)
+            else:
+                self._gather_by_source(settlements, outcome, runs)
+            if len(runs) < RUNS_A_TURN:
+                break
+            await self._process.next_turn()
+            runs = unacked.take_up_to(last, RUNS_A_TURN)
+            self.work.left -= len(runs)
+        self._send_by_source(settlements)
+
+    def acknowledge(self, acks: list[tuple[int, bool]]) -> Waiting:
         """Handle consecutive basic.ack, each a delivery tag and whether it is multiple.
 
-        Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range.
+        Returns what to await if one turn may not settle that many.
         """
+        if len(acks) > TURN_MESSAGES or self.work.left <= 0:
+            return self._acknowledge_in_turns(acks)
+        return self._acknowledge_portion(acks)
+
+    def _acknowledge_portion(self, acks: list[tuple[int, bool]]) -> Waiting:
+        """Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range."""
         count = len(acks)
         first, is_multiple = acks[0]
         last = first + count - 1
         if count > 1 and acks[-1][0] == last and acks == list(zip(range(first, last + 1), repeat(is_multiple))):
             if is_multiple and self.unacked.has_range(first, last):
-                self.settle("ack", last, True)
-                return
+                return self.settle("ack", last, True)
             runs = None if is_multiple else self.unacked.take_range(first, last)
             if runs is not None:
-                self._settle("ack", runs)
-                return
-        for delivery_tag, is_multiple in acks:
-            self.settle("ack", delivery_tag, is_multiple)
+                self.work.left -= len(runs)
+                if self.unacked.held_back is not None:
+                    self.unacked.hold_back("ack", runs)
+                else:
+                    self._settle_runs("ack", runs)
+                return None
+        for at, (delivery_tag, is_multiple) in enumerate(acks):
+            waiting = self.settle("ack", delivery_tag, is_multiple)
+            if waiting is not None:
+                return self._acknowledge_in_turns(acks[at + 1 :], waiting)
+        return None
 
-    def _settle(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
-        """Settle the deliveries, now or at the commit of the transaction."""
-        if self.unacked.held_back is not None:
-            self.unacked.held_back.append((outcome, runs))
-        else:
-            self._settle_runs(outcome, runs)
+    async def _acknowledge_in_turns(self, acks: list[tuple[int, bool]], waiting: Waiting = None) -> None:
+        """Handle the acks behind those that `waiting` settles, in portions."""
+        if waiting is not None:
+            await waiting
+        for at in range(0, len(acks), TURN_MESSAGES):
+            if self.work.left <= 0:
+                await self._process.next_turn()
+            waiting = self._acknowledge_portion(acks[at : at + TURN_MESSAGES])
+            if waiting is not None:
+                await waiting
 
     def _settle_runs(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
-        self._gather(outcome, runs)
+        settlements = self._queues.settlements
+        for run in runs:
+            gather(settlements, run.source.queue_id, outcome, run.tags)
+        self._limiter.settled(runs)
+        self._limiter.grant()
+
+    def _gather_by_source(
+        self, settlements: dict[DeliverySource, Settlement], outcome: Outcome, runs: list[UnackedRun]
+    ) -> None:
+        """Gather for `_send_by_source`, by the processes that delivered. One of them may end before that, and another
+        process of the same queue must not get its ack tags.
+        """
+        for run in runs:
+            gather(settlements, run.source, outcome, run.tags)
         self._limiter.settled(runs)
 
-    def _gather(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
-        settle = self._queues.settle
-        for run in runs:
-            settle(run.queue_id, outcome, run.tags)
+    def _send_by_source(self, settlements: dict[DeliverySource, Settlement]) -> None:
+        gathered = self._queues.settlements
+        for source, settlement in settlements.items():
+            if source.queue_id != NO_QUEUE:
+                gathered.setdefault(source.queue_id, []).extend(settlement)
+        self._limiter.grant()
 
-    def recover(self, is_requeue: bool) -> None:
-        """Handle basic.recover: return all unacknowledged messages to their queues."""
+    def recover(self, is_requeue: bool) -> Waiting:
+        """Handle basic.recover: return all unacknowledged messages to their queues.
+
+        Returns what to await if one turn may not return that many.
+        """
         if not is_requeue:
             raise AmqpError(540, "requeue=false")
-        self._settle_runs("requeue", self.unacked.take_all())
+        last = self.unacked.last_tag
+        runs = self.unacked.take_up_to(last, RUNS_A_TURN)
+        self.work.left -= len(runs)
+        if len(runs) == RUNS_A_TURN and self.unacked.has_up_to(last):
+            return self._settle_in_turns("requeue", runs, last)
+        self._settle_runs("requeue", runs)
+        return None
 
     # -- the consuming half of a transaction (AB-115 to AB-117) ---
 
@@ -155,22 +236,48 @@ class Deliveries:
         if self.unacked.held_back is None:
             self.unacked.held_back = []
 
-    def commit(self) -> None:
-        """Settle what the transaction has held back."""
-        assert self.unacked.held_back is not None
-        held_back, self.unacked.held_back = self.unacked.held_back, []
-        for outcome, runs in held_back:
-            self._gather(outcome, runs)
-        # One call for all runs. After each of several calls the limiter would grant deliveries, while it still exempts
-        # the basic.gets of the runs that follow, although these are settled: it would grant as many too many.
-        self._limiter.settled([run for _, runs in held_back for run in runs])
+    async def commit(self) -> None:
+        """Settle what the transaction has held back.
 
-    def roll_back(self) -> None:
+        The limiter grants at the end. Earlier it would still exempt the basic.gets of the runs that follow, although
+        these are settled: it would grant as many deliveries too many.
+        """
+        unacked = self.unacked
+        assert unacked.held_back is not None
+        held_back, unacked.held_back = unacked.held_back, []
+        unacked.held_back_count = 0
+        settlements: dict[DeliverySource, Settlement] = {}
+        held_back.reverse()
+        while held_back:
+            outcome, runs = held_back.pop()
+            self._gather_by_source(settlements, outcome, runs)
+            await self._after_work(len(runs))
+        self._send_by_source(settlements)
+
+    async def roll_back(self) -> None:
         """Make the deliveries that were settled in the transaction unacknowledged again."""
-        assert self.unacked.held_back is not None
-        for _, runs in self.unacked.held_back:
-            self.unacked.put_back(runs)
-        self.unacked.held_back.clear()
+        unacked = self.unacked
+        assert unacked.held_back is not None
+        held_back, unacked.held_back = unacked.held_back, []
+        unacked.held_back_count = 0
+        while held_back:
+            _, runs = held_back.pop()
+            unacked.put_back(runs)
+            await self._after_work(len(runs))
+
+    async def dispose(self) -> None:
+        """Free what is left when the channel ends. At the end of the process it would be freed in one turn."""
+        unacked = self.unacked
+        while unacked.take_up_to(unacked.last_tag, RUNS_A_TURN):
+            await self._process.next_turn()
+        while unacked.held_back:
+            await self._after_work(len(unacked.held_back.pop()[1]))
+
+    async def _after_work(self, count: int) -> None:
+        """Count the work on so many runs, and wait for another turn if this one has done enough."""
+        self.work.left -= count
+        if self.work.left <= 0:
+            await self._process.next_turn()
 
     # -- consumer timeout (AB-139) ---
 

@@ -84,7 +84,7 @@ class ChannelView:
         held_back = [run for _, runs in unacked.held_back or () for run in runs]
         tags: dict[str, set[int]] = {}
         for run in (*unacked, *held_back):
-            tags.setdefault(run.queue_id, set()).update(run.tags)
+            tags.setdefault(run.source.queue_id, set()).update(run.tags)
         return tags
 
 

@@ -26,8 +26,9 @@ M = TypeVar("M", bound=Method)
 Handler = Callable[[C, M], "Awaitable[None] | None"]
 #: Takes the method payload or payloads, the fate, contents and body bytes of a run.
 Publish = Callable[["bytes | Sequence[bytes]", bytes, Sequence[bytes], int], None]
-#: Takes consecutive basic.ack, each a delivery tag and whether it is multiple.
-Acknowledge = Callable[[list[tuple[int, bool]]], None]
+#: Takes consecutive basic.ack, each a delivery tag and whether it is multiple; returns what it waits for, None if it is
+#: done.
+Acknowledge = Callable[[list[tuple[int, bool]]], "Awaitable[None] | None"]
 
 
 class Interception:
@@ -76,10 +77,20 @@ class Interception:
         if methods.BasicAck not in self._interceptors:
             return acknowledge
 
-        def rewrite(acks: list[tuple[int, bool]]) -> None:
-            for delivery_tag, is_multiple in acks:
+        def rewrite(acks: list[tuple[int, bool]]) -> Awaitable[None] | None:
+            for at, (delivery_tag, is_multiple) in enumerate(acks):
                 method, _ = self._rewrite(methods.BasicAck(delivery_tag, is_multiple), None)
-                acknowledge([(method.delivery_tag, method.multiple)])
+                waiting = acknowledge([(method.delivery_tag, method.multiple)])
+                if waiting is not None:
+                    return go_on(waiting, acks[at + 1 :])
+            return None
+
+        async def go_on(waiting: Awaitable[None] | None, acks: list[tuple[int, bool]]) -> None:
+            if waiting is not None:
+                await waiting
+            waiting = rewrite(acks)
+            if waiting is not None:
+                await waiting
 
         return rewrite
 

@@ -117,11 +117,9 @@ class Limiter:
             self.exempt.add(delivery_tag)
 
     def settled(self, runs: list[UnackedRun]) -> None:
-        """These deliveries are unacknowledged no longer."""
-        if self.is_limited:
-            if self.exempt:
-                self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
-            self.grant()
+        """These deliveries are unacknowledged no longer. `grant` follows, after all that are settled together."""
+        if self.exempt:
+            self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
 
     # -- grants ---
 
@@ -134,7 +132,7 @@ class Limiter:
 
     def _unacknowledged(self) -> int:
         """The deliveries that the limit counts; a settlement in a transaction counts from its commit on (AB-129)."""
-        return self._unacked.count + self._unacked.held_back_count() - len(self.exempt)
+        return self._unacked.count + self._unacked.held_back_count - len(self.exempt)
 
     def _free(self) -> int:
         """How many more deliveries the limit allows."""

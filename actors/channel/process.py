@@ -37,6 +37,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
+from ...runtime.turn_work import TURN_MESSAGES, TurnWork
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
@@ -44,7 +45,7 @@ from .client_output import ClientOutput
 from .consumers import ChannelConsumers
 from .contract import ChannelConfig, ConfirmRange, DeliveryRun, ToChannel, ToChannelOwner, to_channel_owner
 from .declares import Declares
-from .deliveries import Deliveries
+from .deliveries import Deliveries, Waiting
 from .direct_reply import ReplyConsumer
 from .interception import Acknowledge, Handler, Interception, Publish
 from .limiter import Limiter
@@ -75,6 +76,8 @@ class Channel(Process):
         "has_refused_publish",
         "input_paused",
         "is_committing",
+        "is_resuming",
+        "is_sending_commit",
         "limiter",
         "name",
         "output",
@@ -88,6 +91,7 @@ class Channel(Process):
         "state",
         "taken",
         "unasked",
+        "work",
     )
 
     contract = ToChannel
@@ -111,6 +115,11 @@ class Channel(Process):
         #: Whether tx.commit waits for confirms, and whether a queue refused one of its publishes.
         self.is_committing = False
         self.has_refused_publish = False
+        #: Whether tx.commit has more to publish or to settle.
+        self.is_sending_commit = False
+        #: Whether `resume` handles the backlog now.
+        self.is_resuming = False
+        self.work = TurnWork()
 
     def on_start(self, sender: Address[ToChannelOwner], context: NodeContext, config: ChannelConfig) -> None:
         self.connection = sender
@@ -128,7 +137,7 @@ class Channel(Process):
         self.queues = queues = QueueLinks(self, context, config, self.credit)
         self.replies = replies = ReplyConsumer(self, context, config, output)
         self.limiter = Limiter(self, config, queues, unacked, prefetch if is_global and prefetch else None)
-        self.deliveries = Deliveries(self, context, config, output, queues, unacked, self.limiter, tracer)
+        self.deliveries = Deliveries(self, context, config, output, queues, unacked, self.limiter, tracer, self.work)
         self.consumers = ChannelConsumers(
             self,
             context,
@@ -143,7 +152,7 @@ class Channel(Process):
             self._is_running,
             self._put_unasked,
         )
-        self.publisher = Publisher(self, context, config, output, queues, replies, tracer)
+        self.publisher = Publisher(self, context, config, output, queues, replies, tracer, self.work)
         self.declares = Declares(self, context, config, output, queues)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish
@@ -195,9 +204,13 @@ class Channel(Process):
             if self.state == "running":
                 for method in unasked:
                     self.output.put_method(method)
+        if self.is_resuming:
+            return  # the method was done at once, and the loop below goes on
         backlog = self.backlog
+        self.is_resuming = True
         while backlog and not self.busy:
             self._handle(backlog.popleft())
+        self.is_resuming = False
         if self.input_paused and len(backlog) <= self.settings.control_backlog_limit // 2:
             self.input_paused = False
             self.send(self.connection, to_channel_owner.pause_input(self.config.number, False))
@@ -228,15 +241,19 @@ class Channel(Process):
                 self._handle_closed(event)
             elif kind == ACKS:
                 self.running_ids = (60, 80)
-                self.acknowledge(event[2])
+                waiting = self.acknowledge(event[2])
+                if waiting is not None:
+                    self._wait_for(waiting)
             elif kind == METHOD:
                 method = event[2]
                 self.running_ids = (method.CLASS_ID, method.METHOD_ID)
                 check_method(RUNNING, method)
                 waiting = self.handlers[type(method)](self, method)
+                self.work.left -= 1
                 if waiting is not None:
-                    self.busy = True
-                    self.spawn(self._finish(waiting))
+                    self._wait_for(waiting)
+                elif self.work.left <= 0 and not self.busy:
+                    self._wait_for(self.next_turn())
             elif kind == OVERSIZED:
                 self.taken += 1
                 self.running_ids = (60, 40)
@@ -257,13 +274,19 @@ class Channel(Process):
                 self.output.put_method(methods.ChannelCloseOk())
             self._end(is_crossed)
 
+    def _wait_for(self, waiting: Awaitable[None]) -> None:
+        """Handle the next event of the client when `waiting` is done."""
+        self.busy = True
+        self.spawn(self._finish(waiting))
+
     async def _finish(self, waiting: Awaitable[None]) -> None:
         try:
             await waiting
         except AmqpError as error:
             self._fail(error)
-        # A closing channel resumes in `_close_after_error`, once it has given back everything that it holds.
-        if self.state != "closing":
+        # A closing channel resumes in `_close_after_error`, once it has given back everything that it holds, and one
+        # that commits when the last confirm has come.
+        if self.state != "closing" and not self.is_committing:
             self.resume()
 
     # -- errors and closing ---
@@ -352,6 +375,8 @@ class Channel(Process):
                 )
             except (ProcessDown, ProcessTimeout):
                 pass
+        await self.deliveries.dispose()
+        await self.publisher.roll_back()
 
     # -- messages from queues and other channels ---
 
@@ -425,44 +450,46 @@ class Channel(Process):
         if self.publisher.held_back is None:
             raise AmqpError(406, "channel is not transactional")
 
-    def tx_commit(self, method: methods.TxCommit) -> None:
+    async def tx_commit(self, method: methods.TxCommit) -> None:
         """Publishes and settles what the transaction has held back; answers when all publishes are confirmed."""
         self._check_transaction()
-        self.publisher.commit()
-        self.deliveries.commit()
+        self.is_sending_commit = True
+        await self.publisher.commit()
+        await self.deliveries.commit()
+        self.is_sending_commit = False
         confirms = self.publisher.confirms
         if len(confirms):
-            self.is_committing = self.busy = True
+            self.is_committing = True
+            self._check_committing()
             return
-        confirms.flush()  # forgets the acks of publishes that reached no queue, or one that has ended
-        self.output.put_method(methods.TxCommitOk())
+        self._take_commit_confirms()  # those of publishes that reached no queue, or one that has ended
+        self._committed()
 
-    def _flush_commit_confirms(self) -> None:
-        """Take the confirms and refusals that have arrived for a commit. The last one completes the commit."""
-        confirms = self.publisher.confirms
-        _, nacks = confirms.flush()
+    def _take_commit_confirms(self) -> None:
+        """Take the confirms and refusals that have arrived for a commit."""
+        _, nacks = self.publisher.confirms.flush()
         self.has_refused_publish |= bool(nacks)
-        if len(confirms):
-            return
-        self.is_committing = False
+
+    def _committed(self) -> None:
+        """All publishes of a commit have an outcome."""
         has_refused_publish, self.has_refused_publish = self.has_refused_publish, False
         if has_refused_publish:
             self.channel_error(
                 AmqpError(406, "partial tx completion", methods.TxCommit.CLASS_ID, methods.TxCommit.METHOD_ID)
             )
-            return
-        self.output.put_method(methods.TxCommitOk())
-        self.resume()
+        else:
+            self.output.put_method(methods.TxCommitOk())
 
-    def tx_rollback(self, method: methods.TxRollback) -> None:
+    async def tx_rollback(self, method: methods.TxRollback) -> None:
         self._check_transaction()
-        self.publisher.roll_back()
-        self.deliveries.roll_back()
+        await self.publisher.roll_back()
+        await self.deliveries.roll_back()
         self.output.put_method(methods.TxRollbackOk())
 
     # -- output ---
 
     def after_batch(self) -> None:
+        self.work.left = TURN_MESSAGES
         queues = self.queues
         if queues.settlements or queues.publishes:
             queues.flush()
@@ -473,8 +500,13 @@ class Channel(Process):
             self.taken = 0
         publisher = self.publisher
         if publisher.awaits_confirms and publisher.confirms.has_settled and self.state == "running":
-            if self.is_committing:
-                self._flush_commit_confirms()
+            if self.is_committing or self.is_sending_commit:
+                self._take_commit_confirms()
+                if self.is_committing and not len(publisher.confirms):
+                    self.is_committing = False
+                    self._committed()
+                    if self.state == "running":
+                        self.resume()
             else:
                 publisher.flush_confirms()
         if self.output.frames:
@@ -494,15 +526,22 @@ class Channel(Process):
     def access_request(self, method: methods.AccessRequest) -> None:
         self.output.put_method(methods.AccessRequestOk(1))
 
-    def recover(self, method: methods.BasicRecover) -> None:
-        self.deliveries.recover(method.requeue)
+    def recover(self, method: methods.BasicRecover) -> Waiting:
+        waiting = self.deliveries.recover(method.requeue)
+        if waiting is not None:
+            return self._recovered(waiting)
+        self.output.put_method(methods.BasicRecoverOk())
+        return None
+
+    async def _recovered(self, waiting: Awaitable[None]) -> None:
+        await waiting
         self.output.put_method(methods.BasicRecoverOk())
 
-    def reject(self, method: methods.BasicReject) -> None:
-        self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
+    def reject(self, method: methods.BasicReject) -> Waiting:
+        return self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, False)
 
-    def nack(self, method: methods.BasicNack) -> None:
-        self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
+    def nack(self, method: methods.BasicNack) -> Waiting:
+        return self.deliveries.settle("requeue" if method.requeue else "reject", method.delivery_tag, method.multiple)
 
     def on_info(self, sender: Sender) -> InfoItems:
         config, publisher = self.config, self.publisher

@@ -25,6 +25,7 @@ from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
 from ...routing.sender_selected_keys import sender_selected_keys
 from ...runtime.process import Process
+from ...runtime.turn_work import TurnWork
 from ...seams import seam
 from ...store.messages.message import Origin, Origins, body_size
 from ...store.messages.message_ids import SharedIds
@@ -98,6 +99,7 @@ class Publisher:
         "_queues",
         "_replies",
         "_tracer",
+        "_work",
         "_version",
         "awaits_confirms",
         "confirms",
@@ -114,8 +116,10 @@ class Publisher:
         queues: QueueLinks,
         replies: ReplyConsumer,
         tracer: Tracer,
+        work: TurnWork,
     ) -> None:
         self._process = process
+        self._work = work
         self._context = context
         self._config = config
         self._output = output
@@ -428,15 +432,23 @@ class Publisher:
             self.awaits_confirms = True
             self._publications.clear()  # they have groups
 
-    def commit(self) -> None:
+    async def commit(self) -> None:
         """Publish what the transaction has held back; the commit waits until `confirms` is empty."""
         assert self.held_back is not None
         held_back, self.held_back = self.held_back, []
-        version = self._context.routing.version
-        for publication, origins, contents, body_bytes in held_back:
-            if publication.version != version:
+        held_back.reverse()
+        while held_back:
+            publication, origins, contents, body_bytes = held_back.pop()
+            if publication.version != self._context.routing.version:
                 publication = self._with_queues_of_now(publication)
             self._send(publication, origins, contents, body_bytes)
+            await self._after_run(publication)
+
+    async def _after_run(self, publication: Publication) -> None:
+        """Wait for another turn if this one has done enough. A run costs as much as it has queues."""
+        self._work.left -= 1 + len(publication.rows)
+        if self._work.left <= 0:
+            await self._process.next_turn()
 
     def _with_queues_of_now(self, publication: Publication) -> Publication:
         """The publication with the queues that have the names of its queues now.
@@ -448,9 +460,11 @@ class Publisher:
         found = [routing.queue(vhost, row.name) for row in publication.rows]
         return replace(publication, rows=tuple([row for row in found if row is not None]))
 
-    def roll_back(self) -> None:
-        assert self.held_back is not None
-        self.held_back.clear()
+    async def roll_back(self) -> None:
+        """Drop what the transaction has held back, in steps, because its memory is freed."""
+        held_back, self.held_back = self.held_back or [], self.held_back and []
+        while held_back:
+            await self._after_run(held_back.pop()[0])
 
 
 def _group(publication: Publication) -> int:

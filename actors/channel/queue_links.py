@@ -33,6 +33,27 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
+
+#: Ack tags of deliveries of one queue, grouped by outcome in the client's order.
+Settlement = list[tuple[Outcome, list[Sequence[int]]]]
+
+
+def gather(settlements: dict[Key, Settlement], key: Key, outcome: Outcome, tags: Sequence[int]) -> None:
+    """Add the settlement of deliveries with these ack tags to that of `key`."""
+    outcomes = settlements.get(key)
+    if outcomes is None:
+        settlements[key] = [(outcome, [tags])]
+    elif outcomes[-1][0] != outcome:
+        outcomes.append((outcome, [tags]))
+    else:
+        pieces = outcomes[-1][1]
+        last = pieces[-1]
+        if type(tags) is type(last) is range and last.stop == tags.start and last.step == tags.step == 1:
+            # A client that settles one message at a time, in order, costs the queue one range.
+            pieces[-1] = range(last.start, tags.stop)
+        else:
+            pieces.append(tags)
 
 
 class QueueLinks:
@@ -51,8 +72,8 @@ class QueueLinks:
         self.last_declared = ""
         #: Publishes gathered by queue id. A queue is watched before it gets an entry.
         self.publishes: dict[str, tuple[QueueRow, list[PublishEntry]]] = {}
-        #: Ack tags gathered by queue id, grouped by outcome in the client's order.
-        self.settlements: dict[str, list[tuple[Outcome, list[Sequence[int]]]]] = {}
+        #: What was settled, by queue id.
+        self.settlements: dict[str, Settlement] = {}
 
     # -- finding a queue ---
 
@@ -105,22 +126,6 @@ class QueueLinks:
         return self.rows.pop(queue_id, None)
 
     # -- sending ---
-
-    def settle(self, queue_id: str, outcome: Outcome, tags: Sequence[int]) -> None:
-        """Gather the settlement of deliveries with these ack tags."""
-        outcomes = self.settlements.get(queue_id)
-        if outcomes is None:
-            self.settlements[queue_id] = [(outcome, [tags])]
-        elif outcomes[-1][0] != outcome:
-            outcomes.append((outcome, [tags]))
-        else:
-            pieces = outcomes[-1][1]
-            last = pieces[-1]
-            if type(tags) is type(last) is range and last.stop == tags.start and last.step == tags.step == 1:
-                # A client that settles one message at a time, in order, costs the queue one range.
-                pieces[-1] = range(last.start, tags.stop)
-            else:
-                pieces.append(tags)
 
     def flush(self) -> None:
         """Send each queue what was gathered for it: settlements first, then publishes at one credit a message."""

@@ -16,13 +16,26 @@ from .contract import Outcome
 #: Replaces the queue id of deliveries whose queue has ended.
 NO_QUEUE = ""
 
+#: More runs than there are.
+EVERY_RUN = 1 << 62
+
+
+class DeliverySource:
+    """Where deliveries came from: the process of a queue. All deliveries of that process share this object."""
+
+    __slots__ = ("queue_id",)
+
+    def __init__(self, queue_id: str) -> None:
+        #: NO_QUEUE once that process has ended.
+        self.queue_id = queue_id
+
 
 @dataclass(slots=True)
 class UnackedRun:
     """Delivery tags `first .. first + len(tags) - 1`; their messages have the ack tags `tags` in the queue."""
 
     first: int
-    queue_id: str
+    source: DeliverySource
     #: None for a message fetched with basic.get.
     consumer_tag: str | None
     tags: Sequence[int]
@@ -36,28 +49,37 @@ class UnackedRun:
 
     def part(self, start: int, stop: int) -> UnackedRun:
         """A copy of the deliveries from the position `start` to before `stop`."""
-        return UnackedRun(
-            self.first + start, self.queue_id, self.consumer_tag, self.tags[start:stop], self.delivered_at
-        )
+        return UnackedRun(self.first + start, self.source, self.consumer_tag, self.tags[start:stop], self.delivered_at)
 
 
 class Unacked:
     """The unacknowledged deliveries in delivery-tag order, and those that an open transaction has settled."""
 
-    __slots__ = ("_runs", "count", "held_back")
+    __slots__ = ("_runs", "count", "held_back", "held_back_count", "sources")
 
     def __init__(self) -> None:
+        #: By queue id, for each queue that lives and has ever delivered something to be acknowledged.
+        self.sources: dict[str, DeliverySource] = {}
         self._runs: AscendingRuns[UnackedRun] = AscendingRuns()
         #: The unacknowledged deliveries, without those of `held_back`.
         self.count = 0
         #: Settlements that a transaction holds back until its commit (AB-115); None without a transaction.
         self.held_back: list[tuple[Outcome, list[UnackedRun]]] | None = None
+        #: How many deliveries these are.
+        self.held_back_count = 0
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[UnackedRun]:
         return iter(self._runs)
+
+    def source(self, queue_id: str) -> DeliverySource:
+        """The source of deliveries that come from the queue now."""
+        found = self.sources.get(queue_id)
+        if found is None:
+            found = self.sources[queue_id] = DeliverySource(queue_id)
+        return found
 
     def add(self, run: UnackedRun) -> None:
         """Append a run, whose delivery tags must be larger than all before."""
@@ -68,16 +90,28 @@ class Unacked:
     def oldest(self) -> UnackedRun | None:
         return self._runs.head if self._runs else None
 
+    @property
+    def last_tag(self) -> int:
+        """The delivery tag of the youngest; 0 if there is none."""
+        return self._runs.tail.end - 1 if self._runs else 0
+
+    def has_up_to(self, delivery_tag: int) -> bool:
+        """Whether there are deliveries up to `delivery_tag`."""
+        return bool(self._runs) and self._runs.head.first <= delivery_tag
+
     @seam("which deliveries an acknowledgement settles")
-    def take(self, delivery_tag: int, multiple: bool) -> list[UnackedRun] | None:
-        """Remove and return the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132)."""
+    def take(self, delivery_tag: int, multiple: bool, limit: int = EVERY_RUN) -> list[UnackedRun] | None:
+        """Remove and return the deliveries that `delivery_tag` settles, in order; None if it is unknown (AB-132).
+
+        With `multiple` only the first `limit` runs. `take_up_to` takes the others.
+        """
         if not multiple:
             return self._take_one(delivery_tag)
         if delivery_tag == 0:
-            return self.take_all()
+            return self.take_up_to(self.last_tag, limit)
         if self._runs.find(delivery_tag) is None:
             return None
-        return self._take_up_to(delivery_tag)
+        return self.take_up_to(delivery_tag, limit)
 
     def take_range(self, first: int, last: int) -> list[UnackedRun] | None:
         """Remove and return the deliveries `first` to `last`; None, and nothing is removed, if one is unknown."""
@@ -88,7 +122,7 @@ class Unacked:
             return None
         runs = self._runs
         if found[0].first == first and runs.head is found[0]:
-            return self._take_up_to(last)
+            return self.take_up_to(last)
         taken = []
         for run in found:
             start, stop = max(0, first - run.first), min(len(run.tags), last + 1 - run.first)
@@ -110,17 +144,12 @@ class Unacked:
             return None
         return found
 
-    def take_all(self) -> list[UnackedRun]:
-        runs = list(self._runs)
-        self._runs.clear()
-        self.count = 0
-        return runs
-
-    def _take_up_to(self, delivery_tag: int) -> list[UnackedRun]:
-        taken = []
+    def take_up_to(self, delivery_tag: int, limit: int = EVERY_RUN) -> list[UnackedRun]:
+        """Remove and return the first `limit` runs of the deliveries up to `delivery_tag`."""
+        taken: list[UnackedRun] = []
         runs = self._runs
         block = runs.blocks[0]
-        while block and block[0].first <= delivery_tag:
+        while block and block[0].first <= delivery_tag and len(taken) < limit:
             run = block[0]
             if run.end > delivery_tag + 1:
                 size = delivery_tag + 1 - run.first
@@ -158,11 +187,11 @@ class Unacked:
                 runs.insert(rest)
         return [taken]
 
-    def held_back_count(self) -> int:
-        """The deliveries settled in the open transaction."""
-        if not self.held_back:
-            return 0
-        return sum([len(run.tags) for _, runs in self.held_back for run in runs])
+    def hold_back(self, outcome: Outcome, runs: list[UnackedRun]) -> None:
+        """Keep a settlement until the transaction is committed."""
+        assert self.held_back is not None
+        self.held_back.append((outcome, runs))
+        self.held_back_count += sum([len(run.tags) for run in runs])
 
     @seam("which deliveries can no longer be settled")
     def disown(self, queue_id: str) -> None:
@@ -171,10 +200,9 @@ class Unacked:
         A restarted queue keeps its id and numbers messages anew, so without this the settlement of a delivery of the
         dead process would settle another message of the new one.
         """
-        held_back = [run for _, runs in self.held_back for run in runs] if self.held_back else []
-        for run in (*self, *held_back):
-            if run.queue_id == queue_id:
-                run.queue_id = NO_QUEUE
+        source = self.sources.pop(queue_id, None)
+        if source is not None:
+            source.queue_id = NO_QUEUE
 
     def put_back(self, runs: list[UnackedRun]) -> None:
         """Restore deliveries that a rolled-back transaction had settled (AB-117)."""

@@ -29,6 +29,7 @@ from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...runtime.turn_work import TURN_MESSAGES, TurnWork
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.memory_queue import MemoryQueue
@@ -44,10 +45,10 @@ from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
 from .master.master import Master
+from .portions import fits
 from .publisher_confirms import PublisherConfirms
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait
-from .turn_work import TURN_MESSAGES, TurnWork, cost
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
@@ -530,8 +531,8 @@ class Queue(Process):
         if record is None or not self.is_open:
             return None
         work = self.work
-        needed = cost(pieces[0]) if len(pieces) == 1 else sum(map(cost, pieces))
-        if needed > work.left:
+        needed = fits(pieces, work.left)
+        if not needed:
             return self._in_slices(self.role.settle_in_slices(record, outcome, pieces))
         work.left -= needed
         self.role.settle(record, outcome, pieces)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.credit import CreditFlow
+from ...runtime.turn_work import TurnWork
 from ...store.queue.backing_queue import BackingQueue
 from .consumers import ChannelRecord
 from .effects import Effects
 from .head_read import HeadRead
 from .publisher_confirms import PublisherConfirms
-from .turn_work import TurnWork
 
 
 @dataclass(slots=True)

@@ -42,11 +42,11 @@ def credit_leak(bump: Any, self: Any, peer: Any, n: int) -> None:
 
 
 @bug("which deliveries an acknowledgement settles")
-def range_off_by_one(take: Any, self: Any, delivery_tag: int, multiple: bool) -> Any:
+def range_off_by_one(take: Any, self: Any, delivery_tag: int, multiple: bool, *limit: int) -> Any:
     """A multiple acknowledgement that ends inside a run leaves out its last message."""
     run = self.oldest
     inside = multiple and run is not None and len(run.tags) > 2 and run.first < delivery_tag < run.end - 1
-    return take(self, delivery_tag - inside, multiple)
+    return take(self, delivery_tag - inside, multiple, *limit)
 
 
 @bug("which messages are requeued when a channel ends")

@@ -29,11 +29,12 @@ from ....amqp.errors import AmqpError
 from ....routing.arguments import QueueSettings
 from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import range_read_arguments
+from ....runtime.turn_work import TURN_MESSAGES
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
+from ..portions import portions
 from ..role import Role, Steps, Wait
-from ..turn_work import TURN_MESSAGES, portions
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
 from .dispatch import Dispatch

@@ -18,7 +18,7 @@ others = st.sampled_from([("put_back",), ("commit",), ("take_all",), ("skip",)])
 def spread(runs):
     """The deliveries of `runs` one by one: (delivery tag, queue, consumer tag, ack tag, delivered at)."""
     return [
-        (run.first + offset, run.queue_id, run.consumer_tag, tag, run.delivered_at)
+        (run.first + offset, run.source.queue_id, run.consumer_tag, tag, run.delivered_at)
         for run in runs
         for offset, tag in enumerate(run.tags)
     ]
@@ -35,7 +35,13 @@ def test_unacked_is_a_dict_of_delivery_tags(steps):
             queue_id, count, step, as_range = fields
             tags = range(next_tag * 100, next_tag * 100 + count * step, step)
             unacked.add(
-                UnackedRun(next_tag, queue_id, f"tag-{queue_id}", tags if as_range else list(tags), float(next_tag))
+                UnackedRun(
+                    next_tag,
+                    unacked.source(queue_id),
+                    f"tag-{queue_id}",
+                    tags if as_range else list(tags),
+                    float(next_tag),
+                )
             )
             model.update(
                 {
@@ -48,7 +54,7 @@ def test_unacked_is_a_dict_of_delivery_tags(steps):
             next_tag += 1  # a no-ack delivery uses up its tag
         elif name in ("take", "take_all"):
             tag, multiple = fields or (0, True)
-            found = unacked.take(tag, multiple) if fields else unacked.take_all()
+            found = unacked.take(tag, multiple)
             if multiple:
                 known = tag == 0 or tag in model
                 expected = sorted(number for number in model if number <= tag or tag == 0)
@@ -86,7 +92,7 @@ def test_settled_runs_are_let_go():
     """A consumer that acknowledges in order for ever does not make the list grow."""
     unacked = Unacked()
     for tag in range(1, 5001):
-        unacked.add(UnackedRun(tag, "q", "c", [tag], 0.0))
+        unacked.add(UnackedRun(tag, unacked.source("q"), "c", [tag], 0.0))
         if tag > 10:
             assert unacked.take(tag - 10, tag % 2 == 0)
     assert len(unacked) == 10 and len(unacked._runs) == 10

@@ -13,13 +13,13 @@ from warren.actors.queue.head_read import HeadRead
 from warren.actors.queue.master.master import Master
 from warren.actors.queue.publisher_confirms import PublisherConfirms
 from warren.actors.queue.replica_state import ReplicaState
-from warren.actors.queue.turn_work import TurnWork
 from warren.amqp.fields import table_from
 from warren.amqp.frames import build_content, content_body
 from warren.routing.arguments import queue_settings
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.credit import CreditFlow
+from warren.runtime.turn_work import TurnWork
 from warren.store.messages.message import Origin
 from warren.store.queue.memory_queue import MemoryQueue
 from warren.store.queue.priority_queue import PriorityQueue
