@@ -157,6 +157,10 @@ class Settings:
     )
     # FC-34
     control_backlog_limit: int = setting(1_000, "methods without content that may wait in one channel", low=1)
+    # A message that is settled by itself takes up to 10 µs, if that splits a run of messages.
+    turn_messages: int = setting(
+        500, "messages that a channel or a queue settles one by one before other clients have their turn", low=1
+    )
     flow_hold_channel: int = setting(1_000, "ms that the state `flow` of a channel stays visible", low=0)
     flow_hold_queue: int = setting(1_000, "ms that the state `flow` of a queue stays visible", low=0)
     flow_hold_connection: int = setting(5_000, "ms that the state `flow` of a connection stays visible", low=0)
@@ -295,6 +299,7 @@ class NodeKeywords(TypedDict, total=False):
     credit_flow_default_credit: tuple[int, int]
     output_buffer_limit: int
     control_backlog_limit: int
+    turn_messages: int
     flow_hold_channel: int
     flow_hold_queue: int
     flow_hold_connection: int

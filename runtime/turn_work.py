@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from .coroutines import Slices
 
-#: What a turn may do, as the number of messages that are settled or moved one by one. Each takes up to 10 µs, if it
-#: splits a run and makes another one.
-TURN_MESSAGES = 500
-
 
 class TurnWork:
-    """What is left of the work of a turn; zero or less once the turn has done enough. `after_batch` sets it back."""
+    """The work of one process in its turn, as the number of messages that are settled or moved one by one.
 
-    __slots__ = ("left",)
+    most   what a turn may do; a turn ends behind the step that reaches it
+    left   what is left of that: zero or less once the turn has done enough. `after_batch` sets it to `most`
+    """
 
-    def __init__(self) -> None:
-        self.left = TURN_MESSAGES
+    __slots__ = ("left", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
 
     def pause(self) -> Slices[None]:
         """Wait for another turn if this one has done enough. For handlers that work in slices."""
         if self.left <= 0:
             yield
-            self.left = TURN_MESSAGES
+            self.left = self.most

@@ -1,13 +1,13 @@
 """Plans: what the clients of a schedule do and what happens to their node, as lines of text.
 
-    node store=1 files=small credit=8,4 heartbeat=1 messages=differing queues=orders,news
+    node store=1 files=small credit=8,4 heartbeat=1 turn=2 messages=differing queues=orders,news
     alice/1 publish queue=orders count=2 persistent=1 size=5000 then=12
     bob/2 consume queue=orders prefetch=2 then=40
     machine power-cut after=3 then=0
 
 The first line describes the node: whether it has a data directory, whether its files are so small that a few messages
-fill them (`SMALL_FILES`), the settings of credit flow, carol's heartbeat in seconds, whether every message has
-properties of its own (`clients.message_properties`), and the queues (`queue_kinds`).
+fill them (`SMALL_FILES`), the settings of credit flow, carol's heartbeat in seconds, the setting `turn_messages`,
+whether every message has properties of its own (`clients.message_properties`), and the queues (`queue_kinds`).
 
 Each other line is an **action**: who does it (a client and one of its channels, or the machine), what, how, and how
 many steps the world then takes. Values that are 0 are left out. A client publishes with confirms on channel 1, in the
@@ -81,6 +81,8 @@ CRASHING = (
     "MessageStore",
 )
 CRASHING_IN_MEMORY = CRASHING[:-3]
+#: The setting `turn_messages` of most brokers, and one with which every settlement of a few messages takes turns.
+TURN_MESSAGES, SHORT_TURN = 500, 2
 #: Limits that a few messages reach.
 SMALL_FILES = FileLimits(journal=600, store=1_000, segment_entries=4, embed_below=300)
 
@@ -124,6 +126,7 @@ class Plan:
     heartbeat: int = 0
     #: Whether every message has properties of its own, see `clients/message_properties`.
     has_differing_messages: bool = False
+    turn_messages: int = TURN_MESSAGES
 
     @property
     def limits(self) -> FileLimits:
@@ -137,7 +140,9 @@ class Plan:
         heartbeat = f" heartbeat={self.heartbeat}" if self.heartbeat else ""
         credit = f"credit={self.credit[0]},{self.credit[1]}"
         differing = " messages=differing" if self.has_differing_messages else ""
-        head = f"node store={int(self.has_store)}{files} {credit}{heartbeat}{differing} queues={','.join(self.queues)}"
+        turn = f" turn={self.turn_messages}" if self.turn_messages != TURN_MESSAGES else ""
+        node = f"node store={int(self.has_store)}{files} {credit}{heartbeat}{turn}{differing}"
+        head = f"{node} queues={','.join(self.queues)}"
         return "\n".join([head, *map(str, self.actions)])
 
 
@@ -164,6 +169,7 @@ def parse_plan(text: str) -> Plan:
         head.get("files") == "small",
         int(head.get("heartbeat", 0)),
         head.get("messages") == "differing",
+        int(head.get("turn", TURN_MESSAGES)),
     )
 
 
@@ -253,7 +259,10 @@ def draw_plan(below: Below, longest: int = 34) -> Plan:
     has_differing_messages = below(2) == 1
     if has_differing_messages:
         actions = _by_exchange(actions, names)
-    return Plan(has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat, has_differing_messages)
+    turn = (TURN_MESSAGES, SHORT_TURN)[below(2)]
+    return Plan(
+        has_store, tuple(names), credit, tuple(actions), has_small_files, heartbeat, has_differing_messages, turn
+    )
 
 
 def _by_exchange(actions: Sequence[Action], queues: Sequence[str]) -> list[Action]:

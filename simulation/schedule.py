@@ -79,6 +79,7 @@ class Schedule:
             with_store=plan.has_store,
             limits=plan.limits,
             credit_flow_default_credit=plan.credit,
+            turn_messages=plan.turn_messages,
             **_SETTINGS,
         )
         #: The models of the queues, by name.

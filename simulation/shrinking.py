@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
-from .plan import CLIENTS, SIZES, Action, Plan, with_dead_letter_queue
+from .plan import CLIENTS, SIZES, TURN_MESSAGES, Action, Plan, with_dead_letter_queue
 from .schedule import Outcome, run
 
 #: Seeds that are tried for each shorter plan.
@@ -29,6 +29,7 @@ _PLAIN_NODES: tuple[dict[str, Any], ...] = (
     {"has_differing_messages": False},
     {"has_small_files": False},
     {"credit": (400, 200)},
+    {"turn_messages": TURN_MESSAGES},
     {"has_store": False, "has_small_files": False},
 )
 _PLAIN_VALUES = {

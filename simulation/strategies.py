@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ..runtime.sim.choosing import Chooser, DrawnChooser
-from .plan import CREDITS, Action, Below, Plan, draw_action, with_dead_letter_queue
+from .plan import CREDITS, SHORT_TURN, TURN_MESSAGES, Action, Below, Plan, draw_action, with_dead_letter_queue
 from .queue_kinds import NAMES
 
 #: Decisions of a schedule that are drawn; all later ones are the plainest. Hypothesis would shrink these to the
@@ -47,6 +47,7 @@ def plans(draw: Any, longest: int = 25, has_store: bool | None = None) -> Plan:
         lines,
         with_store and draw(st.booleans()),
         draw(st.integers(0, 1)),
+        turn_messages=draw(st.sampled_from((TURN_MESSAGES, SHORT_TURN))),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...runtime.process import Process
-from ...runtime.turn_work import TURN_MESSAGES, TurnWork
+from ...runtime.turn_work import TurnWork
 from ...store.messages.message import any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
@@ -22,9 +22,6 @@ from .unacked import NO_QUEUE, DeliverySource, Unacked, UnackedRun
 
 #: What is left to await of an operation that takes several turns; None if it is done.
 Waiting = Coroutine[Any, Any, None] | None
-
-#: Runs that a turn may settle at most. Without a split each takes about 1 µs here.
-RUNS_A_TURN = 1000
 
 
 class Deliveries:
@@ -115,11 +112,11 @@ class Deliveries:
         """
         unacked = self.unacked
         last = delivery_tag or unacked.last_tag
-        runs = unacked.take(delivery_tag, is_multiple, RUNS_A_TURN)
+        runs = unacked.take(delivery_tag, is_multiple, self.work.most)
         if runs is None:
             raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
         self.work.left -= len(runs)
-        if len(runs) == RUNS_A_TURN and unacked.has_up_to(last):
+        if len(runs) == self.work.most and unacked.has_up_to(last):
             return self._settle_in_turns(outcome, runs, last, unacked.held_back is not None)
         if unacked.held_back is not None:
             unacked.hold_back(outcome, runs)
@@ -142,10 +139,10 @@ class Deliveries:
                 unacked.hold_back(outcome, runs)
             else:
                 self._gather_by_source(settlements, outcome, runs)
-            if len(runs) < RUNS_A_TURN:
+            if len(runs) < self.work.most:
                 break
             await self._process.next_turn()
-            runs = unacked.take_up_to(last, RUNS_A_TURN)
+            runs = unacked.take_up_to(last, self.work.most)
             self.work.left -= len(runs)
         self._send_by_source(settlements)
 
@@ -154,7 +151,7 @@ class Deliveries:
 
         Returns what to await if one turn may not settle that many.
         """
-        if len(acks) > TURN_MESSAGES or self.work.left <= 0:
+        if len(acks) > self.work.most or self.work.left <= 0:
             return self._acknowledge_in_turns(acks)
         return self._acknowledge_portion(acks)
 
@@ -184,10 +181,10 @@ class Deliveries:
         """Handle the acks behind those that `waiting` settles, in portions."""
         if waiting is not None:
             await waiting
-        for at in range(0, len(acks), TURN_MESSAGES):
+        for at in range(0, len(acks), self.work.most):
             if self.work.left <= 0:
                 await self._process.next_turn()
-            waiting = self._acknowledge_portion(acks[at : at + TURN_MESSAGES])
+            waiting = self._acknowledge_portion(acks[at : at + self.work.most])
             if waiting is not None:
                 await waiting
 
@@ -223,9 +220,9 @@ class Deliveries:
         if not is_requeue:
             raise AmqpError(540, "requeue=false")
         last = self.unacked.last_tag
-        runs = self.unacked.take_up_to(last, RUNS_A_TURN)
+        runs = self.unacked.take_up_to(last, self.work.most)
         self.work.left -= len(runs)
-        if len(runs) == RUNS_A_TURN and self.unacked.has_up_to(last):
+        if len(runs) == self.work.most and self.unacked.has_up_to(last):
             return self._settle_in_turns("requeue", runs, last)
         self._settle_runs("requeue", runs)
         return None
@@ -268,8 +265,8 @@ class Deliveries:
     async def dispose(self) -> None:
         """Free what is left when the channel ends. At the end of the process it would be freed in one turn."""
         unacked = self.unacked
-        while unacked.take_up_to(unacked.last_tag, RUNS_A_TURN):
-            await self._process.next_turn()
+        while runs := unacked.take_up_to(unacked.last_tag, self.work.most):
+            await self._after_work(len(runs))
         while unacked.held_back:
             await self._after_work(len(unacked.held_back.pop()[1]))
 

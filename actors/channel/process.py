@@ -37,7 +37,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
-from ...runtime.turn_work import TURN_MESSAGES, TurnWork
+from ...runtime.turn_work import TurnWork
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
@@ -119,7 +119,6 @@ class Channel(Process):
         self.is_sending_commit = False
         #: Whether `resume` handles the backlog now.
         self.is_resuming = False
-        self.work = TurnWork()
 
     def on_start(self, sender: Address[ToChannelOwner], context: NodeContext, config: ChannelConfig) -> None:
         self.connection = sender
@@ -130,6 +129,7 @@ class Channel(Process):
         self.credit = CreditFlow(
             settings.credit_flow_default_credit, self._grant, clock=self.now, hold=settings.flow_hold_channel / 1000
         )
+        self.work = TurnWork(settings.turn_messages)
         is_global, prefetch = settings.default_consumer_prefetch
         tracer = Tracer(self, context, config)
         unacked = Unacked()
@@ -489,7 +489,8 @@ class Channel(Process):
     # -- output ---
 
     def after_batch(self) -> None:
-        self.work.left = TURN_MESSAGES
+        work = self.work
+        work.left = work.most
         queues = self.queues
         if queues.settlements or queues.publishes:
             queues.flush()

@@ -1,10 +1,8 @@
-"""Cuts the ack tags of a settlement into portions that a turn may settle."""
+"""The work of a settlement, and its ack tags in portions that a turn may settle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from ...runtime.turn_work import TURN_MESSAGES
 
 #: Messages in a row, which are settled and moved by slices of lists, cost a quarter of others at most.
 IN_A_ROW = 4
@@ -20,24 +18,24 @@ def fits(pieces: Sequence[Sequence[int]], left: int) -> int:
     return work
 
 
-def portions(pieces: list[Sequence[int]], each: bool = False) -> Iterator[list[Sequence[int]]]:
-    """Take the ack tags out of `pieces`, in their order, in portions for one turn each.
+def portions(pieces: list[Sequence[int]], most: int, each: bool = False) -> Iterator[list[Sequence[int]]]:
+    """Take the ack tags out of `pieces`, in their order, in portions of the work `most`.
 
     With `each`, messages in a row cost as much as others.
     """
     portion: list[Sequence[int]] = []
-    left = TURN_MESSAGES
+    left = most
     pieces.reverse()
     while pieces:
         tags = pieces.pop()
-        most = IN_A_ROW if type(tags) is range and tags.step == 1 and not each else 1
-        taken, rest = tags[: left * most], tags[left * most :]
+        share = IN_A_ROW if type(tags) is range and tags.step == 1 and not each else 1
+        taken, rest = tags[: left * share], tags[left * share :]
         portion.append(taken)
-        left -= 1 + len(taken) // most
+        left -= 1 + len(taken) // share
         if rest:
             pieces.append(rest)
         if left <= 0:
             yield portion
-            portion, left = [], TURN_MESSAGES
+            portion, left = [], most
     if portion:
         yield portion

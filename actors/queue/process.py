@@ -29,7 +29,7 @@ from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...runtime.turn_work import TURN_MESSAGES, TurnWork
+from ...runtime.turn_work import TurnWork
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.memory_queue import MemoryQueue
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, NeededBodies, PublishEntry, Terms
 
-#: Messages that a queue which ends lets go of in one turn.
-DISPOSED_A_TURN = 4000
+#: How many messages a queue that ends may free in a turn instead of settling one.
+FREED_AS_ONE = 8
 
 
 class Queue(Process):
@@ -99,7 +99,6 @@ class Queue(Process):
         super().__init__()
         self.channels: dict[str, ChannelRecord] = {}
         self.effects = Effects()
-        self.work = TurnWork()
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: None on a node that keeps everything in memory.
         self.durability: Durability | None = None
@@ -127,6 +126,7 @@ class Queue(Process):
         recovery: QueueRecovery | None = None,
     ) -> Literal[True] | NeededBodies:
         self.context = context
+        self.work = TurnWork(context.settings.turn_messages)
         self.row = row
         self.queue_id = row.queue_id
         self.settings: QueueSettings = queue_settings(row.arguments)
@@ -261,7 +261,8 @@ class Queue(Process):
         memory is lost when its node stops, so `hold` changes nothing for it.
         """
         effects = self.effects
-        self.work.left = TURN_MESSAGES
+        work = self.work
+        work.left = work.most
         if not self.is_released:
             self._do_effects()
             return
@@ -633,12 +634,13 @@ class Queue(Process):
 
     async def _dispose(self) -> None:
         """Free what the queue has in memory in steps. At the end of the process it would be freed in one turn."""
-        while self.backing.dispose(DISPOSED_A_TURN):
+        most = FREED_AS_ONE * self.work.most
+        while self.backing.dispose(most):
             if self.durability is not None:
                 self.durability.send()
             await self.next_turn()
         for record in list(self.channels.values()):
-            while record.take_last_pending(DISPOSED_A_TURN):
+            while record.take_last_pending(most):
                 await self.next_turn()
 
     async def _remove_row(self) -> None:

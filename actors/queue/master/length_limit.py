@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....routing.arguments import QueueSettings
+from ....runtime.turn_work import TurnWork
 from ....store.messages.message import QueuedMessage, each_of
 from ....store.queue.backing_queue import BackingQueue
 from ..effects import Effects
@@ -12,8 +13,8 @@ from .dead_letterer import DeadLetterer
 #: Messages dropped from the head at a time.
 DROP_BATCH = 400
 
-#: Messages dropped from the head before others have a turn.
-DROP_STEP = 1000
+#: How many messages a turn may drop from the head instead of settling one.
+DROPPED_AS_ONE = 2
 
 
 class LengthLimit:
@@ -26,6 +27,7 @@ class LengthLimit:
         "_head_read",
         "_max_bytes",
         "_max_length",
+        "_work",
         "dead_letters_refused",
         "drops_head",
         "is_behind",
@@ -33,9 +35,15 @@ class LengthLimit:
     )
 
     def __init__(
-        self, backing: BackingQueue, dead_letterer: DeadLetterer, head_read: HeadRead, effects: Effects
+        self,
+        backing: BackingQueue,
+        dead_letterer: DeadLetterer,
+        head_read: HeadRead,
+        effects: Effects,
+        work: TurnWork,
     ) -> None:
         self._backing = backing
+        self._work = work
         self._effects = effects
         self._dead_letterer = dead_letterer
         self._head_read = head_read
@@ -78,7 +86,7 @@ class LengthLimit:
         backing, dead_letterer, effects = self._backing, self._dead_letterer, self._effects
         dropped, self.is_behind = 0, False
         while len(backing) and self.is_exceeded_by(0, 0):
-            if dropped >= DROP_STEP:
+            if dropped >= DROPPED_AS_ONE * self._work.most:
                 self.is_behind = True
                 effects.need_turn()
                 return

@@ -29,7 +29,6 @@ from ....amqp.errors import AmqpError
 from ....routing.arguments import QueueSettings
 from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import range_read_arguments
-from ....runtime.turn_work import TURN_MESSAGES
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
@@ -53,8 +52,8 @@ if TYPE_CHECKING:
     from ..contract import AtMostOnceEntry, PublishEntry
     from ..replica_state import ReplicaState
 
-#: Messages that a turn purges. Their bodies are freed and their records are written by the run.
-PURGED_A_TURN = 4000
+#: How many messages a turn may purge instead of settling one.
+PURGED_AS_ONE = 8
 
 
 class Master(Role):
@@ -88,7 +87,7 @@ class Master(Role):
         self.had_consumer = False
         self.consumers = Consumers(settings.single_active_consumer)
         self.dead_letterer = DeadLetterer(state.routing, state.row, effects, state.wall_clock, state.random_bytes)
-        self.length_limit = LengthLimit(backing, self.dead_letterer, head_read, effects)
+        self.length_limit = LengthLimit(backing, self.dead_letterer, head_read, effects, state.work)
         self.message_expiry = MessageExpiry(backing, self.dead_letterer, head_read, effects, state.wall_clock)
         if state.may_expire:
             self.message_expiry.is_needed = self.message_expiry.is_uneven = True
@@ -335,9 +334,9 @@ class Master(Role):
 
     def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
         work = self.state.work
-        for portion in portions(pieces, each=outcome == "reject" and self.dead_letterer.is_enabled):
+        for portion in portions(pieces, work.most, each=outcome == "reject" and self.dead_letterer.is_enabled):
             yield from work.pause()
-            work.left -= TURN_MESSAGES
+            work.left = 0
             self._settle(record, outcome, portion)
         self._settled(record, outcome)
 
@@ -443,10 +442,10 @@ class Master(Role):
         purged = 0
         while True:
             yield from work.pause()
-            count = self.backing.purge(PURGED_A_TURN)
+            count = self.backing.purge(PURGED_AS_ONE * work.most)
             if not count:
                 return purged
-            work.left -= TURN_MESSAGES
+            work.left = 0
             purged += count
 
     def info(self) -> InfoItems:

@@ -55,7 +55,7 @@ class Core:
             PublisherConfirms(self.effects, row.queue_id, channels),
             channels,
             CreditFlow((400, 200), self.effects.grant, clock=self.now),
-            TurnWork(),
+            TurnWork(500),
             False,
             self.now,
             self.now,
