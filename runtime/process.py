@@ -23,10 +23,10 @@ the one given to `stop`.
 An async handler that waits does not hold up later messages. When the process ends, its coroutines are closed.
 
 A handler whose work grows with something that a client chooses, and that must be done before the next message is
-handled, is a **generator** (`Slices`). Where it yields, its turn ends. In its next turns the process goes on with this
-handler alone: it handles no message, resumes no coroutine and calls no `after_batch` until the handler has returned.
-Its mailbox keeps the order of what arrives meanwhile, so for everybody else the handler is one long turn that does not
-stop the other processes.
+handled, is a **sliced handler**, a generator (`Slices`). Where it yields, its turn ends. In its next turns the process
+goes on with this handler alone: it handles no message, resumes no coroutine and calls no `after_batch` until the
+handler has returned. Its mailbox keeps the order of what arrives meanwhile, so for everybody else the handler is one
+long turn that does not stop the other processes.
 
 A process reaches the outside world (clock, timers, descriptors, threads) through its host alone: `cell.Cell` on an
 event loop or in a simulation, `stock_host.StockHost` on Thespian's own system bases.

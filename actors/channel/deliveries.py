@@ -153,9 +153,9 @@ class Deliveries:
         """
         if len(acks) > self.work.most or self.work.left <= 0:
             return self._acknowledge_in_turns(acks)
-        return self._acknowledge_portion(acks)
+        return self._acknowledge_batch(acks)
 
-    def _acknowledge_portion(self, acks: list[tuple[int, bool]]) -> Waiting:
+    def _acknowledge_batch(self, acks: list[tuple[int, bool]]) -> Waiting:
         """Consumers mostly acknowledge one delivery at a time, in order. Such acks are handled as one range."""
         count = len(acks)
         first, is_multiple = acks[0]
@@ -178,13 +178,13 @@ class Deliveries:
         return None
 
     async def _acknowledge_in_turns(self, acks: list[tuple[int, bool]], waiting: Waiting = None) -> None:
-        """Handle the acks behind those that `waiting` settles, in portions."""
+        """Handle the acks behind those that `waiting` settles, in batches."""
         if waiting is not None:
             await waiting
         for at in range(0, len(acks), self.work.most):
             if self.work.left <= 0:
                 await self._process.next_turn()
-            waiting = self._acknowledge_portion(acks[at : at + self.work.most])
+            waiting = self._acknowledge_batch(acks[at : at + self.work.most])
             if waiting is not None:
                 await waiting
 

@@ -38,6 +38,7 @@ from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
+from .batches import fits
 from .consumers import ChannelRecord, Consumer
 from .contract import QueueRecovery, ToQueue, VhostStorage
 from .disk_loader import Job
@@ -45,7 +46,6 @@ from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
 from .master.master import Master
-from .portions import fits
 from .publisher_confirms import PublisherConfirms
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait

@@ -31,8 +31,8 @@ from ....routing.phrases import queue_phrase
 from ....routing.range_read_arguments import range_read_arguments
 from ....seams import seam
 from ....store.queue.range_read import SupportsRangeRead
+from ..batches import batches
 from ..consumers import ChannelRecord, Consumer, Consumers, joined_pieces
-from ..portions import portions
 from ..role import Role, Steps, Wait
 from .dead_letterer import DeadLetterer, Rejections
 from .delivery_counts import DeliveryCounts
@@ -334,10 +334,10 @@ class Master(Role):
 
     def settle_in_slices(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> Slices[None]:
         work = self.state.work
-        for portion in portions(pieces, work.most, each=outcome == "reject" and self.dead_letterer.is_enabled):
+        for batch in batches(pieces, work.most, each=outcome == "reject" and self.dead_letterer.is_enabled):
             yield from work.pause()
             work.left = 0
-            self._settle(record, outcome, portion)
+            self._settle(record, outcome, batch)
         self._settled(record, outcome)
 
     def _settle(self, record: ChannelRecord, outcome: Outcome, pieces: list[Sequence[int]]) -> None:

@@ -1,4 +1,4 @@
-"""The work of a settlement, and its ack tags in portions that a turn may settle."""
+"""The work of a settlement, and its ack tags in batches that a turn may settle."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def fits(pieces: Sequence[Sequence[int]], left: int) -> int:
     return work
 
 
-def portions(pieces: list[Sequence[int]], most: int, each: bool = False) -> Iterator[list[Sequence[int]]]:
-    """Take the ack tags out of `pieces`, in their order, in portions of the work `most`.
+def batches(pieces: list[Sequence[int]], most: int, each: bool = False) -> Iterator[list[Sequence[int]]]:
+    """Take the ack tags out of `pieces`, in their order, in batches of the work `most`.
 
     With `each`, messages in a row cost as much as others.
     """
-    portion: list[Sequence[int]] = []
+    batch: list[Sequence[int]] = []
     left = most
     pieces.reverse()
     while pieces:
         tags = pieces.pop()
         share = IN_A_ROW if type(tags) is range and tags.step == 1 and not each else 1
         taken, rest = tags[: left * share], tags[left * share :]
-        portion.append(taken)
+        batch.append(taken)
         left -= 1 + len(taken) // share
         if rest:
             pieces.append(rest)
         if left <= 0:
-            yield portion
-            portion, left = [], most
-    if portion:
-        yield portion
+            yield batch
+            batch, left = [], most
+    if batch:
+        yield batch
