@@ -84,7 +84,7 @@ class ChannelRecord:
     def take_last_pending(self, limit: int) -> list[int]:
         """Remove the last tags from `pending`, up to `limit`, and return them. They are not counted at their consumers.
 
-        The last ones, because they are found at once; looking for the first ones would pass all those removed before.
+        The last ones, because a dict finds them at once; it passes the places of all removed ones to find the first.
         """
         pending = self.pending
         tags = [pending.popitem()[0] for _ in range(min(limit, len(pending)))]

@@ -212,6 +212,10 @@ class Durability:
 
     # -- each turn ----------------------------------------------------------------------------------
 
+    def send(self) -> None:
+        """Send journal and message stores what a slice of a long operation has gathered for them."""
+        self._levels.send()
+
     def after_batch(self) -> None:
         """Send what the turn has gathered, and begin the jobs that it made due."""
         self._levels.send()
