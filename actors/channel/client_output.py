@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...amqp.frames import fit, method_frame
 from ...amqp.method import Method
 from .contract import DeliveryNotice
@@ -15,17 +17,21 @@ LARGE_CONTENT = 16 * 1024
 
 
 class ClientOutput:
-    """The parts of a channel append to `frames` and `notices`; the channel sends both after each batch."""
+    """What the channel gathers in a batch and sends to the connection at its end.
 
-    __slots__ = ("frame_max", "frames", "has_large", "notices", "number")
+    The parts of a channel append to `frames` and `notices`. Large contents are no frames but pieces of their own, so
+    that nobody copies them; `frames` then begins again behind them.
+    """
+
+    __slots__ = ("frame_max", "frames", "notices", "number", "pieces")
 
     def __init__(self, number: int, frame_max: int) -> None:
         self.number = number
         self.frame_max = frame_max
         self.frames: list[bytes] = []
         self.notices: list[DeliveryNotice] = []
-        #: Whether a content of at least LARGE_CONTENT bytes is among the frames.
-        self.has_large = False
+        #: What comes before `frames`.
+        self.pieces: list[bytes] = []
 
     def put_method(self, method: Method) -> None:
         self.frames.append(method_frame(self.number, method))
@@ -34,28 +40,23 @@ class ClientOutput:
         """Append a content with this channel's number, in frames of at most `frame_max` bytes."""
         self.frames.append(fit(content, self.number, self.frame_max))
 
+    def put_deliveries(self, heads: Iterable[bytes], contents: Iterable[bytes]) -> None:
+        """Append deliveries of which at least one is large: the method frame and the content of each."""
+        pieces, frames = self.pieces, self.frames
+        for head, content in zip(heads, contents):
+            frames.append(head)
+            if len(content) < LARGE_CONTENT:
+                frames.append(content)
+            else:
+                pieces += (b"".join(frames), content)
+                frames.clear()
+
     def take(self) -> tuple[list[bytes], list[DeliveryNotice]]:
         """The gathered frames in as few pieces as large contents allow, with their notices; both are then forgotten."""
         frames, self.frames = self.frames, []
         notices, self.notices = self.notices, []
-        if self.has_large:
-            self.has_large = False
-            return _joined_between_large(frames), notices
-        return [b"".join(frames)] if len(frames) > 1 else frames, notices
-
-
-def _joined_between_large(frames: list[bytes]) -> list[bytes]:
-    """The same bytes: large contents are not copied, what is between them is joined."""
-    pieces: list[bytes] = []
-    small: list[bytes] = []
-    for frame in frames:
-        if len(frame) < LARGE_CONTENT:
-            small.append(frame)
-            continue
-        if small:
-            pieces.append(b"".join(small))
-            small.clear()
-        pieces.append(frame)
-    if small:
-        pieces.append(b"".join(small))
-    return pieces
+        if len(frames) > 1:
+            frames = [b"".join(frames)]
+        if self.pieces:
+            frames, self.pieces = self.pieces + frames, []
+        return frames, notices

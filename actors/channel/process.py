@@ -510,11 +510,11 @@ class Channel(Process):
                         self.resume()
             else:
                 publisher.flush_confirms()
-        if self.output.frames:
+        if self.output.frames or self.output.pieces:
             self._send_output()
 
     def _send_output(self) -> None:
-        if self.output.frames:
+        if self.output.frames or self.output.pieces:
             self.send(self.connection, to_channel_owner.output(*self.output.take()))
 
     # -- other methods ---

@@ -58,8 +58,12 @@ class SocketOutput:
         self.due: list[tuple[Address[ToQueue], str, int]] = []
 
     def put(self, data: bytes, notices: Sequence[DeliveryNotice] = ()) -> None:
-        self._pieces.append(data)
-        self.size += len(data)
+        self.put_all([data], notices)
+
+    def put_all(self, pieces: Sequence[bytes], notices: Sequence[DeliveryNotice]) -> None:
+        """`notices` are of the last piece."""
+        self._pieces += pieces
+        self.size += sum(map(len, pieces))
         if notices:
             sent_at = self.total_written + self.size
             self._notices.extend([(sent_at, notice) for notice in notices])

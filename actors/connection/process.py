@@ -437,10 +437,7 @@ class Connection(Process):
 
     def on_output(self, sender: Sender, pieces: list[bytes], notices: list[DeliveryNotice]) -> None:
         if self.sock is not None and not self.closing.has_sent_last_frame:
-            *before, last = pieces
-            for piece in before:
-                self.output.put(piece)
-            self.output.put(last, notices)
+            self.output.put_all(pieces, notices)
 
     def on_writable(self, fd: int) -> None:
         """`after_batch` writes."""

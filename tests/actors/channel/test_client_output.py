@@ -1,0 +1,35 @@
+"""What a channel gathers for its client: large contents are not copied, everything else is joined."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.actors.channel.client_output import LARGE_CONTENT, ClientOutput
+
+SIZES = st.sampled_from([1, 50, LARGE_CONTENT - 1, LARGE_CONTENT, LARGE_CONTENT + 1])
+STEPS = st.lists(st.one_of(SIZES, st.lists(SIZES, min_size=1, max_size=4)), max_size=8)
+
+
+@given(STEPS)
+def test_frames_and_deliveries_leave_in_order(steps: list[int | list[int]]) -> None:
+    """A number is a frame of that size, a list the contents of a delivered run."""
+    output = ClientOutput(1, 131072)
+    expected: list[bytes] = []
+    large: list[bytes] = []
+    for number, step in enumerate(steps):
+        if isinstance(step, int):
+            frame = bytes([number]) * step
+            output.frames.append(frame)
+            expected.append(frame)
+            continue
+        heads = [b"head %d.%d" % (number, at) for at in range(len(step))]
+        contents = [bytes([number + at]) * size for at, size in enumerate(step)]
+        output.put_deliveries(heads, contents)
+        expected += [piece for pair in zip(heads, contents) for piece in pair]
+        large += [content for content in contents if len(content) >= LARGE_CONTENT]
+    pieces, _ = output.take()
+    assert b"".join(pieces) == b"".join(expected)
+    assert [piece for piece in pieces if any(piece is content for content in large)] == large
+    assert len(pieces) <= 2 * len(large) + 1
+    assert output.take() == ([], [])
