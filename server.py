@@ -159,9 +159,10 @@ def _watermark(memory: MemoryStatus) -> str:
     return f"publishers are blocked above {shown_size(memory['limit'])} of {shown_size(memory['total'])}"
 
 
-def configure_logging(level: str) -> None:
-    """Write the log to standard error, one line for each event."""
-    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+def configure_logging(level: str, path: str | None = None) -> None:
+    """Write the log to standard error or append it to the file `path`, one line for each event. Raises OSError."""
+    handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
+    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, handlers=[handler])
 
 
 class _Signals:

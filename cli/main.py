@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..version import __version__
-from . import listing_commands, status_commands
+from . import acting_commands, listing_commands, status_commands, tuning_commands
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
 from .simulate import simulate
@@ -78,7 +78,14 @@ def root(**general: object) -> None:
     """
 
 
-for each in (simulate, start, store, *status_commands.COMMANDS, *listing_commands.COMMANDS):
+COMMANDS = (
+    *status_commands.COMMANDS,
+    *listing_commands.COMMANDS,
+    *acting_commands.COMMANDS,
+    *tuning_commands.COMMANDS,
+)
+
+for each in (simulate, start, store, *COMMANDS):
     root.add_command(each)
 
 

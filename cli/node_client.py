@@ -96,12 +96,24 @@ class Target:
     address: str | None = None
     data_dir: str | None = None
     cookie_file: str | None = None
+    #: The directory of its run file, if that is known.
+    control_dir: str | None = None
 
     def directories(self) -> list[str]:
         """Where the node's run file may be."""
+        if self.control_dir is not None:
+            return [self.control_dir]
         if self.data_dir is not None:
             return [os.path.join(self.data_dir, "control")]
         return [str(default_data_dir(self.node) / "control"), *place.memory_places(self.node)]
+
+
+def full_name(node: str) -> str:
+    """A node's name with its host (CM-12)."""
+    name, at, host = node.partition("@")
+    if not name or not all(character.isalnum() or character in "_-" for character in name):
+        raise CommandFailure(f"'{node}' is no node name; it is like warren@localhost", EX_DATAERR)
+    return f"{name}@{host}" if at and host else f"{name}@localhost"
 
 
 def default_data_dir(node_name: str, way_out: str = "use --data-dir DIR") -> Path:

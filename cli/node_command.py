@@ -24,7 +24,7 @@ from ..actors.node.operations.registry import OperationError
 from ..settings import Settings
 from .failure import EX_DATAERR, EX_USAGE, CommandFailure
 from .formatters import LISTING_FORMATTERS, MACHINE, Row, cell, dumped, listing
-from .node_client import NodeClient, Target
+from .node_client import NodeClient, Target, full_name
 
 #: The options that every command of this kind has, and the root command as well.
 GENERAL_OPTIONS: tuple[Callable[[], click.Option], ...] = (
@@ -56,7 +56,7 @@ class Call:
         self.has_headers = not (options["silent"] or options["no_table_headers"])
         node = options["node"] or os.environ.get("WARREN_NODENAME") or Settings().node_name
         self.target = Target(
-            _full_name(node),
+            full_name(node),
             options["address"],
             options["data_dir"] or os.environ.get("WARREN_DATA_DIR"),
             options["cookie_file"],
@@ -96,10 +96,14 @@ class Call:
         """A result that is one text."""
         click.echo(dumped(text) if self.formatter in ("json", "json_stream") else text)
 
-    def done(self) -> None:
-        """The end of a command without a result (CM-26)."""
+    def remark(self, text: str) -> None:
+        """A line for a person, about what was done; left out where the banner is."""
+        self.banner(text)
+
+    def done(self, **facts: Any) -> None:
+        """The end of a command whose result is that it was done (CM-26); `facts` are for JSON only."""
         if self.formatter in ("json", "json_stream"):
-            click.echo(dumped({"node": self.target.node, "result": "ok"}))
+            click.echo(dumped({"node": self.target.node, "result": "ok", **facts}))
 
     def list(self, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """A result of rows."""
@@ -122,14 +126,6 @@ def _begun(rows: Iterator[Row]) -> Iterator[Row]:
     return itertools.chain(first, rows)
 
 
-def _full_name(node: str) -> str:
-    """A node's name with its host (CM-12)."""
-    name, at, host = node.partition("@")
-    if not name or not all(character.isalnum() or character in "_-" for character in name):
-        raise CommandFailure(f"'{node}' is no node name; it is like warren@localhost", EX_DATAERR)
-    return f"{name}@{host}" if at and host else f"{name}@localhost"
-
-
 class NodeCommand(click.Command):
     """A command that asks a node."""
 
@@ -147,13 +143,18 @@ class NodeCommand(click.Command):
             raise InvalidOptions(self, error.option_name) from None
         except click.BadParameter as error:
             if isinstance(error, click.MissingParameter):
-                raise BadArguments(self, "not enough arguments.") from None
+                raise self._bad("not enough arguments.") from None
             name = error.param.opts[0] if error.param is not None else ""
             raise InvalidOptions(self, name, error.message) from None
         except click.UsageError as error:
             if "unexpected extra argument" in error.message:
-                raise BadArguments(self, "too many arguments.") from None
+                raise self._bad("too many arguments.") from None
             raise
+
+    def _bad(self, text: str, details: Sequence[str] = ()) -> BadArguments:
+        found = BadArguments(text, details)
+        found.command = self
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         root = ctx.find_root().params
@@ -166,8 +167,10 @@ class NodeCommand(click.Command):
                 call.banner(self.banner.format(vhost=call.vhost, node=call.target.node, **ctx.params))
             return ctx.invoke(self.callback, call, **ctx.params)
         except OperationError as error:
-            raise BadArguments(self, error.text, error.details) from None
+            raise self._bad(error.text, error.details) from None
         except CommandFailure as error:
+            if isinstance(error, BadArguments):
+                error.command = self
             if call.formatter in ("json", "json_stream"):
                 raise JsonFailure(call.target.node, error) from None
             raise
@@ -189,14 +192,20 @@ class JsonFailure(CommandFailure):
 
 
 class BadArguments(CommandFailure):
-    """Arguments that do not fit, in the shape of rabbitmqctl (CM-20)."""
+    """Arguments that do not fit, in the shape of rabbitmqctl (CM-20): 65 for malformed ones, otherwise 64."""
 
-    def __init__(self, command: click.Command, text: str, details: Sequence[str] = ()):
-        lines = [f"Error (argument validation): {text}", *details, "Arguments given:", f"\t{' '.join(sys.argv[1:])}"]
-        super().__init__("\n".join([*lines, "", click.style("Usage", bold=True), "", usage(command)]), EX_USAGE)
+    def __init__(self, text: str, details: Sequence[str] = (), is_data: bool = False):
+        super().__init__(text, EX_DATAERR if is_data else EX_USAGE)
+        self.details = details
+        #: The command, which the one that runs it sets.
+        self.command: click.Command | None = None
 
     def show(self, file: Any = None) -> None:
-        click.echo(self.message, err=True)
+        given = " ".join(sys.argv[1:])
+        lines = [f"Error (argument validation): {self.message}", *self.details, "Arguments given:", f"\t{given}"]
+        if self.command is not None:
+            lines += ["", click.style("Usage", bold=True), "", usage(self.command)]
+        click.echo("\n".join(lines), err=True)
 
 
 class InvalidOptions(CommandFailure):

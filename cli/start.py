@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from ..actors.control.place import new_memory_place
+from ..actors.control.place import memory_place
 from ..settings import DEFAULT_PORT, Settings, SettingsError
+from .background import start_in_background
 from .failure import EX_CONFIG, EX_SOFTWARE, CommandFailure
-from .node_client import default_data_dir
+from .node_client import default_data_dir, full_name
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
 #: The end of an error text about the data directory.
@@ -40,10 +41,25 @@ WAY_OUT = "use --data-dir DIR, or --in-memory to keep nothing"
     show_default=True,
     help="Lowest level of the messages logged on standard error.",
 )
+@click.option("--log-file", metavar="FILE", help="Append the log to this file, not to standard error.")
+@click.option("--node", metavar="NAME", help="The broker's name, such as warren@localhost.")
+@click.option(
+    "--background/--foreground",
+    "--detached/--attached",
+    help="Start the broker in the background, and return when it accepts connections.",
+)
 def start(
-    port: int | None, host: str | None, config: str | None, data_dir: str | None, in_memory: bool, log_level: str
+    port: int | None,
+    host: str | None,
+    config: str | None,
+    data_dir: str | None,
+    in_memory: bool,
+    log_level: str,
+    log_file: str | None,
+    node: str | None,
+    background: bool,
 ) -> None:
-    """Start a broker in the foreground.
+    """Start a broker, in the foreground unless --background is given.
 
     Ctrl-C, SIGTERM or SIGHUP closes all connections and stops the broker; a second Ctrl-C or SIGTERM ends it at once.
 
@@ -52,7 +68,12 @@ def start(
     """
     if in_memory and data_dir is not None:
         raise click.UsageError("--in-memory and --data-dir contradict each other; use only one of them")
-    given = {"port": port, "host": host, "data_dir": False if in_memory else data_dir}
+    given = {
+        "port": port,
+        "host": host,
+        "data_dir": False if in_memory else data_dir,
+        "node_name": node and full_name(node),
+    }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
@@ -67,12 +88,18 @@ def start(
         raise CommandFailure(str(error), EX_CONFIG) from error
     except OSError as error:
         raise CommandFailure(f"--config: cannot read '{config}': {error.strerror}", EX_CONFIG) from error
+    if background:
+        start_in_background(settings, log_file)
+        return
     # These imports are here because `--help` and wrong settings do not need them.
     from ..running_node import DataDirUnusable, StartError
     from ..server import ServerDied, configure_logging, serve
     from .recovery_bar import recovery_progress
 
-    configure_logging(log_level)
+    try:
+        configure_logging(log_level, log_file)
+    except OSError as error:
+        raise CommandFailure(f"--log-file: cannot write '{log_file}': {error.strerror}", EX_CONFIG) from error
     try:
         with recovery_progress(sys.stderr) as progress:
             serve(settings, lambda report: click.echo(report), progress)
@@ -86,7 +113,7 @@ def start(
 
 def _control_dir(node_name: str, data_dir: str) -> str:
     """Where commands reach this node."""
-    return os.path.join(data_dir, "control") if data_dir else new_memory_place(node_name)
+    return os.path.join(data_dir, "control") if data_dir else memory_place(node_name, os.getpid())
 
 
 def _names(config: str | None, key: str) -> bool:

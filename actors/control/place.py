@@ -128,9 +128,9 @@ def withdraw(directory: str, run_file: RunFile) -> None:
             os.rmdir(directory)
 
 
-def new_memory_place(node: str) -> str:
-    """The directory for a new node of this process that has no data directory. Nodes may have the same name."""
-    return os.path.join(_memory_root(), node.replace(os.sep, "_"), str(os.getpid()))
+def memory_place(node: str, pid: int) -> str:
+    """The directory for a node without a data directory, in the process `pid`. Several nodes may have one name."""
+    return os.path.join(_memory_root(), node.replace(os.sep, "_"), str(pid))
 
 
 def memory_places(node: str) -> list[str]:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pika
+import pika.exceptions
 import pytest
 
 from warren import Broker
@@ -307,6 +308,180 @@ def test_a_node_in_memory_is_found_by_its_name(tmp_path):
     finally:
         server.kill()
         server.communicate()
+
+
+# -- queues and connections ---
+
+
+def test_purge_queue(broker, run):
+    broker.declare_queue("q")
+    broker.publish(b"1", "q")
+    assert run("purge_queue", "q") == 0
+    assert run.out == "Purging queue 'q' in vhost '/' ...\n"
+    assert broker.queue("q").messages == 0
+    assert run("purge_queue", "q", "--formatter", "json") == 0
+    assert json.loads(run.out) == {"node": "warren@localhost", "result": "ok", "message_count": 0}
+    assert run("purge_queue", "nix") == 69
+    assert run.err == "Error:\nnot_found\n"
+    assert run("purge_queue") == 64
+    assert run.err.startswith("Error (argument validation): not enough arguments.\nArguments given:\n\tpurge_queue\n")
+
+
+def test_delete_queue(broker, run):
+    broker.declare_queue("q")
+    broker.publish(b"1", "q")
+    assert run("delete_queue", "q", "--if-empty") == 64
+    assert run.out == "Deleting queue 'q' on vhost '/' if queue is empty ...\n"
+    assert run.err == "Error:\nQueue is not empty\n"
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    connection.channel().basic_consume("q", lambda *_: None)
+    assert run("delete_queue", "q", "-e", "-u") == 64
+    assert run.out == "Deleting queue 'q' on vhost '/' if queue is empty and if queue is unused ...\n"
+    assert run.err == "Error:\nQueue is in use\n"
+    connection.close()
+    broker.wait_idle()
+    assert run("delete_queue", "q", "-q") == 0
+    assert run.out == "Queue was successfully deleted with 1 ready messages\n"
+    assert run("delete_queue", "q") == 64
+    assert run.err == "Error:\nQueue not found\n"
+    assert run("delete_queue", "") == 65
+    assert run.err.startswith("Error (argument validation): Bad argument: queue name cannot be an empty string\n")
+
+
+def test_an_exclusive_queue_is_deleted_by_an_operator(broker, run):
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    connection.channel().queue_declare("mine", exclusive=True)
+    assert run("-q", "delete_queue", "mine") == 0
+    assert broker.queues() == []
+    connection.close()
+
+
+def assert_closed(connection, reason):
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as end:
+        connection.process_data_events(30)
+    assert (end.value.reply_code, end.value.reply_text) == (320, f"CONNECTION_FORCED - {reason}")
+
+
+@pytest.mark.parametrize("column", ["pid", "name"])
+def test_close_connection(broker, run, column):
+    other = pika.BlockingConnection(pika.URLParameters(broker.url))
+    run("-s", "list_connections", column)
+    [before] = run.lines
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    run("-s", "list_connections", column)
+    [identity] = set(run.lines) - {before}
+    assert run("close_connection", identity, "go away") == 0
+    assert run.out == f"Closing connection {identity}, reason: go away...\n"
+    assert_closed(connection, "go away")
+    # RabbitMQ takes a connection that has gone as closed.
+    broker.wait_idle()
+    assert run("close_connection", identity, "go away") == 0
+    assert run("close_connection", "bad", "x") == 69
+    other.close()
+
+
+def test_close_all_connections(broker, run):
+    broker.create_vhost("other")
+    connections = [
+        pika.BlockingConnection(pika.URLParameters(url))
+        for url in (broker.url, broker.url, broker.url_of("other"), broker.url)
+    ]
+    assert run("close_all_connections", "-p", "other", "maintenance") == 0
+    assert run.lines == ["Closing all connections in vhost other, reason: maintenance...", "Closed 1 connections"]
+    assert_closed(connections[2], "maintenance")
+    broker.wait_idle()
+    assert run("-q", "close_all_connections", "--limit", "2", "--per-connection-delay", "1", "x") == 0
+    assert run.out == "Closed 2 connections\n"
+    broker.wait_idle()
+    assert run("close_all_connections", "--global", "x") == 0
+    assert run.lines == [
+        "Closing all connections to node warren@localhost (across all vhosts), reason: x...",
+        "Closed 1 connections",
+    ]
+    for connection in (connections[0], connections[1], connections[3]):
+        assert_closed(connection, "x")
+
+
+def test_virtual_hosts(broker, run):
+    assert run("add_vhost", "orders") == 0
+    assert run.out == 'Adding vhost "orders" ...\n'
+    assert run("add_vhost", "orders") == 0
+    assert broker.vhosts() == ["/", "orders"]
+    assert run("delete_vhost", "orders") == 0
+    assert run.out == 'Deleting vhost "orders" ...\n'
+    assert run("delete_vhost", "orders") == 65
+    assert run.err == "Error:\nVirtual host 'orders' does not exist\n"
+
+
+# -- limits and settings ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["0.5"], 0, "Setting memory threshold on warren@localhost to 0.5 ..."),
+        (["0"], 0, "Setting memory threshold on warren@localhost to 0 ..."),
+        (["absolute", "2GB"], 0, "Setting memory threshold on warren@localhost to 2GB bytes ..."),
+        (["absolute", "512MiB"], 0, "Setting memory threshold on warren@localhost to 512MiB bytes ..."),
+        (["absolute", "1000000000"], 0, "Setting memory threshold on warren@localhost to 1000000000 bytes ..."),
+        (["1.5"], 65, "Bad argument: The threshold should be a fraction between 0.0 and 1.0"),
+        (["nan"], 65, "Bad argument: The threshold should be a fraction between 0.0 and 1.0"),
+        (["abc"], 65, "Bad argument."),
+        (["absolute", "abc"], 65, "Bad argument."),
+        (["absolute", "1.5GB"], 65, "Bad argument: The threshold should be an integer."),
+        (["absolute", "5XB"], 65, "Bad argument: Invalid units."),
+        (["absolute"], 64, "not enough arguments."),
+        ([], 64, "not enough arguments."),
+        (["absolute", "1GB", "x"], 64, "too many arguments."),
+        (["0.5", "x"], 64, "too many arguments."),
+    ],
+)
+def test_memory_watermark(broker, run, arguments, code, text):
+    assert run("set_vm_memory_high_watermark", *arguments) == code
+    if code:
+        assert (run.out, run.err.splitlines()[0]) == ("", f"Error (argument validation): {text}")
+    else:
+        assert run.lines[0] == text
+        assert "until the node ends" in run.lines[1]
+
+
+def test_a_watermark_of_zero_blocks_publishers_and_is_seen_everywhere(broker, run):
+    assert run("-q", "set_vm_memory_high_watermark", "0.0") == 0
+    run("status", "--formatter", "json")
+    facts = json.loads(run.out)
+    assert facts["alarms"] == [{"node": "warren@localhost", "resource": "memory", "type": "resource_limit"}]
+    assert facts["vm_memory_high_watermark_limit"] == 0
+    assert run("-q", "set_vm_memory_high_watermark", "absolute", "900GB") == 0
+    run("status", "--formatter", "json")
+    assert json.loads(run.out)["alarms"] == []
+
+
+def test_disk_limit(run, tmp_path):
+    with Broker(control_dir=str(tmp_path / "control"), data_dir=str(tmp_path / "data")):
+        assert run("set_disk_free_limit", "50MB") == 0
+        assert run.lines[0] == "Setting disk free limit on warren@localhost to 50MB bytes ..."
+        assert run("set_disk_free_limit", "mem_relative", "1000.0") == 0
+        assert run.lines[0] == "Setting disk free limit on warren@localhost to 1000.0 times the total RAM ..."
+        run("status", "--formatter", "json")
+        assert json.loads(run.out)["alarms"][0]["resource"] == "disk"
+        for wrong in (["5XB"], ["mem_relative", "abc"], ["mem_relative", "--", "-1"], ["abc"]):
+            assert run("set_disk_free_limit", *wrong) == 65
+        assert run("set_disk_free_limit", "mem_relative") == 64
+
+
+def test_a_node_without_a_data_directory_has_no_disk_limit(broker, run):
+    assert run("set_disk_free_limit", "50MB") == 69
+    assert "data_dir" in run.err
+
+
+def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
+    settings = {"default_pass": "very-secret", "heartbeat": 17}
+    with Broker(control_dir=str(tmp_path / "control"), **settings):
+        assert run("-q", "environment") == 0
+    assert "heartbeat\t17\tset" in run.lines
+    assert "channel_max\t2047\tdefault" in run.lines
+    assert "default_pass\t***\tset" in run.lines
+    assert "very-secret" not in run.out
 
 
 # -- output ---

@@ -3,7 +3,7 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import listings, status, vhosts
+from . import acting, listings, status, tuning, vhosts
 from .registry import perform
 
-__all__ = ["listings", "perform", "status", "vhosts"]
+__all__ = ["acting", "listings", "perform", "status", "tuning", "vhosts"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import sys
@@ -90,7 +91,9 @@ async def status(operator: Operator) -> dict[str, Any]:
         "erlang_version": f"{platform.python_implementation()} {sys.version.split()[0]}",
         "data_directory": settings.data_dir or "",
         "config_files": [],
-        "log_files": [],
+        "log_files": [
+            handler.baseFilename for handler in logging.getLogger().handlers if isinstance(handler, logging.FileHandler)
+        ],
         "active_plugins": [],
         "is_under_maintenance": False,
         "vm_memory_calculation_strategy": "rss",

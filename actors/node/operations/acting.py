@@ -1,0 +1,110 @@
+"""Operations that act on queues and connections: purge, delete, close (CM-167 to CM-170)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from ....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
+from ....routing.rows import QueueRow
+from ....runtime.contract import Address
+from ....runtime.errors import ProcessDown, ProcessTimeout
+from ...connection.contract import ToConnection, to_connection
+from ...metadata.contract import to_metadata
+from ...metadata.info_items import InfoItems
+from ...queue.contract import to_queue
+from ..contract import to_node
+from .listings import ANSWER_SECONDS, SLICE, check_vhost, pid
+from .registry import OperationError, Operator, operation
+
+#: The states of a connection that is being closed already.
+_ENDING = ("closing", "closed")
+
+
+@operation()
+async def purge_queue(operator: Operator, *, name: str, vhost: str) -> int:
+    """Remove the ready messages of a queue, and return how many they were; unacknowledged ones stay."""
+    row = _queue(operator, vhost, name)
+    if row is None:
+        raise OperationError("unavailable", "not_found")
+    if row.state != "running":
+        raise OperationError("unavailable", f"the queue does not run: it is {row.state}")
+    return await operator.process.ask(row.address, to_queue.purge())
+
+
+@operation()
+async def delete_queue(
+    operator: Operator, *, name: str, vhost: str, if_empty: bool = False, if_unused: bool = False
+) -> int:
+    """Delete a queue, even an exclusive one, and return the number of ready messages that it had."""
+    row = _queue(operator, vhost, name)
+    if row is None:
+        raise OperationError("usage", "Queue not found")
+    request = to_metadata.delete_queue(vhost, name, if_unused, if_empty, row.exclusive_owner or "")
+    try:
+        return await operator.process.ask(operator.context.metadata, request)
+    except AmqpError as error:
+        if error.code == NOT_FOUND:
+            raise OperationError("usage", "Queue not found") from None
+        if error.code == PRECONDITION_FAILED:
+            reason = "Queue is not empty" if error.text.endswith("not empty") else "Queue is in use"
+            raise OperationError("usage", reason) from None
+        raise
+
+
+@operation()
+async def close_connection(operator: Operator, *, connection: str, reason: str) -> bool:
+    """Close the connection with this pid or name with 320 and the reason. False if there is none."""
+    if not (connection.startswith("<") and connection.endswith(">") or " -> " in connection):
+        raise OperationError("unavailable", f'"{connection}" is neither a pid nor the name of a connection')
+    async for address, items in _connections(operator):
+        if connection in (pid(operator, items["pid"]), items["name"]):
+            operator.process.send(address, to_connection.force_close(CONNECTION_FORCED, reason))
+            return True
+    return False
+
+
+@operation()
+async def close_all_connections(
+    operator: Operator, *, reason: str, vhost: str | None = None, limit: int = 0, per_connection_delay: int = 0
+) -> int:
+    """Close the connections of a virtual host, of all without one, with 320 and the reason. Returns their number.
+
+    At most `limit` are closed unless it is 0, and `per_connection_delay` milliseconds pass between two of them.
+    """
+    if vhost is not None:
+        check_vhost(operator, vhost)
+    closed = 0
+    async for address, items in _connections(operator):
+        if vhost is not None and items["vhost"] != vhost:
+            continue
+        if closed and per_connection_delay:
+            await operator.process.sleep(per_connection_delay / 1000)
+        operator.process.send(address, to_connection.force_close(CONNECTION_FORCED, reason))
+        closed += 1
+        if closed == limit:
+            break
+    return closed
+
+
+def _queue(operator: Operator, vhost: str, name: str) -> QueueRow | None:
+    check_vhost(operator, vhost)
+    return operator.context.routing.queue(vhost, name)
+
+
+async def _connections(operator: Operator) -> AsyncIterator[tuple[Address[ToConnection], InfoItems]]:
+    """The connections with their info items; those that are ending are left out."""
+    connections = await operator.process.ask(operator.node, to_node.connections())
+    for start in range(0, len(connections), SLICE):
+        asked = [
+            (address, operator.process.ask(address, to_connection.info(), timeout=ANSWER_SECONDS))
+            for address in connections[start : start + SLICE]
+        ]
+        for address, answer in asked:
+            try:
+                items = await answer
+            except (ProcessDown, ProcessTimeout):
+                continue
+            if items["state"] not in _ENDING:
+                yield address, items
+        await operator.process.next_turn()

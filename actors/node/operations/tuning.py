@@ -1,0 +1,61 @@
+"""Operations on a node's settings while it runs: limits on memory and disk, the settings themselves, and the log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from typing import Any
+
+from ....settings import Settings
+from ...resources.contract import to_memory_monitor
+from ..contract import to_node
+from .registry import Operator, Rows, operation
+
+#: Parts of the names of settings whose values are secret (CM-75).
+SECRET_WORDS = ("pass", "secret", "token")
+
+
+@operation()
+async def set_vm_memory_high_watermark(operator: Operator, *, value: float | str) -> dict[str, Any]:
+    """Use another memory watermark until the node ends: a share of the memory, or a size as text (CM-180)."""
+    wanted = value if isinstance(value, str) else float(value)
+    return {**await operator.process.ask(operator.context.memory_monitor, to_memory_monitor.set_watermark(wanted))}
+
+
+@operation()
+async def set_disk_free_limit(operator: Operator, *, value: float | str) -> dict[str, Any]:
+    """Use another limit of free disk space until the node ends: a multiple of the memory, or a size (CM-182)."""
+    wanted = value if isinstance(value, str) else float(value)
+    return {**await operator.process.ask(operator.node, to_node.set_disk_free_limit(wanted))}
+
+
+@operation(while_booting=True)
+async def environment(operator: Operator) -> Rows:
+    """Every setting with its value and whether it is the default (CM-74); secrets are blanked."""
+    settings, defaults = operator.context.settings, Settings()
+    rows = []
+    for item in fields(Settings):
+        value = getattr(settings, item.name)
+        origin = "default" if value == getattr(defaults, item.name) else "set"
+        if any(word in item.name for word in SECRET_WORDS):
+            value = "***"
+        rows.append({"key": item.name, "value": _plain(value), "origin": origin})
+    return rows
+
+
+@operation(while_booting=True)
+async def rotate_logs(operator: Operator) -> int:
+    """Reopen the log files, which an operator has renamed (CM-55). Returns their number."""
+    reopened = 0
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            # The next line opens the file anew, under its name.
+            handler.close()
+            reopened += 1
+    return reopened
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, (str, int, float, dict)) or value is None else str(value)

@@ -1,0 +1,47 @@
+"""`warren start --background`, as an operator uses it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from warren import Broker
+
+WARREN = Path(sys.executable).with_name("warren")
+
+
+def warren(*arguments):
+    return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=60, cwd="/")
+
+
+@pytest.mark.parametrize("place", [[], ["--in-memory"]], ids=["on disk", "in memory"])
+def test_it_returns_when_the_broker_accepts_connections(home, place):
+    started = warren("start", "--background", "--port", "0", "--node", "mine", *place)
+    try:
+        assert (started.returncode, started.stderr) == (0, "")
+        facts = json.loads(warren("-n", "mine@localhost", "status", "--formatter", "json").stdout)
+        log = home / ".local" / "state" / "warren" / "mine@localhost.log"
+        assert started.stdout == (
+            f"mine@localhost runs in the background as process {facts['pid']}; its log is {log}\n"
+        )
+        assert facts["listeners"][0]["port"] > 0
+        assert facts["log_files"] == [str(log)]
+        # Logs are rotated by renaming the file.
+        log.rename(home / "old.log")
+        assert warren("-n", "mine", "rotate_logs").stdout.endswith("Reopened 1 log file.\n")
+    finally:
+        stopped = warren("-n", "mine@localhost", "stop")
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert warren("-n", "mine", "ping").returncode == 69
+    assert "stopped" in log.read_text()
+    assert "stopped" not in (home / "old.log").read_text()
+
+
+def test_a_broker_that_cannot_start_shows_why(tmp_path):
+    with Broker() as other:
+        result = warren("start", "--detached", "--port", str(other.port), "--log-file", str(tmp_path / "log"))
+    assert (result.returncode, result.stdout) == (70, "")
+    assert "the port is in use" in result.stderr
+    assert "Traceback" not in result.stderr
