@@ -16,6 +16,7 @@ from ..version import __version__
 from . import acting_commands, listing_commands, status_commands, tuning_commands
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
+from .perf_test import perf_test
 from .simulate import simulate
 from .start import start
 from .store import store
@@ -85,7 +86,7 @@ COMMANDS = (
     *tuning_commands.COMMANDS,
 )
 
-for each in (simulate, start, store, *COMMANDS):
+for each in (perf_test, simulate, start, store, *COMMANDS):
     root.add_command(each)
 
 
