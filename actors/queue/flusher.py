@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.queue")
 
+#: Bytes of a flush that is so small that no thread looks first whether the disk has room for it.
+UNCHECKED_BYTES = 64 << 10
+
 
 class Flusher:
     """The jobs of the queue `row` on its segments.
@@ -75,12 +78,10 @@ class Flusher:
     async def _run_due(self) -> None:
         for level in list(self._levels.values()):
             await self._release(level)
-            await self._write(
-                level,
-                level.segment_writer.take_flush()
-                if level.segment_writer.needs_flush
-                else level.segment_writer.take_removal(),
-            )
+            if level.segment_writer.needs_flush:
+                await self._flush(level)
+            else:
+                await self._write(level, level.segment_writer.take_removal())
         self.done()
 
     @seam("when the journal may delete what a queue has written")
@@ -90,7 +91,7 @@ class Flusher:
         self.is_busy = True
         for level in list(self._levels.values()):
             await self._release(level)
-            await self._write(level, level.segment_writer.take_flush(True))
+            await self._flush(level, is_synced=True)
         self.done()
         return True
 
@@ -117,18 +118,32 @@ class Flusher:
                 job.is_damaged = True
             level.segment_writer.released(job)
 
-    async def _write(self, level: DiskQueue, job: FlushJob | None) -> None:
-        if job is None:
+    async def _flush(self, level: DiskQueue, is_synced: bool = False) -> None:
+        """Write what only the journal has to segments as soon as the disk has room for it.
+
+        The job is taken only then: what consumers acknowledge meanwhile need not be written any more, so the wait ends
+        when they have made room, or when nothing is left.
+        """
+        writer = level.segment_writer
+        if writer.unflushed_bytes > UNCHECKED_BYTES and not await self._is_run(writer.check_room):
             return
+        await self._write(level, writer.take_flush(is_synced))
+
+    async def _write(self, level: DiskQueue, job: FlushJob | None) -> None:
+        if job is not None and await self._is_run(job.run):
+            level.segment_writer.flushed(job)
+
+    async def _is_run(self, work: Callable[[], None]) -> bool:
+        """Repeat `work` until the disk accepts it. False if the queue is deleted meanwhile, perhaps to make room."""
         try:
-            await self._disk_retry.run(job.run, is_given_up=lambda: self._is_stopping or not self._is_open())
+            await self._disk_retry.run(work, is_given_up=lambda: self._is_stopping or not self._is_open())
         except OSError:
             if self._is_stopping:
                 # A node that stops does not wait for room on the disk: the next start finds in the journal what this
                 # flush did not write.
                 raise
-            return  # the queue is being deleted, perhaps to make room
-        level.segment_writer.flushed(job)
+            return False
+        return True
 
     # -- waiting ------------------------------------------------------------------------------------
 

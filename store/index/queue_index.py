@@ -49,7 +49,7 @@ from ..messages.spans import spans
 from .segment import Segment
 from .segment_cache import SegmentCache
 from .segment_file import BlockTable, Entries, cut, mark, segment_path
-from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, SegmentReadJob
+from .segment_jobs import FlushJob, ReleaseJob, SegmentAppend, SegmentReadJob, check_room
 from .segment_salvage import Salvaged, log_salvaged
 from .segment_scan import Scan, scan_segments, segment_sizes
 
@@ -395,6 +395,10 @@ class QueueIndex:
     def unflushed_bytes(self) -> int:
         """Body bytes of unflushed entries that hold their contents in memory."""
         return self._embedded.body_bytes
+
+    def check_room(self, size: int) -> None:
+        """Raise OSError if the disk has less free space than `size` bytes. Waits for the disk."""
+        check_room(self._disk, size)
 
     @property
     def has_files(self) -> bool:

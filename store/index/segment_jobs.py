@@ -6,7 +6,10 @@ one refers to.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..disk.disk import Disk, File
@@ -20,6 +23,12 @@ from .segment_salvage import Salvaged, look_through, put_aside, salvage
 _LIVE = re.compile(b"\0+")
 #: A segment that is written and synced piece by piece gets its disk blocks in chunks of this size (`File.reserve`).
 RESERVED_CHUNK = 1 << 20
+
+
+def check_room(disk: Disk, size: int) -> None:
+    """Raise OSError if the disk has less free space than `size` bytes. Waits for the disk."""
+    if size > disk.free_space():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class SegmentAppend(NamedTuple):
@@ -82,16 +91,35 @@ class FlushJob:
             try:
                 if file.size() != offset:
                     file.truncate(offset)
-                chunks = -(-size // RESERVED_CHUNK)
-                if self.is_synced and size - offset >= RESERVED_CHUNK // 16 and chunks > -(-offset // RESERVED_CHUNK):
-                    file.reserve(chunks * RESERVED_CHUNK)
-                if self.is_synced:
-                    file.append_synced(buffers)
-                else:
-                    file.append(buffers)
+                self._append(file, buffers, offset, size)
             finally:
                 file.close()
             self.results.append((added, size))
+        self._remove_emptied()
+        if self.is_synced:
+            self._sync_others()
+
+    def _append(self, file: File, buffers: list[bytes], offset: int, size: int) -> None:
+        """Append to a file of `offset` bytes, which has `size` bytes then.
+
+        A flush that the disk has no room for leaves nothing behind: what it wrote would take the room that the journal
+        needs for acknowledgements, so consumers could not make room.
+        """
+        check_room(self._disk, size - offset)
+        chunks = -(-size // RESERVED_CHUNK)
+        if self.is_synced and size - offset >= RESERVED_CHUNK // 16 and chunks > -(-offset // RESERVED_CHUNK):
+            file.reserve(chunks * RESERVED_CHUNK)
+        try:
+            if self.is_synced:
+                file.append_synced(buffers)
+            else:
+                file.append(buffers)
+        except OSError:
+            with suppress(OSError):
+                file.truncate(offset)
+            raise
+
+    def _remove_emptied(self) -> None:
         for number, is_damaged in self.emptied.items():
             path = segment_path(self._directory, number)
             if self._disk.exists(path):
@@ -99,15 +127,17 @@ class FlushJob:
                     put_aside(self._disk, path)
                 else:
                     self._disk.delete(path)  # QS-22
-        if self.is_synced:
-            for number in sorted(self._unsynced - {part.number for part in self.parts} - set(self.emptied)):
-                file = self._disk.open(segment_path(self._directory, number))
-                try:
-                    file.sync()
-                finally:
-                    file.close()
-            if self._are_names_unsynced:
-                self._disk.sync_dir(self._directory)
+
+    def _sync_others(self) -> None:
+        """Sync what earlier flushes left unsynced, and the names."""
+        for number in sorted(self._unsynced - {part.number for part in self.parts} - set(self.emptied)):
+            file = self._disk.open(segment_path(self._directory, number))
+            try:
+                file.sync()
+            finally:
+                file.close()
+        if self._are_names_unsynced:
+            self._disk.sync_dir(self._directory)
 
 
 class SegmentReadJob:

@@ -48,6 +48,15 @@ class SegmentWriter:
         self.needs_flush = False
         self._index.flush(is_synced)
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """Body bytes that a flush would write."""
+        return self._index.unflushed_bytes
+
+    def check_room(self) -> None:
+        """Raise OSError if the disk has no room for a flush. Waits for the disk."""
+        self._index.check_room(self._index.unflushed_bytes)
+
     def take_flush(self, is_synced: bool = False) -> FlushJob | None:
         """The job of a flush; None if there is nothing to write."""
         assert not self._releases, "a release reads files that a flush may remove"

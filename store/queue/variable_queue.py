@@ -148,13 +148,20 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap
         if found.is_scanned and self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES:
-            self.segment_writer.flush(True)
+            self._flush_recovered()
         self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next
         if found.messages:
             self._place.has_bodies = True
             self.sub_queues.delta = Delta(self._index.bounds()[0], self._next, found.messages, found.body_bytes)
             self.sub_queues.load_from_delta()
+
+    def _flush_recovered(self) -> None:
+        try:
+            self._index.check_room(2 * self._index.unflushed_bytes)
+        except OSError:
+            return  # they stay in memory, and the disk's last room is left to what consumers acknowledge
+        self.segment_writer.flush(True)
 
     def terminate(self) -> dict[str, Any]:
         count, body_bytes = persistent(self.sub_queues, self._pending)

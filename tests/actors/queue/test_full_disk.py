@@ -83,3 +83,45 @@ def test_a_queue_is_deleted_while_the_disk_is_full(stage, disk, monkeypatch):
     queue, _ = filled_up(stage, disk)
     assert stage.ask(queue.address, "delete", False, False).answer() == 20
     assert not stage.files_of(queue)
+
+
+def test_acknowledgements_end_a_flush_that_has_no_room(stage, disk, monkeypatch):
+    """What consumers acknowledge while the flush waits for room need not be written. Else it would wait for ever."""
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 0.02)
+    queue, publisher = stage.declare(), Publisher(stage)
+    wanted = publisher.publish(queue, 40, 3000)
+    publisher.await_confirms()
+    disk.limit = disk.held + 20_000
+    flushing = stage.ask(queue.address, "flush_synced")
+    stage.until(lambda: stage.actor(stage.alarms).received)
+    assert stage.disk_alarms() == [True] and not flushing.is_answered
+    assert bodies(drained(stage, queue, 40)) == wanted
+    assert flushing.answer() is True
+    stage.settle()
+    assert stage.disk_alarms()[-1] is False and not stage.files_of(queue)
+
+
+def test_a_queue_recovers_without_room_for_what_the_journal_has(tmp_path, disk):
+    """A start on a disk that is full of messages: the entries stay in memory, and consumers can acknowledge them."""
+    with DurableStage(tmp_path, disk) as stage:
+        publisher = Publisher(stage)
+        wanted = publisher.publish(stage.declare(), 40, 3000)
+        publisher.await_confirms()
+        rows = stage.rows
+    disk.limit = disk.held + 20_000
+    with DurableStage(tmp_path, disk, rows) as stage:
+        queue = stage.recovered()
+        assert bodies(drained(stage, queue, 40)) == wanted
+        assert not stage.files_of(queue)
+
+
+def test_a_flush_that_fails_gives_back_the_room_that_it_took(stage, disk, monkeypatch):
+    monkeypatch.setattr("warren.actors.disk.disk_retry.RETRY_SECONDS", 60.0)
+    queue, publisher = stage.declare(), Publisher(stage)
+    publisher.publish(queue, 10, 3000)
+    publisher.await_confirms()
+    before = disk.held
+    disk.fail("append", NO_SPACE)
+    stage.ask(queue.address, "flush_synced")
+    stage.until(lambda: stage.actor(stage.alarms).received)
+    assert disk.held == before
