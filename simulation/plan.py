@@ -84,7 +84,7 @@ CRASHING_IN_MEMORY = CRASHING[:-3]
 #: The setting `turn_messages` of most brokers, and one with which every settlement of a few messages takes turns.
 TURN_MESSAGES, SHORT_TURN = 500, 2
 #: Limits that a few messages reach.
-SMALL_FILES = FileLimits(journal=600, store=1_000, segment_entries=4, embed_below=300)
+SMALL_FILES = FileLimits(journal=600, store=1_000, segment_entries=4, embed_below=300, reserve=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 It measures more often the less space is left, on the assumption that nobody fills a disk faster than 250 MB/s: every 10
 s with 1.25 GB above the limit, ten times a second near the limit (queue-and-store section 8.6). While the alarm is on
 it measures every 10 s. It cannot wholly prevent that the disk becomes full between two measurements.
+
+It also makes the reserve of the data directory (`store/data_dir/reserve.py`) as soon as there is room for it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from ...limits import LimitError, disk_limit, read_disk_limit, shown_size
 from ...runtime.contract import Sender
 from ...runtime.errors import ProcessError
 from ...runtime.process import Process
+from ...store.data_dir import reserve
+from ...store.disk.system.synced_write import DISK_FULL
 from ..node.context import NodeContext
 from .contract import DiskStatus, ToDiskMonitor, to_alarms
 
@@ -51,6 +55,8 @@ class DiskMonitor(Process):
         self.alarmed = False
         self.failures = 0
         self.timer: int | None = None
+        #: The reserve of the data directory has still to be made.
+        self.lacks_reserve = False
 
     async def on_start(self, sender: Sender, context: NodeContext, total_memory: int) -> DiskStatus:
         assert context.settings.data_dir is not None
@@ -59,6 +65,7 @@ class DiskMonitor(Process):
         self.disk = context.open_disk(self.path)
         self.total_memory = total_memory
         self.limit = disk_limit(read_disk_limit(context.settings.disk_free_limit), total_memory)
+        self.lacks_reserve = context.limits.reserve > 0
         await self._measure()
         return self._status()
 
@@ -89,6 +96,23 @@ class DiskMonitor(Process):
             self.failures = 0
             self._measure_in(measuring_interval(free, self.limit))
         await self._set_alarm(self.free is not None and self.free < self.limit)
+        if self.lacks_reserve and self.free is not None:
+            await self._make_reserve()
+
+    async def _make_reserve(self) -> None:
+        size = self.context.limits.reserve
+        try:
+            self.lacks_reserve = not await self.run_blocking(reserve.keep, self.disk, size, self.limit)
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                return  # somebody else was faster; the next measurement tries again
+            self.lacks_reserve = False
+            log.warning(
+                "%s has no space in reserve for a start on a full disk, because the file '%s' cannot be made: %s",
+                self.path,
+                reserve.NAME,
+                error,
+            )
 
     def _failed(self, error: OSError) -> None:
         self.failures += 1

@@ -1,6 +1,7 @@
 """A broker's data directory: its layout, its format version, and the lock that gives it to one broker.
 
     format                        two lines, 'warren data directory' and 'format <n>'
+    reserve                       space that a start on a full disk uses (`reserve`)
     lock                          locked while a broker uses the directory; its text names that broker
     metadata/                     LMDB: vhosts, exchanges, queues, bindings (`metadata_store`)
     vhosts/<id>/                  id: 32 hex digits of the name's BLAKE2 digest, so any name is a file name
@@ -28,6 +29,7 @@ from ..disk.damage_log import log_foreign
 from ..disk.real_disk import RealDisk
 from ..disk.system.file_lock import locks
 from ..disk.system.file_sync import sync_file
+from . import reserve
 
 #: The format that this version writes, and the newest one that it reads. In format 1 the queues of a vhost shared no
 #: message ids (see `message_ids`). In format 2 each run repeated the properties of its messages, and all its messages
@@ -214,6 +216,7 @@ def _lock(path: str, lock: int, node_name: str) -> None:
             f"data directory '{path}' is in use by {lock_holder(lock)}. "
             "Stop that broker, or choose another data_dir for this one"
         )
+    reserve.give_back(path)  # before anything is written, which may need the room
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     holder = f"{node_name} (process {os.getpid()} on {socket.gethostname()}, since {since})\n"
     os.ftruncate(lock, 0)

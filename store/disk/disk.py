@@ -65,6 +65,10 @@ class File(ABC):
     def reserve(self, size: int) -> None:  # noqa: B027 a disk without preallocation ignores the hint
         """Hint that the file will grow to `size` bytes, so that later syncs are faster. Never raises."""
 
+    def allocate(self, size: int) -> None:
+        """Make an empty file `size` bytes long, all of which are on the disk. Raises OSError if it has no room."""
+        self.append([bytes(size)])
+
     @abstractmethod
     def sync(self) -> None:
         """Make appended bytes and cuts durable."""

@@ -10,7 +10,7 @@ from .disk import Disk, File, SyncFailed
 from .system.directory_sync import sync_directory
 from .system.file_sync import sync_file
 from .system.positioned_access import BINARY, MAX_WRITEV_BUFFERS, Access
-from .system.preallocation import reserve_blocks
+from .system.preallocation import allocate_blocks, reserve_blocks
 from .system.synced_write import DISK_FULL, UNSUPPORTED, has_synced_writes, write_synced
 
 
@@ -63,6 +63,9 @@ class RealFile(File):
 
     def reserve(self, size: int) -> None:
         reserve_blocks(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        allocate_blocks(self._fd, size)
 
     def sync(self) -> None:
         sync_file(self._fd)

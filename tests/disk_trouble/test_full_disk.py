@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,21 @@ BLOCKABLE = {**CAPABILITIES, "connection.blocked": True}
 WATCHES_NO_DISK = """
 from functools import partial
 Settings = partial(Settings, disk_free_limit=0)
+"""
+
+
+#: Python code that lets the broker keep no reserve for a start on a full disk.
+HAS_NO_RESERVE = """
+from dataclasses import replace
+limits = replace(limits, reserve=0)
+"""
+
+
+#: Python code that makes files small enough for the small disk: the message store frees whole files only, and a
+#: reserve is made where twice as much is free.
+HAS_SMALL_FILES = """
+from dataclasses import replace
+limits = replace(limits, store=1 << 20, reserve=4 << 20)
 """
 
 
@@ -54,9 +70,10 @@ def started(broker):
 class Publisher:
     """Publishes numbered messages with confirms. `confirmed` has the numbers of the confirmed ones."""
 
-    def __init__(self, client, queue):
+    def __init__(self, client, queue, body=BODY):
         self.client = client
         self.queue = queue
+        self.body = body
         self.channel = client.channel()
         self.channel.queue(queue, durable=True)
         self.channel.confirm()
@@ -65,7 +82,7 @@ class Publisher:
 
     def publish(self):
         self.sent += 1
-        self.channel.publish(f"{self.sent} ".ljust(BODY, "d"), self.queue, delivery_mode=2)
+        self.channel.publish(f"{self.sent} ".ljust(self.body, "d"), self.queue, delivery_mode=2)
 
     def take(self):
         """Take in the confirms that have arrived."""
@@ -121,13 +138,34 @@ def test_publishing_continues_when_a_full_disk_has_space_again(broker, small_dis
 
 
 @pytest.mark.parametrize("end", ["kill -9", "SIGTERM"])
-def test_a_broker_does_not_start_on_a_full_disk(broker, small_disk, end):
-    """A start must write a little. The log has the reason and the way out; with free space, no message is lost."""
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(6 * MIB))
+@pytest.mark.parametrize("body", [BODY, 3000], ids=["in the message store", "in the journal"])
+def test_a_start_on_a_disk_full_of_messages_lets_consumers_make_room(small_disk, tmp_path, end, body):
+    """The start uses the reserve, which is made again when there is room. No confirmed message is lost."""
+    reserve = small_disk / "data" / "reserve"
+    broker = TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=WATCHES_NO_DISK + HAS_SMALL_FILES)
     client = started(broker)
-    publisher = Publisher(client, "q")
+    assert reserve.stat().st_blocks * 512 >= 4 * MIB
+    (small_disk / "ballast").write_bytes(bytes(8 * MIB))
+    publisher = Publisher(client, "q", body)
     publisher.fill()
+    leave_full(broker, client, publisher, small_disk, end)
+    client = started(broker)
+    assert not reserve.exists()
+    found = numbers(client, "q")
+    assert set(found) >= publisher.confirmed and found == sorted(set(found)) and found[-1] <= publisher.sent
+    client.channel().delete("q")
+    (small_disk / "filler").unlink()
+    (small_disk / "ballast").unlink()
+    client.abort()
+    deadline = time.monotonic() + 60
+    while not reserve.exists():
+        assert time.monotonic() < deadline, "the reserve was not made again"
+        time.sleep(0.1)
+    broker.kill()
+
+
+def leave_full(broker, client, publisher, small_disk, end):
+    """End the broker, and fill what it has given back meanwhile."""
     if end == "SIGTERM":
         broker.terminate()
     else:
@@ -140,6 +178,19 @@ def test_a_broker_does_not_start_on_a_full_disk(broker, small_disk, end):
     with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
+
+
+@pytest.mark.parametrize("end", ["kill -9", "SIGTERM"])
+def test_a_broker_without_a_reserve_does_not_start_on_a_full_disk(small_disk, tmp_path, end):
+    """A start must write a little. The log has the reason and the way out; with free space, no message is lost."""
+    fault = WATCHES_NO_DISK + HAS_NO_RESERVE
+    broker = TorturedBroker(small_disk / "data", tmp_path / "broker.log", fault=fault)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(6 * MIB))
+    client = started(broker)
+    publisher = Publisher(client, "q")
+    publisher.fill()
+    leave_full(broker, client, publisher, small_disk, end)
     with suppress(BrokerFailed, Refused):  # the node fails to start, or only the virtual host
         started(broker).abort()
     log = broker.log.read_text()

@@ -13,6 +13,8 @@ from warren.actors.resources import disk_monitor
 from warren.actors.resources.disk_monitor import DiskMonitor, measuring_interval
 from warren.limits import LimitError
 from warren.settings import Settings
+from warren.store.data_dir import reserve
+from warren.store.disk.faulty_disk import FaultyDisk
 from warren.store.disk.real_disk import RealDisk
 
 WAIT = 5.0
@@ -20,10 +22,11 @@ MB = 1_000_000
 MEMORY = 16_000 * MB
 
 
-class FileSystem:
+class FileSystem(FaultyDisk):
     """Has `free` bytes, or raises `error`. `looked` is released at each question."""
 
     def __init__(self):
+        super().__init__()
         self.free = 5_000 * MB
         self.error = None
         self.looks = 0
@@ -114,6 +117,29 @@ def test_it_measures_by_itself(files, start, active_alarms, eventually):
     assert files.looked.acquire(timeout=WAIT) and files.looked.acquire(timeout=WAIT)
     files.free = 49 * MB
     eventually(lambda: active_alarms() == ("disk",))
+
+
+def test_it_makes_the_reserve_as_soon_as_there_is_room(files, start, set_limit):
+    """The limit and as much as the reserve stay free beside it."""
+    files.free = 2 * reserve.SIZE - 1
+    start(disk_free_limit=0)
+    assert not files.exists(reserve.NAME)
+    files.free = 2 * reserve.SIZE
+    set_limit(2 * reserve.SIZE)
+    assert not files.exists(reserve.NAME)
+    set_limit(reserve.SIZE)
+    assert files.open(reserve.NAME).size() == reserve.SIZE
+
+
+def test_a_reserve_that_does_not_fit_leaves_nothing_behind(files, start, set_limit):
+    """Another program may fill the disk between the measurement and the write."""
+    files.heal()
+    files.fail_after(2, OSError(errno.ENOSPC, "no room"))
+    start()
+    assert not files.exists(reserve.NAME)
+    files.heal()
+    set_limit(50 * MB)
+    assert files.exists(reserve.NAME)
 
 
 def test_set_disk_free_limit_command(files, start, set_limit):

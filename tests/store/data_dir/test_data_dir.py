@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from warren.store.data_dir import data_dir
+from warren.store.data_dir import data_dir, reserve
 from warren.store.data_dir.data_dir import FORMAT, DataDir, DataDirError, claim, queue_number
 
 HOLDER = """
@@ -193,3 +193,11 @@ class TestNames:
 
     def test_differ_where_a_file_system_ignores_case(self):
         assert DataDir("/d").vhost("A").lower() != DataDir("/d").vhost("a").lower()
+
+
+def test_a_claim_gives_the_reserve_back(tmp_path):
+    """Before anything is written: a start on a full disk needs the room."""
+    claim(str(tmp_path), "first").release()
+    (tmp_path / reserve.NAME).write_bytes(b"room")
+    claim(str(tmp_path), "second").release()
+    assert not (tmp_path / reserve.NAME).exists()

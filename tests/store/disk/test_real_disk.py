@@ -10,7 +10,7 @@ import pytest
 from warren.store.disk import real_disk
 from warren.store.disk.disk import SyncFailed
 from warren.store.disk.real_disk import RealDisk
-from warren.store.disk.system import synced_write
+from warren.store.disk.system import preallocation, synced_write
 from warren.store.disk.system.positioned_access import MAX_WRITEV_BUFFERS, PositionedAccess, SeekingAccess
 
 needs_synced_writes = pytest.mark.skipif(
@@ -149,3 +149,23 @@ def test_a_reservation_changes_neither_size_nor_content(tmp_path, size):
     file.reserve(size)
     assert file.size() == 1 and file.read(0, 9) == b"0"
     file.close()
+
+
+@pytest.mark.parametrize("is_portable", [False, True])
+def test_an_allocated_file_has_all_its_blocks(tmp_path, monkeypatch, is_portable):
+    monkeypatch.setattr(preallocation, "IS_PORTABLE", is_portable)
+    file = RealDisk(str(tmp_path)).open("reserve", create=True)
+    file.allocate(3_000_000)
+    file.close()
+    found = (tmp_path / "reserve").stat()
+    assert found.st_size == 3_000_000 <= found.st_blocks * 512
+
+
+def test_a_file_is_closed_when_nothing_refers_to_it(tmp_path):
+    """A job in another thread may use it longer than the process that opened it lives."""
+    file = RealDisk(str(tmp_path)).open("kept", create=True)
+    fd = file._fd
+    os.fstat(fd)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
