@@ -115,6 +115,7 @@ def _vhost_lines(vhost: VhostReport) -> Iterator[str]:
         f"message store: {_counted(len(files), 'file')}, {shown_size(size)}, "
         f"live {shown_size(live)}, garbage {shown_size(size - live)}; "
         f"journal: {_counted(vhost.journal_files, 'file')}, {shown_size(vhost.journal_bytes)}"
+        + (f", {_counted(vhost.in_transit, 'dead letter')} in transit" if vhost.in_transit else "")
     )
 
 

@@ -14,12 +14,17 @@ because it is then unknown which records are on the disk.
 written for a second, so that an idle journal holds little disk. A queue that is down cannot be asked: the journal
 itself writes that queue's records from the files into its segments, so that one queue that crashed for good does not
 keep the journal of all the others.
+
+**Dead letters in transit.** A dead letter that a queue hands over belongs to the journal from then on
+(`store.journal.in_transit`). When its record is on the disk the journal sends it to its targets. A target that is down
+gets it when it opens again, from the journal's memory, or from the files if the node was started anew.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.contract import Address, Sender
@@ -28,9 +33,11 @@ from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
+from ...seams import seam
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
+from ...store.journal.in_transit import HandedOver
 from ...store.journal.journal_engine import Batch, JournalEngine
 from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
@@ -42,7 +49,7 @@ from .errors import StorageError
 from .settings import JournalSettings
 
 if TYPE_CHECKING:
-    from ..queue.contract import ToQueue
+    from ..queue.contract import HandedEntry, ToQueue
 
 #: Credit of each queue: so many messages may be in flight to the disk, and so many are granted at a time.
 CREDIT = (4000, 800)
@@ -50,6 +57,10 @@ CREDIT = (4000, 800)
 #: Seconds without an append after which the current file is freed, if it has more than `IDLE_BYTES`.
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
+
+#: The most bytes of dead letters in transit that are written again so that a file can be freed. More of them wait for
+#: queues that are down, and keep the file until these queues run: writing them again would fill the next file.
+REPEATED_BYTES = 8 << 20
 
 log = logging.getLogger("warren.journal")
 
@@ -87,6 +98,10 @@ class Journal(Process):
         self._waiting: dict[int, Appended] = {}
         self._in_commit: dict[int, Appended] = {}
         self._credit = CreditFlow(CREDIT, self._grant, key="journal credit")
+        #: The durable queues that exist, running or not.
+        self._queues: set[int] = set()
+        #: Dead letters that are sent to their targets when the journal is durable up to a position.
+        self._outgoing: deque[tuple[int, HandedOver]] = deque()
         self._files: JournalEngine | None = None
         self._is_committing = False
         #: One position for each coroutine that waits for `_may_read`, in the order in which they wait: before it reads
@@ -114,6 +129,8 @@ class Journal(Process):
             if queue_of(level) in settings.queues:
                 self._replayed.setdefault(queue_of(level), {})[level] = replayed
         self._absent = set(self._replayed)
+        self._queues = set(settings.queues)
+        self._forget_deleted(list(files.in_transit.targets))
         return {
             level for levels in self._replayed.values() for level, replayed in levels.items() if not replayed.is_empty
         }
@@ -129,6 +146,7 @@ class Journal(Process):
         self._add(queue, address)
 
     def _add(self, queue: int, address: Address[ToQueue]) -> None:
+        self._queues.add(queue)
         self._addresses[queue] = address
         self._positions[queue] = 0
         self._absent.discard(queue)
@@ -152,6 +170,14 @@ class Journal(Process):
             found = {level: replayed for level, replayed in (await self._replay()).items() if queue_of(level) == queue}
         self._add(queue, opener.address)
         self.reply(opener.sender, found)
+        # What is not durable yet is sent with everybody else's when it is.
+        again = [
+            (item.origin, item.contents, item.body_bytes, item.first_id, True, True)
+            for item in self.files.in_transit.of(queue << LEVEL_BITS)
+            if item.position <= self.files.durable
+        ]
+        if again:
+            self.send(opener.address, to_queue.handed_over(again))
 
     async def on_referred(self, sender: Sender, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
         found = await self._replay()
@@ -164,11 +190,27 @@ class Journal(Process):
             self._batch_lost(queue)
             return
         self._positions[queue] = position
+        files = self.files
         messages = self._waiting[queue].messages if queue in self._waiting else 0
         for part in gathered:
-            self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
+            files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined)
             messages += part.messages
+            for taken in part.taken:
+                files.in_transit.take(taken)
+            for handed in part.handed_over:
+                if handed.is_recorded:
+                    files.in_transit.add(handed, files.position)
+                    self._forget_deleted(handed.targets)
+                self._outgoing.append((files.position, handed))
         self._waiting[queue] = Appended(position, messages)
+        if self._outgoing:
+            self._send_outgoing()
+
+    def _forget_deleted(self, targets: Sequence[int]) -> None:
+        """Forget dead letters for queues that were deleted before these arrived."""
+        for target in targets:
+            if queue_of(target) not in self._queues:
+                self.files.in_transit.forget(target)
 
     def _batch_lost(self, queue: int) -> None:
         """Have the queue start again: an append of it did not arrive.
@@ -194,6 +236,8 @@ class Journal(Process):
         for part in writer.take():
             self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
         self._replayed.pop(queue, None)
+        self._queues.discard(queue)
+        self.files.in_transit.forget(queue << LEVEL_BITS)
         self._remove(queue)
         self._absent.discard(queue)
 
@@ -247,6 +291,8 @@ class Journal(Process):
         # A node that stops does not wait for room on the disk: the next start finds what the files have by now.
         await self._disk_retry.run(self._write, batch, is_given_up=lambda: self._closer is not None)
         self.files.committed(batch)
+        if self._outgoing:
+            self._send_outgoing()
         for queue, (position, messages) in appended.items():
             address = self._addresses.get(queue)
             if address is not None:
@@ -259,6 +305,21 @@ class Journal(Process):
             self._begin_freeing(self.files.current)
         if self._idle_since is None:
             self._start_idle_timer()
+
+    @seam("when dead letters go to their targets")
+    def _send_outgoing(self) -> None:
+        """Send the dead letters whose records are durable to their targets. One that is down gets them later."""
+        outgoing, durable = self._outgoing, self.files.durable
+        entries: dict[int, list[HandedEntry]] = {}
+        while outgoing and outgoing[0][0] <= durable:
+            targets, first_id, origin, contents, body_bytes, is_recorded = outgoing.popleft()[1]
+            entry = (origin, contents, body_bytes, first_id, is_recorded, False)
+            for target in targets:
+                entries.setdefault(queue_of(target), []).append(entry)
+        for queue, of_queue in entries.items():
+            address = self._addresses.get(queue)
+            if address is not None:
+                self.send(address, to_queue.handed_over(of_queue))
 
     def _write(self, batch: Batch) -> None:
         """Waits for the disk."""
@@ -282,9 +343,17 @@ class Journal(Process):
     # --- freeing files ---
 
     def _begin_freeing(self, before: int) -> None:
-        if not self._is_freeing and not self._is_freeing_paused and self._closer is None:
-            self._is_freeing = True
-            self.spawn(self._free_files(before))
+        if self._is_freeing or self._is_freeing_paused or self._closer is not None:
+            return
+        if self.files.in_transit_before(before) > REPEATED_BYTES:
+            self._pause_freeing()
+            return
+        self._is_freeing = True
+        self.spawn(self._free_files(before))
+
+    def _pause_freeing(self) -> None:
+        self._is_freeing_paused = True
+        self.start_timer(RETRY_SECONDS, "free")
 
     async def _free_files(self, before: int) -> None:
         """Free the files with numbers lower than `before`, once every queue has flushed its records in them."""
@@ -306,8 +375,7 @@ class Journal(Process):
         except (ProcessDown, OSError) as error:
             # The files are still needed: a queue that crashed starts again from them or is down in the next attempt.
             log.debug("files of the journal before %d stay for now: %s", before, error)
-            self._is_freeing_paused = True
-            self.start_timer(RETRY_SECONDS, "free")
+            self._pause_freeing()
         else:
             self.files.retire(before)
         self._is_freeing = False

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     #: A run that is neither credited nor confirmed: origin, contents, body bytes, id of the first content or 0.
     AtMostOnceEntry = tuple[Origin, Sequence[bytes], int, int]
 
+    #: Dead letters that were handed over: origin, contents, body bytes, id of the first, whether the journal has them
+    #: until they are taken, whether another process of the queue may have delivered them before.
+    HandedEntry = tuple[Origin, Sequence[bytes], int, int, bool, bool]
+
     #: Messages whose bodies a recovering queue needs from the persistent store, by level (the number that a queue, or
     #: one of its priorities, has in the journal).
     NeededBodies = dict[int, list[StoredSpan]]
@@ -140,7 +144,9 @@ class ToQueue(ToMemoryUser):
 
     @message
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
-        """From queues, this one included: dead letters (AB-147). From channels: traced messages (AB-81)."""
+        """From queues, this one included: dead letters that need not survive (AB-147). From channels: traced messages
+        (AB-81).
+        """
 
     # -- from channels: consuming -------------------------------------------------------------------
 
@@ -248,6 +254,13 @@ class ToQueue(ToMemoryUser):
     @message
     def durable(self, position: int) -> None:
         """From the journal: the first `position` records of this queue are synced."""
+
+    @message
+    def handed_over(self, entries: list[HandedEntry]) -> None:
+        """From the journal: dead letters of queues, this one included, which the journal has on the disk.
+
+        It keeps those that are persistent until the queue records that it has taken them.
+        """
 
     @message
     def batch_lost(self, by: str) -> None:

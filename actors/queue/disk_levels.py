@@ -42,7 +42,6 @@ class DiskLevels:
         "_direct",
         "_direct_safe",
         "_keeps_numbers",
-        "_persistent",
         "_process",
         "_storage",
         "_transient",
@@ -51,6 +50,7 @@ class DiskLevels:
         "has_transient",
         "journal",
         "number",
+        "persistent",
         "replayed",
     )
 
@@ -76,7 +76,8 @@ class DiskLevels:
         #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
         self.replayed: dict[int, Replayed] = {}
         self.journal = LogWriter(is_durable)
-        self._persistent = StoreClient()
+        #: What goes to the persistent message store.
+        self.persistent = StoreClient()
         self._transient = StoreClient()
         #: The queue is registered at the transient store.
         self.has_transient = False
@@ -99,7 +100,7 @@ class DiskLevels:
         level = self.by_priority[priority] = VariableQueue(
             number,
             index,
-            self._persistent,
+            self.persistent,
             self._transient,
             replayed,
             embed_below=storage.embed_below,
@@ -125,8 +126,8 @@ class DiskLevels:
             messages = sum(part.messages for part in gathered)
             if messages:
                 credit.spend("journal", messages)
-        if self._persistent.has_gathered:
-            self._send_to_store(PERSISTENT, storage.persistent, self._persistent.take())
+        if self.persistent.has_gathered:
+            self._send_to_store(PERSISTENT, storage.persistent, self.persistent.take())
         if self._transient.has_gathered:
             if not self.has_transient:
                 self.has_transient = True
@@ -163,12 +164,12 @@ class DiskLevels:
         self.journal.durable = position
         # The position of the store is read again: a body that was removed before it was sent counts as durable, and no
         # report of the store moves the position then.
-        stored = self._persistent.durable
+        stored = self.persistent.durable
         for level in self.by_priority.values():
             level.durable(position, stored)
 
     def bodies_stored(self, ids: list[bytes]) -> None:
         """One of the stores has reported these bodies; no id is in both stores."""
         self._transient.answered(ids)
-        self._persistent.answered(ids)
+        self.persistent.answered(ids)
         self.journal_synced(self.journal.durable)

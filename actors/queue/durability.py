@@ -34,6 +34,7 @@ from ..resources.contract import to_memory_monitor
 from .disk_levels import DiskLevels
 from .disk_loader import DiskLoader
 from .flusher import Flusher
+from .transit import Transit
 
 if TYPE_CHECKING:
     from ...store.disk.disk import Disk
@@ -78,6 +79,7 @@ class Durability:
         "loader",
         "number",
         "storage",
+        "transit",
     )
 
     loader: DiskLoader
@@ -109,6 +111,14 @@ class Durability:
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
         self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
+        #: Dead letters on their way to other queues, and from them. None if the queue ends with the node.
+        self.transit = (
+            Transit(
+                self.number, self._levels.journal, self._levels.persistent, storage.embed_below, process.random_bytes
+            )
+            if row.durable
+            else None
+        )
         #: While the queue is recovered: the terms with which each variable queue begins, by number.
         self._recover: dict[int, Terms | None] = {}
         self._is_alone = False
@@ -289,6 +299,8 @@ class Durability:
     async def delete(self) -> None:
         """Remove everything from the disk; after `delete_and_terminate` of the backing queue."""
         process, storage = self._process, self.storage
+        if self.transit is not None:
+            self.transit.give_up()
         await self.flusher.release()
         self._levels.send()
         if self._is_durable:
@@ -305,8 +317,11 @@ class Durability:
         None if the queue is not durable, or if the next start has to scan it because entries of its index are lost.
         """
         await self.flusher.stop()
-        if not self._is_durable:
+        if self.transit is None:
             return None
+        self.transit.give_up()
+        if any(level.is_moving for level in self.levels.values()):
+            await self.synced()
         await self.flusher.flush_last()
         levels = {priority: level.terminate() for priority, level in self.levels.items()}
         terms: Terms = levels[0] if self._max_priority is None else {"levels": levels}

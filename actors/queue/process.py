@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from ...store.queue.read_ahead import ReadAheadJob
     from ..channel.contract import Outcome, ToChannel
     from ..metadata.info_items import InfoItems
-    from .contract import AtMostOnceEntry, NeededBodies, PublishEntry, Terms
+    from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
+    from .transit import Transit
 
 #: How many messages a queue that ends may free in a turn instead of settling one.
 FREED_AS_ONE = 8
@@ -66,6 +67,7 @@ class Queue(Process):
     """The process of one queue; `ToQueue` lists the messages that it receives."""
 
     __slots__ = (
+        "_early",
         "_has_read",
         "_timers",
         "backing",
@@ -110,6 +112,8 @@ class Queue(Process):
         self.is_ending = False
         #: The node stops: no message leaves a queue with a disk any more.
         self.is_held = False
+        #: Dead letters that arrived before messages might leave: they may become dead letters once more.
+        self._early: list[list[HandedEntry]] = []
         #: The role's timers that run, by name.
         self._timers: dict[str, int] = {}
         #: A read from the disk is done, and the role knows it.
@@ -170,6 +174,7 @@ class Queue(Process):
             self.now,
             self.wall_clock,
             self.random_bytes,
+            self.durability.transit if self.durability is not None else None,
         )
         self.role = Master(self.state, self.settings)
         self._apply()
@@ -188,6 +193,9 @@ class Queue(Process):
         """From now on messages may leave: the exchanges and queues that their dead letters may go to are recovered."""
         self.is_released = True
         self.role.release()
+        early, self._early = self._early, []
+        for entries in early:
+            self._transit.arrived(entries, self.role.take_handed_over)
 
     def take_role(self, make: Callable[[ReplicaState, QueueSettings], Role]) -> None:
         """Replace the role, between two messages.
@@ -479,6 +487,14 @@ class Queue(Process):
     def on_publish_at_most_once(self, sender: Sender, entries: list[AtMostOnceEntry]) -> None:
         self.role.publish_at_most_once(entries)
 
+    def on_handed_over(self, sender: Sender, entries: list[HandedEntry]) -> None:
+        if self.is_ending or self.is_held:
+            return  # they stay in the journal for the next start, unless the queue is deleted
+        if not self.is_released:
+            self._early.append(entries)
+        else:
+            self._transit.arrived(entries, self.role.take_handed_over)
+
     def _take_delayed(self) -> None:
         if self.is_open:  # else the queue is being deleted, and nobody would remove what it wrote now
             self.role.take_delayed()
@@ -546,6 +562,12 @@ class Queue(Process):
         assert self.durability is not None, "only a queue with a disk receives these messages"
         return self.durability
 
+    @property
+    def _transit(self) -> Transit:
+        transit = self._disk.transit
+        assert transit is not None, "only a durable queue is given dead letters by the journal"
+        return transit
+
     def on_batch_lost(self, sender: Sender, by: str) -> None:
         phrase = queue_phrase(self.row.vhost, self.row.name)
         raise BatchLost(f"the {by} missed records of {phrase}, which starts again from what is on the disk")
@@ -555,6 +577,9 @@ class Queue(Process):
 
     def on_stored(self, sender: Sender, kind: str, ids: list[bytes]) -> None:
         self._disk.bodies_stored(ids)
+        transit = self._disk.transit
+        if transit is not None and self.is_open and not self.is_held:
+            transit.stored(self.role.take_handed_over)
 
     async def on_flush_synced(self, sender: Sender) -> bool:
         return await self._disk.flusher.flush_synced()

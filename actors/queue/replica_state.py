@@ -14,6 +14,7 @@ from .consumers import ChannelRecord
 from .effects import Effects
 from .head_read import HeadRead
 from .publisher_confirms import PublisherConfirms
+from .transit import Transit
 
 
 @dataclass(slots=True)
@@ -38,3 +39,5 @@ class ReplicaState:
     #: Seconds since the epoch.
     wall_clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
+    #: The dead letters that go by way of the journal; None if the queue is not durable or the node has no disk.
+    transit: Transit | None = None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..channel.contract import Outcome
     from ..metadata.info_items import InfoItems
     from .consumers import ChannelRecord, Consumer
-    from .contract import AtMostOnceEntry, PublishEntry
+    from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
 
 
 class Wait(enum.Enum):
@@ -87,6 +87,9 @@ class Role(Protocol):
     def publish(self, record: ChannelRecord, entries: list[PublishEntry]) -> None: ...
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None: ...
+
+    def take_handed_over(self, entries: list[HandedEntry]) -> None:
+        """Take dead letters from the journal."""
 
     def take_delayed(self) -> None:
         """Accept everything that was published before this: a message that asks the queue something must see it."""

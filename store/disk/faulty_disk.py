@@ -132,6 +132,11 @@ class FaultyDisk(Disk):
         """Let no operation fail."""
         self._fail_at = self._error = None
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether operations fail since `fail_after`, as with EROFS."""
+        return self._fail_at is not None and self.operations >= self._fail_at
+
     def step(self, kind: str) -> None:
         """Count an operation, and raise if it is the one to fail."""
         self.operations += 1

@@ -63,6 +63,9 @@ class Log(Protocol):
     @property
     def durable(self) -> int: ...
 
+    @property
+    def position(self) -> int: ...
+
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int: ...
 
     def ack(self, queue: int, spans: Sequence[range]) -> int: ...
@@ -210,6 +213,18 @@ class QueueIndex:
         for span in gone:
             self._ack(span)
         return self._log.ack(self._queue, gone) if gone and journaled else 0
+
+    def record_ack(self, tags: Sequence[int]) -> int:
+        """Record the ack of entries that stay here for now; returns the journal's position.
+
+        The caller acks them without a record when the journal is durable up to there.
+        """
+        return self._log.ack(self._queue, spans(tags))
+
+    @property
+    def recorded(self) -> int:
+        """The position of the queue's last record in the journal."""
+        return self._log.position
 
     def _ack(self, span: range) -> None:
         for unflushed in (self._embedded, self._stored):

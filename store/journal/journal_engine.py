@@ -36,9 +36,11 @@ from __future__ import annotations
 from collections.abc import KeysView, Sequence
 from typing import NamedTuple
 
+from ...seams import seam
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
 from ..messages.records import Kind, Type, encode_sizes, frame, record
+from .in_transit import HandedOver, InTransit, encode_handed_over
 from .journal_file import SUFFIX, file_name, file_number
 from .number_reserve import AHEAD
 from .replay import DamagedFile, Replayed, merge_sizes, replay_files
@@ -95,6 +97,10 @@ class JournalEngine:
         self._gathered = 0
         self._open_frame = 0
         self._next_numbers: dict[int, int] = {}
+        #: Dead letters that were handed over and not taken, as the records appended so far have it.
+        self.in_transit = InTransit()
+        #: By file that counts: the position before its first record.
+        self._begins: dict[int, int] = {}
         #: By queue: the sizes of its segments, which each file repeats as it does the STATE of each queue.
         self._sizes: dict[int, dict[int, int]] = {}
         self._retires = 0
@@ -104,6 +110,8 @@ class JournalEngine:
         #: A failed commit may have left bytes at the end of the file.
         self._has_rest = False
         self.position = 0
+        #: The position after the last record that a batch has taken.
+        self._taken_to = 0
         self.durable = 0
         self.current = 0
         self._size = 0
@@ -145,6 +153,7 @@ class JournalEngine:
         gap = sum(part.size + AHEAD for damaged in found.damaged for part in damaged.parts)
         for replayed in found.queues.values():
             replayed.next_number += gap
+        self.in_transit = found.in_transit
         self._next_numbers = {queue: replayed.next_number for queue, replayed in found.queues.items()}
         self._sizes = {queue: dict(replayed.sizes) for queue, replayed in found.queues.items() if replayed.sizes}
         return found.queues
@@ -180,11 +189,12 @@ class JournalEngine:
         records: int,
         next_number: int | None,
         sizes: dict[int, int] | None = None,
+        is_joined: bool = False,
     ) -> int:
         """Append records of one queue, as `LogWriter` encoded them; returns the position after them.
 
         `next_number` is where the queue's numbering stands after them, None if the queue was deleted. `sizes` are those
-        of segments that the records have.
+        of segments that the records have. They are all in one frame, with `is_joined` in that of the records before.
         """
         if sizes:
             merge_sizes(self._sizes.setdefault(queue, {}), sizes)
@@ -193,13 +203,27 @@ class JournalEngine:
             self._sizes.pop(queue, None)
         else:
             self._next_numbers[queue] = max(next_number, self._next_numbers.get(queue, 0))
-        return self._append(parts, records)
+        return self._append(parts, records, is_joined) if records else self.position
 
     def retire(self, file: int) -> int:
         """Record that the files before `file` are given up: all queues have flushed what was left of them, synced."""
         assert self._retires <= file <= self.current + 1
+        self._repeat_in_transit(file)
+        self._begins = {number: position for number, position in self._begins.items() if number >= file}
         self._retires = file
         return self._append(record(Type.RETIRE, file, []), 1)
+
+    def in_transit_before(self, file: int) -> int:
+        """The bytes of dead letters in transit that only the files before `file` have."""
+        waiting = self.in_transit.placed_before(self._begins.get(file, self.position))
+        return sum(len(content) for _, item in waiting for content in item.contents)
+
+    @seam("which dead letters in transit are kept when a file is given up")
+    def _repeat_in_transit(self, file: int) -> None:
+        """Record once more the dead letters in transit that only the files before `file` have."""
+        for target, item in self.in_transit.placed_before(self._begins.get(file, self.position)):
+            handed = HandedOver((target,), item.first_id, item.origin, item.contents, item.body_bytes, True)
+            item.place = self._append(record(Type.HANDED_OVER, target, encode_handed_over(handed)), 1)
 
     @property
     def numbers(self) -> KeysView[int]:
@@ -211,10 +235,10 @@ class JournalEngine:
         """How many files before the current one are not retired."""
         return max(0, self.current - max(self.oldest, self._retires))
 
-    def _append(self, parts: Sequence[bytes], count: int) -> int:
+    def _append(self, parts: Sequence[bytes], count: int, is_joined: bool = False) -> int:
         if self._is_broken:
             raise JournalBroken("an earlier sync of the journal failed; start the virtual host again to recover it")
-        if not self._payloads or self._open_frame >= self._frame_limit:
+        if not self._payloads or self._open_frame >= self._frame_limit and not is_joined:
             self._payloads.append([])
             self._open_frame = 0
         self._payloads[-1].extend(parts)
@@ -251,6 +275,7 @@ class JournalEngine:
         if self._size >= limit or self._size and self._size + self._gathered > limit:
             self.current += 1
             self._size = 0
+            self._begins[self.current] = self._taken_to
             # These states may include what this very batch publishes. Numbers only grow, and the last size of a
             # segment counts, so that does no harm.
             states = [
@@ -268,6 +293,7 @@ class JournalEngine:
             if states:
                 payloads.insert(0, states)
         batch = Batch(payloads, self.position, self.current, self._size, self._gathered, self._retires)
+        self._taken_to = self.position
         self._payloads = []
         self._gathered = self._open_frame = 0
         self._is_in_flight = True
@@ -349,6 +375,7 @@ class JournalEngine:
         """
         self.write_all()
         self.rotate()
+        self._repeat_in_transit(self.current + 1)
         self._retires = self.current + 1
         self._append(record(Type.RETIRE, self.current + 1, []), 1)
         batch = self.take_batch()

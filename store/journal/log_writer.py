@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ...seams import seam
 from ..messages.records import Type, encode_run, encode_sizes, encode_spans, record
 from ..messages.run import Run
+from .in_transit import HandedOver, Taken, encode_handed_over, encode_taken
 
 
 class QueueRecords(NamedTuple):
@@ -22,6 +23,9 @@ class QueueRecords(NamedTuple):
     messages      how many messages they publish
     next_number   where the queue's numbering stands after them, None if it was deleted
     sizes         the sizes of segments that they record
+    is_joined     they are in one frame with those before them, so that a recovery finds both or neither
+    handed_over   the dead letters that the queue has handed over, recorded or not
+    taken         the dead letters that it has taken
     """
 
     queue: int
@@ -30,10 +34,13 @@ class QueueRecords(NamedTuple):
     messages: int
     next_number: int | None
     sizes: dict[int, int]
+    is_joined: bool = False
+    handed_over: Sequence[HandedOver] = ()
+    taken: Sequence[Taken] = ()
 
 
 class LogWriter:
-    """Gathers records until `take`.
+    """Gathers records until `take`. The journal writes what is gathered between two calls of `cut` in one frame.
 
     has_gathered   there is something to take
     position       records ever made
@@ -41,7 +48,19 @@ class LogWriter:
     is_journaled   False for a queue that no start recovers: the sizes of its segments are not recorded
     """
 
-    __slots__ = ("_gathered", "_messages", "_next", "_sizes", "durable", "has_gathered", "is_journaled", "position")
+    __slots__ = (
+        "_frames",
+        "_gathered",
+        "_handed_over",
+        "_messages",
+        "_next",
+        "_sizes",
+        "_taken",
+        "durable",
+        "has_gathered",
+        "is_journaled",
+        "position",
+    )
 
     def __init__(self, is_journaled: bool = True) -> None:
         self.has_gathered = False
@@ -51,6 +70,10 @@ class LogWriter:
         self._messages: dict[int, int] = {}
         self._next: dict[int, int | None] = {}
         self._sizes: dict[int, dict[int, int]] = {}
+        self._handed_over: dict[int, list[HandedOver]] = {}
+        self._taken: dict[int, list[Taken]] = {}
+        #: What was gathered before the last `cut`.
+        self._frames: list[QueueRecords] = []
 
     def publish(self, queue: int, run: Run, is_stored: bool = False) -> int:
         """Record the publish of a run without holes; returns the position.
@@ -99,6 +122,32 @@ class LogWriter:
         self._sizes.setdefault(queue, {}).update(sizes)
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
 
+    @seam("which dead letters are handed over in one frame with their deaths")
+    def hand_over(self, queue: int, handed: HandedOver) -> int:
+        """Record that the journal owns these dead letters of the queue from now on; returns the position.
+
+        Transient ones get no record: the journal only passes them on, in order with the others.
+        """
+        self._handed_over.setdefault(queue, []).append(handed)
+        self._messages[queue] = self._messages.get(queue, 0) + len(handed.contents)
+        if handed.is_recorded:
+            return self._add(queue, record(Type.HANDED_OVER, queue, encode_handed_over(handed)))
+        self.has_gathered = True
+        self._gathered.setdefault(queue, [])
+        self._next.setdefault(queue, 0)
+        return self.position
+
+    @seam("which dead letters a queue records as taken")
+    def take_over(self, queue: int, first_id: int, count: int) -> int:
+        """Record that the queue has taken dead letters that were on their way to it; returns the position."""
+        self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))
+        return self._add(queue, record(Type.TAKEN, queue, encode_taken(first_id, count)))
+
+    def cut(self) -> None:
+        """What is gathered from now on may be in another frame: no crash may separate records between two cuts."""
+        if self._gathered:
+            self._frames += self._take_frame()
+
     def _add(self, queue: int, parts: list[bytes]) -> int:
         self.has_gathered = True
         self._gathered.setdefault(queue, []).append(parts)
@@ -109,9 +158,17 @@ class LogWriter:
     def take(self) -> list[QueueRecords]:
         """The records gathered since the last call."""
         self.has_gathered = False
+        taken = self._take_frame()
+        if self._frames:
+            self._frames, taken = [], self._frames + taken
+        return taken
+
+    def _take_frame(self) -> list[QueueRecords]:
         gathered, self._gathered = self._gathered, {}
         messages, self._messages = self._messages, {}
         sizes, self._sizes = self._sizes, {}
+        handed_over, self._handed_over = self._handed_over, {}
+        taken, self._taken = self._taken, {}
         return [
             QueueRecords(
                 queue,
@@ -120,6 +177,9 @@ class LogWriter:
                 messages.get(queue, 0),
                 self._next[queue],
                 sizes.get(queue, {}),
+                at > 0,
+                handed_over.get(queue, ()),
+                taken.get(queue, ()),
             )
-            for queue, records in gathered.items()
+            for at, (queue, records) in enumerate(gathered.items())
         ]

@@ -2,7 +2,8 @@
 
 A queue's records are applied in order: a publish adds messages, an ack removes them, DELETE removes the queue, and
 STATE or any number seen advances its numbering. Messages that are published and not acked remain. Acks are kept too,
-because the queue's segments may still have the entries.
+because the queue's segments may still have the entries. Dead letters that were handed over and not taken are in transit
+(`in_transit`).
 
 Recovery skips damage in a file (`walk_frames`) and reports it: the frames behind it are replayed.
 """
@@ -18,6 +19,7 @@ from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, stored_spans
 from ..messages.pending_runs import PendingRuns
 from ..messages.records import Record, Type, decode_runs, decode_sizes, decode_spans, records, stub_id
+from .in_transit import InTransit, decode_handed_over, decode_taken
 from .journal_file import file_name
 
 
@@ -104,12 +106,14 @@ class DamagedFile(NamedTuple):
 class ReplayedFiles:
     """What a set of journal files leaves.
 
-    queues    by the number of the queue
-    retired   files below this number do not count: a RETIRE record gave them up
-    damaged   files with damage other than a torn tail at the end of the last one
+    queues       by the number of the queue
+    in_transit   dead letters that were handed over and not taken
+    retired      files below this number do not count: a RETIRE record gave them up
+    damaged      files with damage other than a torn tail at the end of the last one
     """
 
     queues: dict[int, Replayed] = field(default_factory=dict)
+    in_transit: InTransit = field(default_factory=InTransit)
     retired: int = 0
     damaged: list[DamagedFile] = field(default_factory=list)
 
@@ -137,6 +141,10 @@ def replay_files(disk: Disk, directory: str, numbers: Sequence[int]) -> Replayed
                         found.retired = max(found.retired, entry.queue)
                     elif entry.type is Type.DELETE:
                         found.queues.pop(entry.queue, None)
+                    elif entry.type is Type.HANDED_OVER:
+                        found.in_transit.add(decode_handed_over(entry.body), 0)
+                    elif entry.type is Type.TAKEN:
+                        found.in_transit.take(decode_taken(entry.queue, entry.body))
                     else:
                         found.queues.setdefault(entry.queue, Replayed()).apply(entry)
             if parts:

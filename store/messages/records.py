@@ -19,6 +19,8 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | DELETE | empty; the queue was deleted, and its records before this one do not count |
 | RETIRE | empty; `queue` is the lowest journal file that still counts |
 | SIZES | pairs (u64 segment, u64 bytes): the segment has so many synced bytes; with 0 it may be removed |
+| HANDED_OVER | u128 id, u32 count, as many u64 targets, a run: dead letters that the targets have to take |
+| TAKEN | u128 id, u32 count: `queue` has taken so many dead letters |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
@@ -83,6 +85,8 @@ class Type(enum.IntEnum):
     DELETE = 4
     RETIRE = 5
     SIZES = 6
+    HANDED_OVER = 7
+    TAKEN = 8
 
 
 class Damaged(Exception):

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..messages.message import Delivery, Origins, QueuedMessage
 from ..messages.parts import Part
@@ -47,6 +47,16 @@ if TYPE_CHECKING:
 
 #: A limit that no queue reaches.
 UNLIMITED = 1 << 62
+
+
+class Handed(NamedTuple):
+    """How a message came that another queue has handed over (`journal.in_transit`).
+
+    Its large body is in the persistent message store already, under the id that the message has.
+    """
+
+    #: A former process of this queue may have delivered the message.
+    is_redelivered: bool
 
 
 class BackingQueue(ABC):
@@ -76,6 +86,7 @@ class BackingQueue(ABC):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         """Append a run that is not empty; `body_bytes` is the sum of its body sizes. Returns its numbers.
 
@@ -83,7 +94,7 @@ class BackingQueue(ABC):
         `parts` say who published the messages, for a backing queue that passes them on to other replicas.
 
         `shared` is the id of the first message (`message_ids`) if other queues get the same messages and one of them
-        is large, else 0.
+        is large, else 0. `handed` if the messages were handed over by another queue; then `shared` is set.
         """
 
     @abstractmethod
@@ -96,6 +107,7 @@ class BackingQueue(ABC):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         """Add a run that a consumer gets at once and will ack: it is pending from the start.
 
@@ -103,11 +115,14 @@ class BackingQueue(ABC):
         """
 
     @abstractmethod
-    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
         """Number `count` messages that are never stored: a no-ack consumer gets them, they have a TTL of 0, or the
         queue refuses them.
 
-        With `confirm` their numbers are reported as safe. A refusal is without `confirm`.
+        With `confirm` their numbers are reported as safe, with `is_recorded` not before everything is on the disk that
+        was recorded by now, such as their dead letters. A refusal is without `confirm`.
         """
 
     @abstractmethod
@@ -138,6 +153,14 @@ class BackingQueue(ABC):
     @abstractmethod
     def ack(self, tags: Sequence[int]) -> int:
         """Forget pending messages. Unknown tags are skipped; returns how many were known."""
+
+    @abstractmethod
+    def move(self, tags: Sequence[int]) -> int:
+        """Record that pending messages have left, in the same turn in which their dead letters are recorded.
+
+        They stay pending until the record is on the disk, so that whatever else is written in the meantime still has
+        them. Returns how many of the tags were known.
+        """
 
     @abstractmethod
     def requeue(self, tags: Sequence[int]) -> int:

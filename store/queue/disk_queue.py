@@ -74,6 +74,11 @@ class DiskQueue(BackingQueue):
 
     @property
     @abstractmethod
+    def is_moving(self) -> bool:
+        """Whether messages that have left are still pending, because the record of it is not on the disk."""
+
+    @property
+    @abstractmethod
     def is_paging_due(self) -> bool:
         """Whether the last step of paging left more to do, so that the owner has to call `continue_paging`."""
 

@@ -16,7 +16,7 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run, free_last
 from ..messages.run_queue import RunQueue
-from .backing_queue import UNLIMITED, BackingQueue
+from .backing_queue import UNLIMITED, BackingQueue, Handed
 from .range_read import (
     RANGE_BATCH_BYTES,
     RANGE_BATCH_MESSAGES,
@@ -57,6 +57,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         numbers = self._number(len(contents), confirm)
         self._ready.append(numbers.start, contents, origins, expiry, body_bytes)
@@ -71,6 +72,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         assert not self._ready.count, "publish_delivered on a queue that is not empty"
         numbers = self._number(len(contents), confirm)
@@ -79,7 +81,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._rates.acks_into += len(contents)
         return numbers
 
-    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
         return self._number(count, confirm)
 
     def _number(self, count: int, confirm: bool) -> range:
@@ -148,6 +152,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         known = self._pending.discard(tags)
         self._rates.acks_out += known
         return known
+
+    def move(self, tags: Sequence[int]) -> int:
+        return self.ack(tags)
 
     @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:

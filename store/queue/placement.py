@@ -74,10 +74,11 @@ class Placement:
         self.has_shared = False
         self._loaded: dict[bytes, bytes | None] = {}
 
-    def split(self, run: Run, shared: int = 0) -> Iterator[Run]:
+    def split(self, run: Run, shared: int = 0, is_stored: bool = False) -> Iterator[Run]:
         """Cut a run into pieces that are all embedded or all for the store. A limit of 0 embeds nothing.
 
-        `shared` is the id of the first message if other queues have the same messages, else 0.
+        `shared` is the id of the first message if other queues have the same messages, else 0. `is_stored`: the store
+        has the large bodies already, with a reference for this queue.
         """
         limit = self._embed_below
         if max(map(len, run.contents)) < limit:
@@ -85,8 +86,8 @@ class Placement:
             return
         sizes = run.measured()
         if (sizes if isinstance(sizes, int) else min(sizes)) >= limit:
-            run.kind = TO_STORE
             run.id_base = shared and shared - run.first
+            self._for_store(run, is_stored)
             yield run
             return
         start = 0
@@ -94,10 +95,16 @@ class Placement:
             stop = start + len(list(group))
             piece = run.part(start, stop)
             if not is_small:
-                piece.kind = TO_STORE
                 piece.id_base = shared and shared - run.first
+                self._for_store(piece, is_stored)
             yield piece
             start = stop
+
+    def _for_store(self, run: Run, is_stored: bool) -> None:
+        run.kind = TO_STORE
+        if is_stored:
+            run.kind |= IN_STORE
+            self.has_bodies = self.has_shared = True
 
     def _store(self, run: Run) -> Bodies:
         return self._persistent if run.origin.persistent else self._transient
@@ -210,11 +217,14 @@ class Placement:
             return []
         return [index for index, message_id in enumerate(self.ids(run)) if self._loaded.get(message_id, b"") is None]
 
-    def forget(self, runs: Iterable[Run]) -> None:
-        """Messages left the queue: remove them from index and stores. The runs have no holes."""
+    def forget(self, runs: Iterable[Run], is_recorded: bool = False) -> None:
+        """Messages left the queue: remove them from index and stores. The runs have no holes.
+
+        `is_recorded`: the journal has the record of it already.
+        """
         for run in runs:
             if run.kind & INDEXED:
-                self.index.ack(range(run.first, run.end), run.origin.persistent)
+                self.index.ack(range(run.first, run.end), run.origin.persistent and not is_recorded)
             if run.kind & IN_STORE:
                 ids = self.ids(run)
                 if self.index.has_lost_entries:

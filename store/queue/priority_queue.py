@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..messages.message import Delivery, Origins, QueuedMessage, any_of
 from ..messages.parts import Part
 from ..messages.spans import spans
-from .backing_queue import UNLIMITED, BackingQueue
+from .backing_queue import UNLIMITED, BackingQueue, Handed
 from .rates import INFINITE
 
 if TYPE_CHECKING:
@@ -75,9 +75,10 @@ class PriorityQueue(BackingQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         priority, level = self._level(origins)
-        return _outer(priority, level.publish(origins, contents, body_bytes, expiry, confirm, parts, shared))
+        return _outer(priority, level.publish(origins, contents, body_bytes, expiry, confirm, parts, shared, handed))
 
     def publish_delivered(
         self,
@@ -88,14 +89,19 @@ class PriorityQueue(BackingQueue):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         assert self.is_empty(), "publish_delivered on a queue that is not empty"
         priority, level = self._level(origins)
-        return _outer(priority, level.publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared))
+        return _outer(
+            priority, level.publish_delivered(origins, contents, body_bytes, expiry, confirm, parts, shared, handed)
+        )
 
-    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
         priority, level = self._level(origins)
-        return _outer(priority, level.discard(origins, count, confirm, parts))
+        return _outer(priority, level.discard(origins, count, confirm, parts, is_recorded))
 
     def drain_confirmed(self) -> list[tuple[int, int]]:
         confirmed = []
@@ -146,6 +152,9 @@ class PriorityQueue(BackingQueue):
 
     def ack(self, tags: Sequence[int]) -> int:
         return sum(level.ack(inner) for _, level, inner in self._partition(tags))
+
+    def move(self, tags: Sequence[int]) -> int:
+        return sum(level.move(inner) for _, level, inner in self._partition(tags))
 
     def requeue(self, tags: Sequence[int]) -> int:
         return sum(level.requeue(inner) for _, level, inner in self._partition(tags))

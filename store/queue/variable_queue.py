@@ -29,6 +29,7 @@ synced, confirms them. Small runs go to the journal as well, where one sync serv
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -46,7 +47,7 @@ from ..messages.parts import Part
 from ..messages.pending_runs import PendingRuns
 from ..messages.run import Run, free_last
 from ..messages.spans import spans
-from .backing_queue import UNLIMITED
+from .backing_queue import UNLIMITED, Handed
 from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
@@ -83,6 +84,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "_detached",
         "_index",
         "_journal_position",
+        "_moved",
         "_peek",
         "_next",
         "_pending",
@@ -117,6 +119,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._recovery = QueueRecovery(index, replayed)
         self._place = Placement(queue, index, persistent, transient, embed_below)
         self._pending = PendingRuns()
+        #: Messages that have left and stay pending until the journal is durable up to the position.
+        self._moved: deque[tuple[int, range]] = deque()
         self.sub_queues = SubQueues(self._place, self._pending)
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
         self._peek = Peek(self.sub_queues, self._pending, self._place)
@@ -182,6 +186,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._place.forget_between(0, self._next)
         self.segment_writer.forget()
         self._detached = [*self.sub_queues.detach(), self._pending.detach()]
+        self._moved.clear()
 
     def dispose(self, limit: int) -> bool:
         runs = free_last(self._detached, limit)
@@ -211,6 +216,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         first = self._next
         self._next = end = first + len(contents)
@@ -219,10 +225,13 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.into += end - first
         if expiry is not None:
             self.may_expire = True
+        redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes), shared
+            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes),
+            shared,
+            handed is not None,
         ):
-            self._write(run, confirm)
+            self._write(run, confirm, handed is not None)
             self.sub_queues.push(run)
         if self.sub_queues.is_lazy and self._index.unflushed_bytes > LAZY_UNFLUSHED_BYTES:
             self.segment_writer.needs_flush = True
@@ -237,6 +246,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         confirm: bool,
         parts: Sequence[Part] = (),
         shared: int = 0,
+        handed: Handed | None = None,
     ) -> range:
         assert self.is_empty(), "publish_delivered on a queue that is not empty"
         first = self._next
@@ -248,28 +258,35 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.acks_into += end - first
         if expiry is not None:
             self.may_expire = True
+        redelivered = handed is not None and handed.is_redelivered
         for run in self._place.split(
-            Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes), shared
+            Run(first, list(contents), slice_of(origins, slice(None)), expiry, redelivered, body_bytes),
+            shared,
+            handed is not None,
         ):
-            self._write(run, confirm)
+            self._write(run, confirm, handed is not None)
             self._pending.add(run)
         return range(first, end)
 
-    def discard(self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = ()) -> range:
+    def discard(
+        self, origins: Origins, count: int, confirm: bool, parts: Sequence[Part] = (), is_recorded: bool = False
+    ) -> range:
         first = self._next
         self._next = end = first + count
         if end > self._reserve.renew_from:
             self._journal_position = self._reserve.renew(end)
         self._rates.into += count
-        if confirm:
+        if confirm and is_recorded:
+            self.unconfirmed.journaled(first, end - 1, self._index.recorded, 0)
+        elif confirm:
             self.unconfirmed.is_safe(first, end - 1)
         return range(first, end)
 
-    def _write(self, run: Run, confirm: bool) -> None:
+    def _write(self, run: Run, confirm: bool, must_be_journaled: bool) -> None:
         is_direct = False
         if run.origin.persistent or self.sub_queues.is_lazy:
             self._place.write_body(run)
-            is_direct = self._goes_directly(run)
+            is_direct = not must_be_journaled and self._goes_directly(run)
             position = self._place.write_index(run, not is_direct)
             if position:
                 self._journal_position = position
@@ -403,6 +420,41 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self._rates.acks_out += known
         return known
 
+    def move(self, tags: Sequence[int]) -> int:
+        pending = self._pending
+        known = 0
+        for span in spans(tags):
+            runs = pending.overlapping(span)
+            if all(run.origin.persistent for run in runs) and pending.count_in(span) == len(span):
+                known += len(span)
+                self._record_moved(span)
+                continue
+            for number, is_persistent in [
+                (run.first + index, run.origin.persistent) for run, index in pending.find(span)
+            ]:
+                if is_persistent:
+                    known += 1
+                    self._record_moved(range(number, number + 1))
+                else:
+                    known += self.ack([number])
+        return known
+
+    def _record_moved(self, span: range) -> None:
+        self._journal_position = self._index.record_ack(span)
+        self._moved.append((self._journal_position, span))
+
+    def _forget_moved(self, journal: int) -> None:
+        """Forget the messages whose move the journal has up to this position."""
+        moved = self._moved
+        while moved and moved[0][0] <= journal:
+            runs = self._pending.take(moved.popleft()[1])
+            self._place.forget(runs, is_recorded=True)
+            self._rates.acks_out += sum(len(run.contents) for run in runs)
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self._moved)
+
     @seam("which messages are requeued")
     def requeue(self, tags: Sequence[int]) -> int:
         runs = self._pending.take(tags)
@@ -526,6 +578,8 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         if journal > unconfirmed.journal_durable:
             unconfirmed.journal_durable = journal
             self._reserve.durable(journal)
+            if self._moved:
+                self._forget_moved(journal)
         if store > unconfirmed.store_durable:
             unconfirmed.store_durable = store
 

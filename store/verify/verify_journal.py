@@ -18,6 +18,7 @@ from functools import lru_cache
 from ..disk.disk import Disk
 from ..disk.read_only_disk import file_size
 from ..disk.walk_frames import DamagedPart, WholeFrame, walk_frames
+from ..journal.in_transit import InTransit, decode_handed_over, decode_taken
 from ..journal.journal_file import file_name, file_number
 from ..journal.replay import Replayed, merge_sizes
 from ..messages.records import (
@@ -39,9 +40,12 @@ CANNOT_START = "warren cannot start this virtual host with it"
 
 @dataclass
 class JournalFound:
-    """`replayed` is by queue number. `is_whole`: recovery will find all records that were written."""
+    """`replayed` is by queue number. `in_transit` counts dead letters that no queue has. `is_whole`: recovery will find
+    all records that were written.
+    """
 
     replayed: dict[int, Replayed] = field(default_factory=dict)
+    in_transit: int = 0
     files: int = 0
     total_size: int = 0
     is_whole: bool = True
@@ -99,6 +103,7 @@ def check_journal(
             "Restore them from a backup if there is one",
         )
     found.replayed = reader.queues
+    found.in_transit = len(reader.in_transit)
     found.is_whole = reader.is_whole and not missing
     return found
 
@@ -108,6 +113,7 @@ class _Reader:
 
     def __init__(self, disk: Disk, directory: str, last: int, is_clean: bool, advance: Callable[[int], None]) -> None:
         self.queues: dict[int, Replayed] = {}
+        self.in_transit = InTransit()
         self.findings = Findings()
         self.retired = 0
         self.is_whole = True
@@ -209,6 +215,12 @@ class _Reader:
             return
         if entry.type is Type.DELETE:
             self.queues.pop(entry.queue, None)
+            return
+        if entry.type is Type.HANDED_OVER:
+            self.in_transit.add(decode_handed_over(entry.body), 0)
+            return
+        if entry.type is Type.TAKEN:
+            self.in_transit.take(decode_taken(entry.queue, entry.body))
             return
         queue = self.queues.setdefault(entry.queue, Replayed())
         if entry.type is Type.PUBLISH:

@@ -104,6 +104,8 @@ class QueueReport:
     segment_bytes: int = 0
     journal_messages: int = 0
     journal_bytes: int = 0
+    #: Dead letters that left their queue and are not in another yet.
+    in_transit: int = 0
     segments: int = 0
     missing_bodies: int = 0
 
@@ -139,6 +141,8 @@ class VhostReport:
     stopped: str = "new"
     journal_files: int = 0
     journal_bytes: int = 0
+    #: Dead letters that left their queue and are not in another yet.
+    in_transit: int = 0
     queues: list[QueueReport] = field(default_factory=list)
     files: list[DataFileReport] = field(default_factory=list)
 

@@ -91,6 +91,7 @@ class _Vhost:
         self._report.stopped = "clean" if is_clean else "unclean"
         self._journal = check_journal(self._disk, JOURNAL, is_clean, self._findings, self._advance)
         self._report.journal_files, self._report.journal_bytes = self._journal.files, self._journal.total_size
+        self._report.in_transit = self._journal.in_transit
         journaled = [
             queue
             for number, replayed in self._journal.replayed.items()

@@ -159,10 +159,14 @@ class DurableStage(DiskStage):
         self.monitor = self.create(Allowance)
         self.context = replace(self.context, memory_monitor=self.monitor, open_disk=lambda path: disk)
         self.vhost = self.create(VhostSupervisor)
+        self.routing.recovering.add("/")
         self.supervisor, found = self.ask(self.vhost, "start", self.context, "/", list(rows)).answer()
         self.rows = tuple(found)
         for row in found:
             self.routing.put_queue(row)
+        self.routing.recovering.discard("/")
+        for row in found:
+            self.tell(self.metadata, row.address, "recovered")
 
     @property
     def target(self) -> float:

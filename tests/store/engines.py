@@ -56,6 +56,10 @@ class DirectLog:
     def durable(self) -> int:
         return self._journal.durable
 
+    @property
+    def position(self) -> int:
+        return self._journal.position
+
     def sizes(self, queue: int, sizes: dict[int, int]) -> int:
         self._writer.sizes(queue, sizes)
         position = self._pass_on()

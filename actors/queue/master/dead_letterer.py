@@ -1,14 +1,15 @@
 """The dead letters of a queue (amqp-broker section 12).
 
-`DeadLetterer` counts dead messages, makes dead letters of them and sends these to the queues that the dead-letter
-exchange routes them to. They are sent at most once: without confirm, credit or mandatory. `Rejections` brings it the
-messages that consumers reject.
+`DeadLetterer` counts dead messages, makes dead letters of them and has these go to the queues that the dead-letter
+exchange routes them to. From a durable queue to a durable queue they go by way of the journal (`Transit`), so that no
+crash loses or doubles a persistent one. To any other queue they are sent at most once. Neither way has confirm, credit
+or mandatory. `Rejections` brings it the messages that consumers reject.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from ....store.queue.placement import EMBED_BELOW
 from ..contract import to_queue
 from ..disk_loader import PendingRead
 from ..effects import Effects
+from ..transit import Transit
 
 if TYPE_CHECKING:
     from ..contract import AtMostOnceEntry
@@ -40,6 +42,10 @@ log = logging.getLogger("warren.queue")
 #: Pairs of queues whose cycle is logged; further ones are dropped silently, so that the log stays bounded.
 CYCLES_REMEMBERED = 100
 
+#: Bytes of dead messages that are handed over in one frame of the journal, unless a single message has more. Recovery
+#: reads a frame as a whole.
+FRAME_BYTES = 1 << 20
+
 
 class DeadLetterer:
     """The dead letters of the queue `row`. `wall_clock` gives seconds since the epoch."""
@@ -48,12 +54,16 @@ class DeadLetterer:
         self,
         routing: RoutingTable,
         row: QueueRow,
+        backing: BackingQueue,
         effects: Effects,
         wall_clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        transit: Transit | None,
     ) -> None:
         self._routing = routing
         self._row = row
+        self._backing = backing
+        self._transit = transit
         self._effects = effects
         self._wall_clock = wall_clock
         self._exchange: str | None = None
@@ -75,23 +85,45 @@ class DeadLetterer:
     def count(self, reason: str, number: int) -> None:
         self.counters[reason] += number
 
+    def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
+        """Remove dead messages, which are pending, and have their dead letters go where they belong, in order."""
+        transit, backing = self._transit, self._backing
+        if transit is None:
+            self.publish(reason, messages)
+            backing.ack([message.tag for message in messages])
+            return
+        for some in _of_frames(messages):
+            if self.publish(reason, some):
+                backing.move([message.tag for message in some])
+                transit.close()
+            else:
+                backing.ack([message.tag for message in some])
+
     @seam("which dead messages become dead letters")
-    def publish(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
-        """Count dead messages and, if there is a dead-letter exchange, send their dead letters there, in order."""
+    def publish(self, reason: str, messages: Sequence[QueuedMessage]) -> bool:
+        """Count dead messages and, if there is a dead-letter exchange, have their dead letters go there, in order.
+
+        Returns whether some are recorded in the journal.
+        """
         self.count(reason, len(messages))
         exchange = self._exchange
         if exchange is None or self._routing.exchange(self._row.vhost, exchange) is None:
-            return
+            return False
         targets: Targets = {}
+        is_recorded = False
         # Messages of one origin that die together with equal properties become equal dead letters (their time is in
         # seconds), so these are computed once for a run of them.
         for (_, props), group in groupby(messages, key=_origin_and_properties):
-            self._route(reason, exchange, list(group), props, targets)
+            is_recorded = self._route(reason, exchange, list(group), props, targets) or is_recorded
         for row, entries in targets.values():
             self._effects.send(row.address, to_queue.publish_at_most_once(entries))
+        return is_recorded
 
-    def _route(self, reason: str, exchange: str, messages: list[QueuedMessage], props: bytes, targets: Targets) -> None:
-        """Add the dead letters of messages with one origin and equal properties to `targets`."""
+    def _route(self, reason: str, exchange: str, messages: list[QueuedMessage], props: bytes, targets: Targets) -> bool:
+        """Hand over the dead letters of messages with one origin and equal properties, or add them to `targets`.
+
+        Returns whether they are recorded in the journal.
+        """
         origin = messages[0].origin
         dead, keys = dead_letter(
             decode_properties(props),
@@ -106,18 +138,22 @@ class DeadLetterer:
         if reason != REJECTED:
             rows = tuple(row for row in rows if not self._is_cycle(dead.headers, row))
         if not rows:
-            return
+            return False
         new_props = encode_properties(dead)
         contents = [with_properties(message.content, new_props) for message in messages]
+        new_origin = Origin(exchange, keys, dead.delivery_mode == 2, origin.priority, None)
+        body_bytes = sum(map(body_size, contents))
+        is_recorded = False
+        if self._transit is not None:
+            durable = [row for row in rows if row.durable]
+            if durable:
+                self._transit.hand_over(durable, new_origin, contents, body_bytes)
+                is_recorded = new_origin.persistent
+                rows = tuple(row for row in rows if not row.durable)
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
-        entry = (
-            Origin(exchange, keys, dead.delivery_mode == 2, origin.priority, None),
-            contents,
-            sum(map(body_size, contents)),
-            shared,
-        )
         for row in rows:
-            targets.setdefault(row.queue_id, (row, []))[1].append(entry)
+            targets.setdefault(row.queue_id, (row, []))[1].append((new_origin, contents, body_bytes, shared))
+        return is_recorded
 
     def _is_cycle(self, headers: Table | None, row: QueueRow) -> bool:
         """Whether messages with these headers came back to queue `row` without a rejection (AB-153).
@@ -140,6 +176,18 @@ class DeadLetterer:
 
 def _origin_and_properties(message: QueuedMessage) -> tuple[int, bytes]:
     return id(message.origin), content_properties(message.content)
+
+
+def _of_frames(messages: Sequence[QueuedMessage]) -> Iterator[Sequence[QueuedMessage]]:
+    """The messages, cut so that each part has `FRAME_BYTES` or a little more."""
+    start = size = 0
+    for at, message in enumerate(messages, 1):
+        size += len(message.content)
+        if size >= FRAME_BYTES:
+            yield messages[start:at]
+            start, size = at, 0
+    if start < len(messages):
+        yield messages[start:]
 
 
 class Rejections:
@@ -171,7 +219,12 @@ class Rejections:
 
     def _drop(self, reason: str, tags: Sequence[int]) -> None:
         if self._dead_letterer.is_enabled:
-            self._dead_letterer.publish(reason, self._backing.pending_messages(tags))
+            messages = self._backing.pending_messages(tags)
+            self._dead_letterer.remove(reason, messages)
+            if len(messages) < len(tags):
+                # The bodies of these were lost on the disk.
+                found = {message.tag for message in messages}
+                self._backing.ack([tag for tag in tags if tag not in found])
         else:
             self._dead_letterer.count(reason, len(tags))
-        self._backing.ack(tags)
+            self._backing.ack(tags)

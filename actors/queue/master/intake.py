@@ -28,17 +28,18 @@ from ....store.messages.message import (
     slice_of,
 )
 from ....store.messages.parts import Part, part_of_nobody, split_parts
-from ....store.queue.backing_queue import BackingQueue
+from ....store.queue.backing_queue import BackingQueue, Handed
 from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
 from ..publisher_confirms import PublisherConfirms
+from ..transit import Transit
 from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
-    from ..contract import AtMostOnceEntry, PublishEntry
+    from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
 
     #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.
     Publish = tuple[ChannelRecord, list[PublishEntry]]
@@ -120,6 +121,8 @@ class Arrival:
     awaits_confirm: bool
     #: The id of the first message if other queues get the same large bodies, else 0.
     shared: int
+    #: How the messages were handed over, if the journal has them until they are taken; then `shared` is set.
+    handed: Handed | None = None
     #: Whether the limiters of channels were asked for grants for these messages.
     has_asked: bool = False
     #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
@@ -151,7 +154,7 @@ class Arrival:
         contents, origins = self.contents[:count], slice_of(self.origins, slice(count))
         body_bytes = _body_bytes(contents)
         parts, self.parts = split_parts(self.parts, count)
-        head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared)
+        head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.handed)
         self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
         self.body_bytes -= body_bytes
         self.shared = self.shared and self.shared + count
@@ -167,7 +170,7 @@ class Arrival:
         origins = each_of(self.origins, len(self.contents))
         for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
             shared = self.shared and self.shared + index
-            yield Arrival(origin, origin, [content], _body_bytes([content]), [part], part[3], shared)
+            yield Arrival(origin, origin, [content], _body_bytes([content]), [part], part[3], shared, self.handed)
 
     def messages(self, expiry: int | None) -> list[QueuedMessage]:
         """The messages, for dead letters. They have no ack tags."""
@@ -191,6 +194,7 @@ class Intake:
         "_length_limit",
         "_persistence",
         "_stored_origins",
+        "_transit",
         "arrivals",
     )
 
@@ -204,6 +208,7 @@ class Intake:
         length_limit: LengthLimit,
         dead_letterer: DeadLetterer,
         confirms: PublisherConfirms,
+        transit: Transit | None,
     ) -> None:
         """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
         self._persistence = persistence
@@ -214,6 +219,7 @@ class Intake:
         self._length_limit = length_limit
         self._dead_letterer = dead_letterer
         self._confirms = confirms
+        self._transit = transit
         #: Runs that were published in this turn and are not accepted yet.
         self.arrivals: list[Arrival] = []
         #: By id: channels whose limiters must answer before arrivals are accepted.
@@ -236,6 +242,13 @@ class Intake:
         for origin, contents, body_bytes, shared in entries:
             parts = [part_of_nobody(len(contents))]
             self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
+
+    def add_handed_over(self, entries: Iterable[HandedEntry]) -> None:
+        """Dead letters that the journal has on the disk, the persistent ones until they are taken."""
+        for origin, contents, body_bytes, first_id, is_recorded, is_redelivered in entries:
+            parts = [part_of_nobody(len(contents))]
+            handed = Handed(is_redelivered) if is_recorded else None
+            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, first_id, handed))
 
     def accept_arrivals(self) -> None:
         if self._asked:
@@ -299,12 +312,22 @@ class Intake:
                 return False
         if expiry is not None and expiry <= self._expiry.now() and (backing.is_empty() or self._is_never_kept):
             # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
-            self._discard(arrival)
-            self._dead_letterer.publish("expired", arrival.messages(expiry))
+            self._discard(arrival, self._dead_letterer.publish("expired", arrival.messages(expiry)))
+            if self._transit is not None:
+                self._transit.close()
             return True
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
+        if arrival.handed is not None:
+            self._take_over(arrival)
         numbers = backing.publish(
-            arrival.origins, arrival.contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
+            arrival.origins,
+            arrival.contents,
+            arrival.body_bytes,
+            expiry,
+            awaits_confirm,
+            parts,
+            arrival.shared,
+            arrival.handed,
         )
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
@@ -339,15 +362,30 @@ class Intake:
 
     def _refuse(self, arrival: Arrival) -> None:
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
+        if arrival.handed is not None:
+            self._take_over(arrival, is_kept=False)
         self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
         if self._length_limit.dead_letters_refused:
             self._dead_letterer.publish("maxlen", arrival.messages(None))
+            if self._transit is not None:
+                self._transit.close()
         self._confirms.refused += arrival.parts
 
-    def _discard(self, arrival: Arrival) -> None:
-        """The messages leave the queue without having been in it."""
+    def _take_over(self, arrival: Arrival, is_kept: bool = True) -> None:
+        """Record that the queue takes dead letters which the journal has until then."""
+        assert self._transit is not None
+        self._transit.take_over(arrival.shared, len(arrival.contents))
+        if not is_kept:
+            self._transit.drop_bodies(arrival.shared, arrival.contents)
+
+    def _discard(self, arrival: Arrival, is_recorded: bool = False) -> None:
+        """The messages leave the queue without having been in it. `is_recorded`: the journal has their dead
+        letters.
+        """
+        if arrival.handed is not None:
+            self._take_over(arrival, is_kept=False)
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
-        numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts)
+        numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts, is_recorded)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
 
@@ -368,23 +406,28 @@ class Intake:
     def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
         outbox = self._dispatch.outbox
-        origins, contents = arrival.origins, arrival.contents
+        origins, contents, handed = arrival.origins, arrival.contents, arrival.handed
+        is_redelivered = handed is not None and handed.is_redelivered
         if shares[0][0].no_ack:
             self._discard(arrival)
             for consumer, start, stop, step in shares:
                 piece = slice(start, stop, step)
-                outbox.put(consumer, (slice_of(origins, piece), False, None, contents[piece]))
+                outbox.put(consumer, (slice_of(origins, piece), is_redelivered, None, contents[piece]))
             return
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
+        if handed is not None:
+            self._take_over(arrival)
         tags = self._backing.publish_delivered(
-            origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared
+            origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared, handed
         )
         if awaits_confirm:
             self._confirms.recent.append((tags.start, tags.stop - 1, parts))
         for consumer, start, stop, step in shares:
             piece = slice(start, stop, step)
             own_tags = tags[piece]
-            outbox.put_unacked(consumer, (slice_of(origins, piece), False, own_tags, contents[piece]), own_tags)
+            outbox.put_unacked(
+                consumer, (slice_of(origins, piece), is_redelivered, own_tags, contents[piece]), own_tags
+            )
 
     def _hand_over_one_by_one(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> bool:
         """Give messages to consumers of which only some acknowledge. Returns whether messages are left."""

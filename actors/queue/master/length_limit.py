@@ -98,7 +98,7 @@ class LengthLimit:
             excess = 1 if self._max_length is None else max(1, len(backing) - self._max_length)
             if dead_letterer.is_enabled:
                 deliveries = backing.fetch(min(excess, DROP_BATCH), True)
-                dead_letterer.publish(
+                dead_letterer.remove(
                     "maxlen",
                     [
                         QueuedMessage(tag, content, origin, None, redelivered)
@@ -106,8 +106,6 @@ class LengthLimit:
                         for tag, content, origin in zip(tags, contents, each_of(origins, len(contents)))
                     ],
                 )
-                for delivery in deliveries:
-                    backing.ack(delivery.tags)
             else:
                 dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH)))
             dropped += before - len(backing)

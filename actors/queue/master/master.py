@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ....store.messages.message import Delivery
     from ...channel.contract import Outcome
     from ...metadata.info_items import InfoItems
-    from ..contract import AtMostOnceEntry, PublishEntry
+    from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
     from ..replica_state import ReplicaState
 
 #: How many messages a turn may purge instead of settling one.
@@ -86,7 +86,9 @@ class Master(Role):
         self.effects = effects
         self.had_consumer = False
         self.consumers = Consumers(settings.single_active_consumer)
-        self.dead_letterer = DeadLetterer(state.routing, state.row, effects, state.wall_clock, state.random_bytes)
+        self.dead_letterer = DeadLetterer(
+            state.routing, state.row, backing, effects, state.wall_clock, state.random_bytes, state.transit
+        )
         self.length_limit = LengthLimit(backing, self.dead_letterer, head_read, effects, state.work)
         self.message_expiry = MessageExpiry(backing, self.dead_letterer, head_read, effects, state.wall_clock)
         if state.may_expire:
@@ -117,6 +119,7 @@ class Master(Role):
             self.length_limit,
             self.dead_letterer,
             state.confirms,
+            state.transit,
         )
         self.publish_delay = PublishDelay(backing, self.dispatch, effects)
         self.rejections = Rejections(backing, self.dead_letterer, effects)
@@ -221,6 +224,9 @@ class Master(Role):
 
     def publish_at_most_once(self, entries: list[AtMostOnceEntry]) -> None:
         self.intake.add_at_most_once(entries)
+
+    def take_handed_over(self, entries: list[HandedEntry]) -> None:
+        self.intake.add_handed_over(entries)
 
     def _take(self, record: ChannelRecord, entries: list[PublishEntry]) -> None:
         """Count a publish in the credit of its channel, and keep its runs until they are accepted."""

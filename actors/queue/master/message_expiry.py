@@ -111,8 +111,7 @@ class MessageExpiry:
             self._dead_letterer.count("expired", count)
             return count
         messages = self._backing.fetch_expired(now, EXPIRY_STEP)
-        self._dead_letterer.publish("expired", messages)
-        self._backing.ack([message.tag for message in messages])
+        self._dead_letterer.remove("expired", messages)
         return len(messages)
 
     def set_timer(self) -> None:

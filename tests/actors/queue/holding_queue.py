@@ -39,7 +39,7 @@ class HoldingQueue:
     def publish_delivered(self, origins: Any, contents: Any, *fields: Any) -> range:
         return self._took("publish_delivered", self.inner.publish_delivered(origins, contents, *fields), *fields[2:4])
 
-    def discard(self, origins: Any, count: int, confirm: bool, parts: list[Part]) -> range:
+    def discard(self, origins: Any, count: int, confirm: bool, parts: list[Part], is_recorded: bool = False) -> range:
         return self._took("discard", self.inner.discard(origins, count, confirm, parts), confirm, parts)
 
     def _took(self, name: str, numbers: range, confirm: bool, parts: list[Part]) -> range:

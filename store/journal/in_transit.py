@@ -1,0 +1,181 @@
+"""Messages in transit: one queue has handed them over to others, and these have not taken them yet.
+
+A dead letter leaves its queue and enters others without a moment in which a crash loses it or doubles it:
+
+1. The source records in the journal, in one frame, that the dead message has left (ACK) and what became of it
+   (HANDED_OVER: the dead letter, and the queues that are to get it). From then on the journal owns the dead letter.
+2. When the frame is on the disk, the journal sends the dead letter to each target.
+3. A target records in one frame that it has taken the dead letter (TAKEN) and what it made of it: a message of its own
+   (PUBLISH), or another dead letter (HANDED_OVER), or nothing.
+
+A frame is written as a whole or not at all. So after any crash the message is in the source, in transit or in the
+target, and in one of them only; with several targets, each of them has it or will get it.
+
+A dead letter in transit is named by a shared id (`message_ids`), which no other message has. If it is large, a target
+later has the body in the message store under this id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from struct import pack, unpack
+from typing import NamedTuple
+
+from ..messages.message import Origin, body_sizes
+from ..messages.records import decode_runs, encode_run
+from ..messages.run import Run
+
+
+class HandedOver(NamedTuple):
+    """Dead letters of one origin on their way to other queues.
+
+    targets       the numbers of the queues that get them (of their levels of priority 0)
+    first_id      the shared id of the first; the others follow it
+    is_recorded   they are persistent, so that the journal has them
+    """
+
+    targets: tuple[int, ...]
+    first_id: int
+    origin: Origin
+    contents: Sequence[bytes]
+    body_bytes: int
+    is_recorded: bool
+
+
+class Taken(NamedTuple):
+    """The queue `target` has taken `count` dead letters; the first has the id `first_id`."""
+
+    target: int
+    first_id: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+
+
+class Waiting:
+    """Dead letters that one target has not taken yet.
+
+    position   the journal's position at which they were handed over
+    place      the position of the newest record that has them: the record is repeated when its file is given up
+    """
+
+    __slots__ = ("contents", "first_id", "origin", "place", "position")
+
+    def __init__(self, first_id: int, origin: Origin, contents: Sequence[bytes], position: int) -> None:
+        self.first_id = first_id
+        self.origin = origin
+        self.contents = contents
+        self.position = self.place = position
+
+    @property
+    def end_id(self) -> int:
+        """The id after the last."""
+        return self.first_id + len(self.contents)
+
+    def without(self, first: int, end: int) -> list[Waiting]:
+        """What is left when those with the ids from `first` to before `end` are taken."""
+        if end <= self.first_id or self.end_id <= first:
+            return [self]
+        left = []
+        for low, high in ((self.first_id, first), (end, self.end_id)):
+            if low < high:
+                contents = self.contents[low - self.first_id : high - self.first_id]
+                part = Waiting(low, self.origin, contents, self.position)
+                part.place = self.place
+                left.append(part)
+        return left
+
+    @property
+    def body_bytes(self) -> int:
+        sizes = body_sizes(self.contents)
+        return sizes * len(self.contents) if isinstance(sizes, int) else sum(sizes)
+
+
+class InTransit:
+    """All messages in transit in one journal, by target, in the order in which they were handed over."""
+
+    def __init__(self) -> None:
+        #: By target, then by the id of the first.
+        self._by_target: dict[int, dict[int, Waiting]] = {}
+
+    def __len__(self) -> int:
+        """How many there are, once for each target."""
+        return sum(len(item.contents) for waiting in self._by_target.values() for item in waiting.values())
+
+    @property
+    def targets(self) -> Collection[int]:
+        """The queues that have not taken everything."""
+        return self._by_target.keys()
+
+    def of(self, target: int) -> Collection[Waiting]:
+        """What the target has not taken yet."""
+        return self._by_target.get(target, {}).values()
+
+    def add(self, handed: HandedOver, position: int) -> None:
+        """Note dead letters that were handed over. A record that was repeated is noted once."""
+        first_id = handed.first_id
+        for target in handed.targets:
+            waiting = self._by_target.setdefault(target, {})
+            if first_id not in waiting:
+                waiting[first_id] = Waiting(first_id, handed.origin, handed.contents, position)
+
+    def take(self, taken: Taken) -> None:
+        """Note that a target has taken dead letters. Those that are unknown were taken before."""
+        waiting = self._by_target.get(taken.target)
+        if waiting is None:
+            return
+        first, end = taken.first_id, taken.first_id + taken.count
+        whole = waiting.get(first)
+        if whole is not None and whole.end_id == end:
+            del waiting[first]
+        else:
+            # A queue may take the messages of one record in several turns.
+            waiting = {part.first_id: part for item in waiting.values() for part in item.without(first, end)}
+            self._by_target[taken.target] = waiting
+        if not waiting:
+            del self._by_target[taken.target]
+
+    def forget(self, target: int) -> None:
+        """The target is deleted: nobody will take what is on its way there."""
+        self._by_target.pop(target, None)
+
+    def placed_before(self, position: int) -> list[tuple[int, Waiting]]:
+        """What only records up to this position have, with its target."""
+        return [
+            (target, item)
+            for target, waiting in self._by_target.items()
+            for item in waiting.values()
+            if item.place <= position
+        ]
+
+
+def encode_handed_over(handed: HandedOver) -> list[bytes]:
+    """The body of a HANDED_OVER record: a head, followed by the contents as they are."""
+    targets = handed.targets
+    run = Run(0, list(handed.contents), handed.origin, None, False, handed.body_bytes)
+    return [
+        handed.first_id.to_bytes(16, "big") + pack(f">I{len(targets)}Q", len(targets), *targets),
+        *encode_run(run, False),
+    ]
+
+
+def decode_handed_over(data: bytes) -> HandedOver:
+    """The dead letters in the body of a HANDED_OVER record."""
+    start = 20 + 8 * int.from_bytes(data[16:20], "big")
+    ((run, _),) = decode_runs(data[start:])
+    return HandedOver(
+        unpack(f">{(start - 20) // 8}Q", data[20:start]),
+        int.from_bytes(data[:16], "big"),
+        run.origin,
+        run.contents,
+        run.body_bytes,
+        True,
+    )
+
+
+def encode_taken(first_id: int, count: int) -> list[bytes]:
+    """The body of a TAKEN record."""
+    return [first_id.to_bytes(16, "big") + count.to_bytes(4, "big")]
+
+
+def decode_taken(target: int, data: bytes) -> Taken:
+    """What the queue `target` has taken, from the body of a TAKEN record."""
+    return Taken(target, int.from_bytes(data[:16], "big"), int.from_bytes(data[16:], "big"))
