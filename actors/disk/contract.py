@@ -85,10 +85,10 @@ class ToMessageStore(Contract):
         """From queues: it will write, and `address` receives `stored` and `bump`; None if it needs neither."""
 
     @message
-    def write(self, client: str, messages: list[tuple[bytes, bytes]]) -> None:
+    def write(self, client: str, messages: list[tuple[bytes, bytes]], is_urgent: bool = False) -> None:
         """From queues: pairs of id and body, one credit each.
 
-        Each adds a reference and is answered once by `stored` (QS-30).
+        Each adds a reference and is answered once by `stored` (QS-30). `is_urgent`: the messages wait for that.
         """
 
     @message

@@ -33,7 +33,6 @@ from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...seams import seam
 from ...store.data_dir.vhost_dir import JOURNAL, LEVEL_BITS, queue_directory
 from ...store.disk.disk import REFUSALS, Disk
 from ...store.index.queue_index import QueueIndex
@@ -306,7 +305,6 @@ class Journal(Process):
         if self._idle_since is None:
             self._start_idle_timer()
 
-    @seam("when dead letters go to their targets")
     def _send_outgoing(self) -> None:
         """Send the dead letters whose records are durable to their targets. One that is down gets them later."""
         outgoing, durable = self._outgoing, self.files.durable

@@ -10,7 +10,7 @@ for the next one. So an idle store syncs at once, a busy one all the time, and a
 where consumers keep up, so that most bodies are acknowledged before they would be on the disk, does a sync wait a
 little (`DWELL_SECONDS`): a body acknowledged meanwhile costs the disk nothing, and its publish is confirmed by the
 acknowledgement. Large bodies wait no longer than it takes to write them, so a wait in vain at most doubles the time
-until a confirm.
+until a confirm. Bodies of dead letters do not wait, because their queue takes them only when they are on the disk.
 
 On a full disk nothing is confirmed, and the sync is tried again. A sync that fails otherwise ends the process
 (`StoreBroken`) and with it the virtual host, whose next start recovers.
@@ -80,6 +80,8 @@ class MessageStore(Process):
         self._credit = CreditFlow(CREDIT, self._grant, key="msg_store_credit_disc_bound")
         self._is_open = False
         self._is_syncing = self._is_collecting = False
+        #: The next sync does not wait for acknowledgements.
+        self._is_urgent = False
         #: Steps that the next sync has waited for; 0 if it is not waiting.
         self._dwell_steps = 0
         #: Syncs since the last one that waited.
@@ -120,8 +122,11 @@ class MessageStore(Process):
             self._addresses[client] = address
             self.monitor(address, client)
 
-    def on_write(self, sender: Sender, client: str, messages: list[tuple[bytes, bytes]]) -> None:
+    def on_write(
+        self, sender: Sender, client: str, messages: list[tuple[bytes, bytes]], is_urgent: bool = False
+    ) -> None:
         self._credit.take(client, len(messages))
+        self._is_urgent = self._is_urgent or is_urgent
         # A write that comes while the store closes is dropped, and never confirmed.
         if self._engine is not None:
             self._engine.write(client, messages)
@@ -212,11 +217,11 @@ class MessageStore(Process):
                 self.send(self._addresses[client], to_queue.stored(kind, ids))
 
     def _sync(self) -> None:
-        if self._is_syncing or not self._is_open or self._dwell_steps:
+        if self._is_syncing or not self._is_open or self._dwell_steps and not self._is_urgent:
             return
         share = self.engine.spared_share
         is_due = share > DWELL_SHARE or share > TRIAL_SHARE and self._prompt_syncs >= TRIAL_EVERY
-        if is_due and self._may_dwell(1):
+        if is_due and not self._is_urgent and self._may_dwell(1):
             self._dwell(1)
         else:
             self._sync_now()
@@ -244,6 +249,7 @@ class MessageStore(Process):
             self._sync_now()
 
     def _sync_now(self) -> None:
+        self._is_urgent = False
         job = self.engine.take_sync()
         if job is not None:
             self._is_syncing = True

@@ -150,7 +150,7 @@ class DiskLevels:
             return  # what was written has been removed again
         process = self._process
         if sent.writes:
-            process.send(address, to_message_store.write(self.client, sent.writes))
+            process.send(address, to_message_store.write(self.client, sent.writes, sent.is_urgent))
             self._credit.spend(name, len(sent.writes))
         if sent.removes:
             process.send(address, to_message_store.remove(self.client, sent.removes))

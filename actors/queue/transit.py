@@ -79,7 +79,7 @@ class Transit:
             if self._is_large(content)
         ]
         if large or self._waiting:
-            self._waiting.append((self._bodies.write(large) if large else 0, entries))
+            self._waiting.append((self._bodies.write_at_once(large) if large else 0, entries))
         else:
             take(entries)
 

@@ -21,6 +21,8 @@ class Sent(NamedTuple):
 
     writes: list[tuple[bytes, bytes]]
     removes: list[bytes]
+    #: The queue can do nothing with the messages of a write before it is on the disk.
+    is_urgent: bool
     #: First and last id of the messages to remove, and the ids between them to keep.
     ranges: list[tuple[bytes, bytes, Container[bytes]]]
 
@@ -32,17 +34,23 @@ class NotLoaded(Exception):
 class StoreClient:
     """See the module. It implements `placement.Bodies`."""
 
-    __slots__ = ("_position", "_ranges", "_removes", "_unanswered", "_writes", "has_gathered")
+    __slots__ = ("_position", "_ranges", "_removes", "_is_urgent", "_unanswered", "_writes", "has_gathered")
 
     def __init__(self) -> None:
         #: Whether `take` may return something.
         self.has_gathered = False
         self._position = 0
+        self._is_urgent = False
         # Position of each write without an answer, in the order of the writes.
         self._unanswered: dict[bytes, int] = {}
         self._writes: dict[bytes, bytes] = {}
         self._removes: list[bytes] = []
         self._ranges: list[tuple[bytes, bytes, Container[bytes]]] = []
+
+    def write_at_once(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
+        """As `write`, for messages that wait for it."""
+        self._is_urgent = True
+        return self.write(messages)
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
         """Write each (id, content). Returns the position at which they are durable."""
@@ -99,6 +107,6 @@ class StoreClient:
         self.has_gathered = False
         if not self._writes and not self._removes and not self._ranges:
             return None
-        sent = Sent(list(self._writes.items()), self._removes, self._ranges)
-        self._writes, self._removes, self._ranges = {}, [], []
+        sent = Sent(list(self._writes.items()), self._removes, self._is_urgent, self._ranges)
+        self._writes, self._removes, self._ranges, self._is_urgent = {}, [], [], False
         return sent

@@ -36,7 +36,6 @@ from __future__ import annotations
 from collections.abc import KeysView, Sequence
 from typing import NamedTuple
 
-from ...seams import seam
 from ..disk.damage_log import log_damaged, log_foreign
 from ..disk.disk import Disk, File, SyncFailed
 from ..messages.records import Kind, Type, encode_sizes, frame, record
@@ -218,7 +217,6 @@ class JournalEngine:
         waiting = self.in_transit.placed_before(self._begins.get(file, self.position))
         return sum(len(content) for _, item in waiting for content in item.contents)
 
-    @seam("which dead letters in transit are kept when a file is given up")
     def _repeat_in_transit(self, file: int) -> None:
         """Record once more the dead letters in transit that only the files before `file` have."""
         for target, item in self.in_transit.placed_before(self._begins.get(file, self.position)):

@@ -122,7 +122,6 @@ class LogWriter:
         self._sizes.setdefault(queue, {}).update(sizes)
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
 
-    @seam("which dead letters are handed over in one frame with their deaths")
     def hand_over(self, queue: int, handed: HandedOver) -> int:
         """Record that the journal owns these dead letters of the queue from now on; returns the position.
 
@@ -137,7 +136,6 @@ class LogWriter:
         self._next.setdefault(queue, 0)
         return self.position
 
-    @seam("which dead letters a queue records as taken")
     def take_over(self, queue: int, first_id: int, count: int) -> int:
         """Record that the queue has taken dead letters that were on their way to it; returns the position."""
         self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))

@@ -202,7 +202,9 @@ class Player:
         self.broker.wait_idle()
         for queue in QUEUES:
             log.append((queue, [seen(event) for event in iter(lambda queue=queue: channel.get(queue, True), None)]))
-        # Dead letters come from several queues, which do not wait for each other.
+        # Dead letters come from several queues, which do not wait for each other, and some only after these gets: what
+        # was behind the head of a queue has expired now that it is the head.
+        self.broker.wait_idle()
         graves = [seen(event) for event in iter(lambda: channel.get("graves", True), None)]
         log.append(sorted((event.method.routing_key, event.body, repr(event.properties)) for event in graves))
         self.client.close()
