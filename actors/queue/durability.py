@@ -321,6 +321,7 @@ class Durability:
             return None
         self.transit.give_up()
         if any(level.is_moving for level in self.levels.values()):
+            self.flusher.is_busy = True  # no flush may begin before the last one
             await self.synced()
         await self.flusher.flush_last()
         levels = {priority: level.terminate() for priority, level in self.levels.items()}

@@ -35,6 +35,8 @@ QUEUES: dict[str, dict[str, Any]] = {
     "work": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
     "lazy work": {"x-queue-mode": "lazy", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
     "expiring": {"x-message-ttl": 150, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+    "short": {"x-max-length": 40, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "shorter"},
+    "shorter": {"x-max-length": 20, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
     "dead": {},
     "tx": {},
     "scratch": {},
@@ -52,21 +54,24 @@ PUBLISHED = (
     "work",
     "lazy work",
     "expiring",
+    "short",
     FANOUT,
 )
 CONSUMED = ("plain", "lazy", "priority", "ttl", "work", "lazy work", "dead")
 
 
 def new_model() -> Model:
-    """A model of QUEUES. Its last queue is the one that dead letters go to."""
-    dead = QueueModel("dead", keeps_order=False)
-    queues = {
-        name: QueueModel(
-            name, heirs=dead if "x-dead-letter-exchange" in arguments else None, expires=name == "expiring"
+    """A model of QUEUES. Its last queue is the one that dead letters go to in the end."""
+    queues: dict[str, QueueModel] = {}
+    for name in ("dead", "shorter", *(name for name in QUEUES if name not in ("dead", "shorter"))):
+        arguments = QUEUES[name]
+        queues[name] = QueueModel(
+            name,
+            keeps_order=name not in ("dead", "shorter"),
+            heirs=queues.get(arguments.get("x-dead-letter-routing-key", "")),
+            loses_by_itself="x-message-ttl" in arguments and name != "ttl" or "x-max-length" in arguments,
         )
-        for name, arguments in QUEUES.items()
-    }
-    return Model([*(queue for name, queue in queues.items() if name != "dead"), dead])
+    return Model([*(queue for name, queue in queues.items() if name != "dead"), queues["dead"]])
 
 
 def declare(channel: Channel) -> None:

@@ -18,9 +18,9 @@ As far as clients can know, a message in a queue is in one of these states:
 A *probe* is a message published, after the settlement, on the same channel to the same queue, and not settled itself.
 
 A transient message is never present after a start. Without a dead-letter exchange, a rejected message counts as
-acknowledged, and so does a purged one. Dead-lettering is at most once (AB-147) and may have to read the message from
-disk first. Therefore a rejected message stays `SETTLED` and its dead letter `SENT`; after a clean end one of the two
-must be present.
+acknowledged, and so does a purged one. With one, a queue may have to read a rejected message from the disk first.
+Therefore a rejected message stays `SETTLED` and its dead letter `SENT`. After any end just one of the two is present,
+as with messages that expire or are dropped from the head: these have their dead letters from the beginning.
 """
 
 from __future__ import annotations
@@ -73,8 +73,15 @@ class Entry:
     probe: list[Entry] | None = None
     #: The dead letter of this message.
     heir: Entry | None = None
-    #: Most copies that may be present: a message that died just before an unclean end may die again.
-    copies: int = 1
+
+
+def _is_open(queue: QueueModel, entry: Entry) -> bool:
+    """Whether no consumer has settled the message, except by a reject that makes it a dead letter, nor that one."""
+    heir = entry.heir
+    if heir is None or queue.loses_by_itself and entry.settled != NOT_SETTLED:
+        return entry.settled == NOT_SETTLED
+    assert queue.heirs is not None
+    return queue.heirs.entries.get(entry.key) is heir and _is_open(queue.heirs, heir)
 
 
 class Found(NamedTuple):
@@ -92,8 +99,8 @@ class QueueModel:
     name: str
     #: The messages of one publisher are delivered in the order of their numbers.
     keeps_order: bool = True
-    #: All messages soon expire and become dead letters.
-    expires: bool = False
+    #: Messages expire, or are dropped from the head, and become dead letters.
+    loses_by_itself: bool = False
     heirs: QueueModel | None = None
     entries: dict[Key, Entry] = field(default_factory=dict)
     #: The messages at the last check, in order.
@@ -112,6 +119,12 @@ class QueueModel:
         assert self.heirs is not None
         entry.heir = Entry(entry.key, 0, entry.persistent, SENT, died=True)
         self.heirs.entries[entry.key] = entry.heir
+        if self.heirs.loses_by_itself:
+            self.heirs._inherit(entry.heir)
+
+    def places(self) -> list[QueueModel]:
+        """This queue, and those in which the dead letters of its messages may be."""
+        return [self, *(self.heirs.places() if self.heirs is not None else ())]
 
 
 class Model:
@@ -126,8 +139,8 @@ class Model:
         self.is_stopping = False
         self.life = 0
         self.confirmed = self.settled = self.delivered = self.found = 0
-        #: Messages that died before a clean end: each must be present itself or as its dead letter.
-        self._either: list[tuple[QueueModel, Entry]] = []
+        #: Messages that may have died before the end: each must be present in one of the places of its queue.
+        self._once: list[tuple[QueueModel, Entry]] = []
         self._publishers = 0
         #: Publisher -> the highest number of its messages.
         self._published: dict[int, int] = defaultdict(int)
@@ -149,7 +162,7 @@ class Model:
             queue = self.queues[name]
             entry = queue.entries[key] = Entry(key, priority, persistent, state)
             entries.append(entry)
-            if queue.expires:
+            if queue.loses_by_itself:
                 queue._inherit(entry)
         return entries
 
@@ -204,7 +217,7 @@ class Model:
     # -- the end of a life ---
 
     def crashed(self) -> None:
-        self._either.clear()
+        self._note_once()
         for queue in self.queues.values():
             for entry in list(queue.entries.values()):
                 if entry.probe and entry.state == KEPT and entry.settled == NOT_SETTLED and not queue.lost_gets:
@@ -214,31 +227,32 @@ class Model:
                     entry.settled = FORGOTTEN
                 elif entry.settled in (SETTLED, FLUSHED):
                     entry.state, entry.settled = SENT, NOT_SETTLED
-                if queue.expires and entry.heir is not None:
-                    entry.heir.copies += 1
                 entry.maybe_delivered = True
                 entry.probe = None
         self._ended()
 
-    def stopped(self) -> None:
-        self._either.clear()
+    def _note_once(self) -> None:
+        """Note the messages that must be in one place, because they were confirmed and no consumer has settled them."""
+        self._once = []
         for queue in self.queues.values():
             for entry in queue.entries.values():
-                was_kept = entry.state == KEPT
+                if entry.heir is None or not entry.persistent or entry.state != KEPT:
+                    continue
+                if _is_open(queue, entry):
+                    self._once.append((queue, entry))
+                else:
+                    entry.state = SENT  # the next end must not demand it either
+
+    def stopped(self) -> None:
+        self._note_once()
+        for queue in self.queues.values():
+            for entry in queue.entries.values():
                 if not entry.persistent or entry.state == HELD_BACK or entry.settled == FLUSHED:
                     entry.settled = FORGOTTEN
                 elif entry.settled == SETTLED:
                     entry.state, entry.settled = SENT, NOT_SETTLED
                 if queue.was_consumed:
                     entry.maybe_delivered = True
-                is_heir_open = (
-                    entry.heir is not None
-                    and queue.heirs is not None
-                    and queue.heirs.entries.get(entry.key) is entry.heir
-                    and entry.heir.settled == NOT_SETTLED
-                )
-                if is_heir_open and entry.persistent and was_kept:
-                    self._either.append((queue, entry))
                 entry.probe = None
         self._ended()
 
@@ -250,24 +264,19 @@ class Model:
 
     # -- checks ---
 
-    def check(self, name: str, found: list[Found]) -> list[int]:
+    def check(self, name: str, found: list[Found]) -> None:
         """Compare `found`, all messages of the queue in order after a start, with the model.
 
-        No client has published since the start, and the messages of queues that expire are dead letters by now. Returns
-        the positions in `found` of second copies. The caller must settle them, because from now on the model has one of
-        each.
+        No client has published since the start but to show that all dead letters have arrived.
         """
         queue = self.queues[name]
-        seen: dict[Key, int] = {}
-        surplus = []
-        for at, one in enumerate(found):
+        seen: dict[Key, None] = {}
+        for one in found:
             entry = self._known(name, one)
-            seen[one.key] = seen.get(one.key, 0) + 1
-            if seen[one.key] > entry.copies:
-                raise Violation(f"{name}: {one.key} is present {seen[one.key]} times")
-            if seen[one.key] > 1:
-                surplus.append(at)
-            if entry.settled == FORGOTTEN and entry.copies == 1:
+            if one.key in seen:
+                raise Violation(f"{name}: {one.key} is present twice")
+            seen[one.key] = None
+            if entry.settled == FORGOTTEN:
                 why = (
                     "is not persistent"
                     if not entry.persistent
@@ -280,7 +289,7 @@ class Model:
             self._check_death(name, entry, one)
         missing = (
             []
-            if queue.expires
+            if queue.loses_by_itself
             else [
                 entry
                 for entry in queue.entries.values()
@@ -293,12 +302,6 @@ class Model:
                 f"{name}: {len(missing)} messages are missing that were confirmed or found before, and not settled "
                 f"({queue.lost_gets} may have been got without ack): {first}; {len(found)} are present"
             )
-        for before, entry in self._either:
-            if before.heirs is queue and entry.key not in before.entries and entry.key not in seen:
-                raise Violation(
-                    f"{before.name}: {entry.key} died, and is neither there nor in '{name}', "
-                    "although the broker ended cleanly"
-                )
         self._check_order(queue, list(seen))
         queue.lost_gets = 0
         queue.order = list(seen)
@@ -307,7 +310,22 @@ class Model:
         for entry in queue.entries.values():
             entry.state, entry.settled, entry.delivered = KEPT, NOT_SETTLED, True
         self.found += len(found)
-        return surplus
+        if name == list(self.queues)[-1]:
+            for first in self.queues.values():
+                self._check_places(first)
+            for first in self.queues.values():
+                for entry in list(first.entries.values()) if first.loses_by_itself else ():
+                    first._inherit(entry)
+
+    def _check_places(self, first: QueueModel) -> None:
+        """Check that each message of the queue is in one of its places, all of which were checked before."""
+        for key in first.entries:
+            there = [place.name for place in first.places() if key in place.entries]
+            if len(there) > 1:
+                raise Violation(f"{key} is present in {' and in '.join(there)}")
+        for before, entry in self._once:
+            if before is first and not any(entry.key in place.entries for place in first.places()):
+                raise Violation(f"{first.name}: {entry.key} was confirmed, and is neither there nor a dead letter")
 
     def _known(self, queue: str, found: Found) -> Entry:
         entry = self.queues[queue].entries.get(found.key)
@@ -322,9 +340,10 @@ class Model:
 
     def _check_flag(self, queue: str, entry: Entry, found: Found) -> None:
         # While the broker stops, deliveries in flight return to the queue, and a basic.get may receive them.
-        if found.redelivered and not (entry.delivered or entry.maybe_delivered or self.is_stopping):
+        # So may a dead letter that was on its way between two queues when the broker stopped.
+        if found.redelivered and not (entry.delivered or entry.maybe_delivered or self.is_stopping or entry.died):
             raise Violation(f"{queue}: {found.key} is flagged as redelivered, but was never delivered")
-        if entry.delivered and not found.redelivered and entry.copies == 1:
+        if entry.delivered and not found.redelivered:
             raise Violation(f"{queue}: {found.key} was delivered before, but is not flagged as redelivered")
 
     def _check_death(self, queue: str, entry: Entry, found: Found) -> None:
@@ -332,7 +351,7 @@ class Model:
             raise Violation(
                 f"{queue}: {found.key} is {'a' if entry.died else 'no'} dead letter; its x-death: {found.death}"
             )
-        if entry.death is not None and entry.death != found.death and entry.copies == 1:
+        if entry.death is not None and entry.death != found.death:
             raise Violation(f"{queue}: the x-death of {found.key} was {entry.death} and is {found.death}")
         entry.death = found.death
 
