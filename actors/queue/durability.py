@@ -111,7 +111,7 @@ class Durability:
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.
         self.levels: Mapping[int, DiskQueue] = self._levels.by_priority
         self.flusher = Flusher(process, row, context.alarms, self.levels, is_open)
-        #: Dead letters on their way to other queues, and from them. None if the queue ends with the node.
+        #: Dead letters in transit to other queues, and from them. None if the queue ends with the node.
         self.transit = (
             Transit(
                 self.number, self._levels.journal, self._levels.persistent, storage.embed_below, process.random_bytes

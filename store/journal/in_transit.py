@@ -27,7 +27,7 @@ from ..messages.run import Run
 
 
 class HandedOver(NamedTuple):
-    """Dead letters of one origin on their way to other queues.
+    """Dead letters of one origin in transit to other queues.
 
     targets       the numbers of the queues that get them (of their levels of priority 0)
     first_id      the shared id of the first; the others follow it

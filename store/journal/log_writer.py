@@ -137,7 +137,7 @@ class LogWriter:
         return self.position
 
     def take_over(self, queue: int, first_id: int, count: int) -> int:
-        """Record that the queue has taken dead letters that were on their way to it; returns the position."""
+        """Record that the queue has taken dead letters that were in transit to it; returns the position."""
         self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))
         return self._add(queue, record(Type.TAKEN, queue, encode_taken(first_id, count)))
 

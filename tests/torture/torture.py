@@ -202,7 +202,7 @@ class Torture:
         self.note(f"recovered in {1000 * self._recovery:.0f} ms; present: {', '.join(sizes)}")
 
     def _let_dead_letters_arrive(self, client: Client) -> None:
-        """Wait until those that were on their way when the broker ended are in their queues.
+        """Wait until those that were in transit when the broker ended are in their queues.
 
         Dead letters arrive in the order in which they died, so one more that has arrived shows that the others have,
         except those that have become dead letters once more on the way: for these there is a second one.

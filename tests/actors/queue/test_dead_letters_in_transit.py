@@ -1,4 +1,4 @@
-"""Dead letters on their way through the journal: after a kill at any operation of the disk, and after crashes of single
+"""Dead letters in transit through the journal: after a kill at any operation of the disk, and after crashes of single
 processes, each message is in exactly one place.
 """
 
@@ -212,7 +212,7 @@ def test_a_dead_letter_that_a_crash_brings_again_is_flagged(stage, disk):
 
 
 def test_dead_letters_for_a_deleted_queue_are_forgotten(stage, disk):
-    """The queue is deleted while they are on their way, and the journal does not keep them for ever."""
+    """The queue is deleted while they are in transit, and the journal does not keep them for ever."""
     grave, source = graves(stage)
     publisher = Publisher(stage)
     publisher.publish(source, 1)
