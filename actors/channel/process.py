@@ -559,6 +559,8 @@ class Channel(Process):
             "consumer_count": len(self.consumers),
             "messages_unacknowledged": len(self.deliveries.unacked),
             "messages_unconfirmed": len(publisher.confirms),
+            "messages_uncommitted": sum([len(entry[2]) for entry in publisher.held_back or ()]),
+            "acks_uncommitted": self.deliveries.unacked.held_back_count,
             "prefetch_count": self.consumers.prefetch,
             "global_prefetch_count": self.limiter.limit or 0,
             "backlog": len(self.backlog),

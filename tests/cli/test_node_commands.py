@@ -151,6 +151,24 @@ def test_pids_lead_from_one_listing_to_the_other(broker, run):
     connection.close()
 
 
+def test_an_exclusive_consumer_and_an_open_transaction(broker, run):
+    broker.declare_queue("q")
+    broker.publish(b"1", "q")
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    channel = connection.channel()
+    channel.tx_select()
+    channel.basic_publish("", "q", b"2")
+    channel.basic_publish("", "q", b"3")
+    method, _, _ = channel.basic_get("q")
+    channel.basic_ack(method.delivery_tag)
+    channel.basic_consume("q", lambda *_: None, exclusive=True, consumer_tag="only")
+    run("-s", "list_queues", "exclusive_consumer_tag", "exclusive_consumer_pid")
+    tag, pid = run.lines[0].split("\t")
+    run("-s", "list_channels", "pid", "transactional", "messages_uncommitted", "acks_uncommitted")
+    assert (tag, run.lines) == ("only", [f"{pid}\ttrue\t2\t1"])
+    connection.close()
+
+
 def test_a_row_is_one_line_whatever_names_contain(broker, run):
     broker.declare_queue("q")
     broker.bind("q", "amq.direct", 'tab\tline\nquote"é')

@@ -189,6 +189,8 @@ def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) 
     items = {**queue_items(row), **(answer or {}), "pid": pid(operator, row.queue_id)}
     if row.exclusive_owner is not None:
         items["owner_pid"] = pid(operator, row.exclusive_owner)
+    if items.get("exclusive_consumer"):
+        items["exclusive_consumer_pid"] = pid(operator, items["exclusive_consumer"])
     return items
 
 

@@ -32,6 +32,8 @@ def queue_items(
     """rabbitmqctl's info items of a queue."""
     ready, unacked = len(backing), sum(len(record.pending) for record in channels)
     active = consumers.active
+    # An exclusive consumer is the only one of its queue.
+    exclusive = next(iter(consumers)) if consumers.has_exclusive() else None
     numbers = range_readers.numbers()
     return {
         "name": row.name,
@@ -53,6 +55,8 @@ def queue_items(
         "head_message_timestamp": _head_timestamp(backing, chain.from_iterable(one.pending for one in channels)),
         "queue_mode": queue_mode,
         "single_active_consumer_tag": active.tag if active else "",
+        "exclusive_consumer_tag": exclusive.tag if exclusive else "",
+        "exclusive_consumer": exclusive.channel.channel_id if exclusive else None,
         "unsent": sum(record.unsent for record in channels),
         "dead_lettered": dict(dead_letterer.counters),
         "readers": len(range_readers.readers),
