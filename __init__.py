@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .administration import PolicyInfo
     from .broker import Broker, BrokerError, StartError
     from .listings import (
         BindingInfo,
@@ -39,6 +40,7 @@ __all__ = [
     "ExchangeInfo",
     "LongTurn",
     "Message",
+    "PolicyInfo",
     "QueueInfo",
     "Settings",
     "SettingsError",
@@ -49,6 +51,7 @@ __all__ = [
 #: The module that defines each public name, unless it is `listings`.
 _HOMES = {
     "Broker": "broker",
+    "PolicyInfo": "administration",
     "BrokerError": "broker",
     "StartError": "broker",
     "Settings": "settings",

@@ -30,6 +30,7 @@ from urllib.parse import quote
 from .actors.channel.contract import to_direct_client
 from .actors.node.contract import to_node
 from .actors.node.extensions import Extensions
+from .administration import Administration
 from .amqp import methods
 from .amqp.fields import Table, table_from
 from .amqp.method import Method
@@ -75,7 +76,7 @@ class MessageProperties(TypedDict, total=False):
     cluster_id: str
 
 
-class Broker:
+class Broker(Administration):
     """A broker on a port of its own, in a background thread of this process.
 
     Its settings come from keywords (`Broker(heartbeat=10)`), from a `Settings` value
@@ -194,7 +195,9 @@ class Broker:
         if ":" in host:
             host = f"[{host}]"
         # The default virtual host is written out as %2F: client libraries disagree about the meaning of an empty path.
-        user, password, path = (quote(part, safe="") for part in (settings.default_user, settings.default_pass, vhost))
+        user, password, path = (
+            quote(part, safe="") for part in (settings.default_user, settings.first_password(), vhost)
+        )
         return f"{scheme}://{user}:{password}@{host}:{port}/{path}"
 
     # -- virtual hosts ---
@@ -204,12 +207,14 @@ class Broker:
         return [row["name"] for row in self._node.ask_node(to_node.list("vhosts", None))]
 
     def create_vhost(self, name: str) -> None:
-        """Create a virtual host with its predefined exchanges. Does nothing if it exists.
+        """Create a virtual host with its predefined exchanges; the default user gets all permissions in it.
+
+        Does nothing if it exists.
 
         Raises `BrokerError`: 530 for a name that is empty or longer than 255 bytes, 541 if a broker with a data
         directory cannot write to it.
         """
-        self._node.operate("add_vhost", name=_string("name", name))
+        self._node.operate("add_vhost", name=_string("name", name), granted_to=self.settings.default_user)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with its queues, exchanges and messages.

@@ -114,7 +114,7 @@ def report(
     # The default password is publicly known; any other must not appear in a terminal or a log.
     login = (
         f"{settings.default_user}:{settings.default_pass}"
-        if settings.default_pass == "guest"
+        if settings.default_pass == "guest" and settings.default_pass_file is None
         else settings.default_user
     )
     tls = []

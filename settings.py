@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from .limits import LimitError, read_disk_limit, read_size, read_watermark
@@ -125,8 +126,14 @@ class Settings:
     )
 
     # -- users and virtual hosts ---
-    default_user: str = setting("guest", "name of the user")
-    default_pass: str = setting("guest", "that user's password")
+    default_user: str = setting("guest", "name of the first user, an administrator, who is added when a node is new")
+    default_pass: str = setting("guest", "that user's password; later `change_password` changes it")
+    default_pass_file: str | None = setting(
+        None,
+        "file with that password, which takes the place of `default_pass`; a line end behind it is left out",
+        path=True,
+        optional=True,
+    )
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     # AB-16
     loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only")
@@ -244,6 +251,22 @@ class Settings:
         checked_later: Any = values
         return cls(**checked_later)
 
+    def first_password(self) -> str:
+        """The password of the first user. Raises SettingsError if its file cannot be read or is empty."""
+        if self.default_pass_file is None:
+            return self.default_pass
+        key = "default_pass_file"
+        try:
+            text = Path(self.default_pass_file).read_bytes().decode("utf-8", "surrogateescape")
+        except OSError as error:
+            raise SettingsError(
+                key, f"setting '{key}': cannot read '{self.default_pass_file}': {error.strerror}"
+            ) from None
+        password = text.removesuffix("\n").removesuffix("\r")
+        if not password:
+            raise SettingsError(key, f"setting '{key}': '{self.default_pass_file}' is empty; nobody could log in")
+        return password
+
     @classmethod
     def from_toml(cls, path: str | PathLike[str], **overrides: Unpack["SettingKeywords"]) -> "Settings":
         """Settings from the top-level keys of a TOML file; keywords win over the file.
@@ -288,6 +311,7 @@ class NodeKeywords(TypedDict, total=False):
     auth_mechanisms: tuple[str, ...]
     default_user: str
     default_pass: str
+    default_pass_file: str | PathLike[str] | None
     default_vhost: str
     loopback_users: tuple[str, ...]
     connection_max: int | None

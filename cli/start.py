@@ -19,6 +19,14 @@ LOG_LEVELS = ["debug", "info", "warning", "error"]
 WAY_OUT = "use --data-dir DIR, or --in-memory to keep nothing"
 
 
+#: The environment variables of the first user, who makes a container safe from its start, and the settings they set.
+FIRST_USER = {
+    "WARREN_DEFAULT_USER": "default_user",
+    "WARREN_DEFAULT_PASS": "default_pass",
+    "WARREN_DEFAULT_PASS_FILE": "default_pass_file",
+}
+
+
 @click.command()
 @click.option("--port", type=int, help=f"TCP port to listen on; 0 chooses a free one.  [default: {DEFAULT_PORT}]")
 @click.option("--host", help="Address to listen on; 0.0.0.0 means all addresses of this machine.  [default: 127.0.0.1]")
@@ -65,6 +73,9 @@ def start(
 
     Exit codes: 0 after a clean stop, 70 if the broker cannot start (for example, because the port is taken), 78 if
     settings are wrong or the data directory cannot be used.
+
+    The first user of a new node is named by the environment variable WARREN_DEFAULT_USER, his password by
+    WARREN_DEFAULT_PASS or by a file that WARREN_DEFAULT_PASS_FILE names.
     """
     if in_memory and data_dir is not None:
         raise click.UsageError("--in-memory and --data-dir contradict each other; use only one of them")
@@ -75,6 +86,9 @@ def start(
         "node_name": node and full_name(node),
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options |= {name: os.environ[variable] for variable, name in FIRST_USER.items() if variable in os.environ}
+    if "default_pass" in options and "default_pass_file" in options:
+        raise click.UsageError("WARREN_DEFAULT_PASS and WARREN_DEFAULT_PASS_FILE contradict each other; set only one")
     try:
         settings = Settings.from_toml(config, **options) if config else Settings.of(**options)
         if "data_dir" not in options and not _names(config, "data_dir"):

@@ -7,8 +7,9 @@ what the type demands of the queue itself (AB-89 to AB-91).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ..amqp.constants import INTERNAL_ERROR, PRECONDITION_FAILED
@@ -33,6 +34,9 @@ _STREAM_ARGUMENTS = frozenset({"x-max-age", "x-stream-max-segment-size-bytes", "
 # -- the meaning of queue arguments ---
 
 QueueMode = Literal["default", "lazy"]
+
+#: What policies define for a queue to which none applies.
+NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,11 @@ class QueueSettings:
         return self.overflow == "drop-head" and (self.max_length is not None or self.max_length_bytes is not None)
 
 
-def queue_settings(arguments: Table) -> QueueSettings:
-    """Decode arguments that `check_queue_arguments` has accepted."""
+def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> QueueSettings:
+    """Decode arguments that `check_queue_arguments` has accepted, and merge them with what policies define (AB-158).
+
+    Of two numbers the smaller one counts; otherwise the argument does.
+    """
     given: dict[str, Any] = {}
     for name, letter, value in reversed(arguments):  # reversed, so that the first of repeated names counts
         field = _SETTINGS.get(name)
@@ -75,6 +82,14 @@ def queue_settings(arguments: Table) -> QueueSettings:
             given[field] = value.decode("utf-8", "surrogateescape") if letter == "S" else value
     if queue_type(arguments) == QUORUM.name:
         given["is_quorum"] = True
+    for key, value in policy.items():
+        field = _POLICY_SETTINGS.get(key)
+        if field is None:
+            continue
+        if field not in given:
+            given[field] = value
+        elif isinstance(value, int):
+            given[field] = min(value, given[field])
     return QueueSettings(**given)
 
 
@@ -90,6 +105,13 @@ _SETTINGS = {
     "x-single-active-consumer": "single_active_consumer",
     "x-queue-mode": "queue_mode",
     "x-delivery-limit": "delivery_limit",
+}
+
+#: The fields by the keys of policies. A policy can decide neither about priorities nor about a single active consumer.
+_POLICY_SETTINGS = {
+    name.removeprefix("x-"): field
+    for name, field in _SETTINGS.items()
+    if field not in ("max_priority", "single_active_consumer")
 }
 
 
@@ -109,9 +131,7 @@ def check_queue_declaration(row: QueueRow) -> None:
     if not arguments:
         return
     phrase = queue_phrase(row.vhost, row.name)
-    dead_letter_exchange = arguments.get("x-dead-letter-exchange")
-    if dead_letter_exchange is not None and dead_letter_exchange[0] != "S":
-        raise _wrong_type(dead_letter_exchange[0], "x-dead-letter-exchange", phrase)
+    check_dead_letter_exchange(row.vhost, row.name, arguments)
     declared = CLASSIC
     for key, check in QUEUE_CHECKS:
         found = arguments.get(key)
@@ -143,6 +163,13 @@ def _check_quorum_flags(row: QueueRow, phrase: str) -> None:
     ):
         if is_wrong:
             raise AmqpError(PRECONDITION_FAILED, f"invalid property '{text}' for {phrase}")
+
+
+def check_dead_letter_exchange(vhost: str, name: str, arguments: Table) -> None:
+    """Raise AmqpError 406 if the argument that names the dead-letter exchange is no text."""
+    found = arguments.get("x-dead-letter-exchange")
+    if found is not None and found[0] != "S":
+        raise _wrong_type(found[0], "x-dead-letter-exchange", queue_phrase(vhost, name))
 
 
 #: Why an argument is refused, in RabbitMQ's words; empty if it is accepted.

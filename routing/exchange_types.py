@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..amqp.constants import PRECONDITION_FAILED
+from ..amqp.constants import COMMAND_INVALID, PRECONDITION_FAILED
 from ..amqp.errors import AmqpError, binary_text
 from ..amqp.fields import TYPE_NAMES, Table
 from .destinations import Destination, DestinationSet
@@ -177,3 +177,9 @@ def check_binding(exchange_type: str, arguments: Table) -> None:
 def _term(value: Any) -> str:
     """The value as RabbitMQ prints it in these texts: a string as an Erlang binary."""
     return binary_text(value) if isinstance(value, bytes) else value_text(value)
+
+
+def check_exchange_type(name: str) -> None:
+    """Raise AmqpError 503 for a type of exchanges that there is not."""
+    if name not in EXCHANGE_TYPES:
+        raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{name}'")

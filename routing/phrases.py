@@ -59,6 +59,12 @@ def check_not_default_exchange(*names: str) -> None:
         raise AmqpError(ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
+def check_not_system_exchange(vhost: str, name: str) -> None:
+    """Raise AmqpError 403 for an exchange that clients may not delete (AB-65)."""
+    if name.startswith("amq."):
+        raise AmqpError(ACCESS_REFUSED, f"deletion of system {exchange_phrase(vhost, name)} not allowed")
+
+
 def check_not_reserved(kind: str, name: str) -> None:
     """Raise AmqpError 403 for a name that clients may not declare; `kind` is `queue` or `exchange` (AB-65)."""
     if name.startswith("amq."):

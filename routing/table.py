@@ -18,9 +18,11 @@ alternate exchange (AB-76).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..amqp.fields import Table
+from .arguments import alternate_exchange
 from .changes import (
     BindingAdded,
     BindingRemoved,
@@ -130,6 +132,10 @@ class RoutingTable:
         found = self._vhosts.get(vhost)
         return () if found is None else tuple(found.queues.values())
 
+    def exchanges(self, vhost: str) -> tuple[ExchangeRow, ...]:
+        found = self._vhosts.get(vhost)
+        return () if found is None else tuple(found.exchanges.values())
+
     # -- writing, by Metadata only ---
 
     def add_vhost(self, vhost: str, rows: VhostRows | None = None) -> None:
@@ -201,6 +207,18 @@ class RoutingTable:
     def set_down(self, vhost: str, is_down: bool = True) -> None:
         self.down = self.down | {vhost} if is_down else self.down - {vhost}
         self.version += 1
+
+    def set_policy_alternate(self, vhost: str, exchange: str, alternate: str | None) -> None:
+        """A policy defines this alternate exchange for the exchange, or None. One among its arguments wins (AB-158)."""
+        host = self._vhosts.get(vhost)
+        row = None if host is None else host.exchanges.get(exchange)
+        if host is None or row is None:
+            return
+        given = alternate_exchange(row.arguments)
+        effective = alternate if given is None else given
+        if row.alternate != effective:
+            host.exchanges[exchange] = replace(row, alternate=effective)
+            self.version += 1
 
     def register_reply(self, channel_id: str, address: Any) -> None:
         self._reply_channels[channel_id] = address

@@ -167,6 +167,7 @@ class ChannelConsumers:
         tag = method.consumer_tag or generated_name("amq.ctag", self._process.random_bytes(16))
         if tag in self.by_tag or tag == self._replies.tag:
             raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
+        self._config.access.check("read", "queue", name)
         row = self._queues.row(name)
         check_consumer_arguments(row, method.arguments)
         consumer = self.by_tag[tag] = ChannelConsumer(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ...amqp.errors import AmqpError
     from ...amqp.method import Method
     from ...amqp.parser.reader import Event
+    from ...definitions.access import Access
     from ..metadata.info_items import InfoItems
     from ..node.context import NodeContext
     from ..queue.contract import ToQueue
@@ -32,6 +33,8 @@ class ChannelConfig(NamedTuple):
     frame_max: int
     #: Whether the client gets basic.cancel when the broker ends a consumer (AB-126).
     has_cancel_notify: bool
+    #: What the user may do.
+    access: Access
 
 
 class FetchedMessage(NamedTuple):

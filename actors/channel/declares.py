@@ -1,6 +1,7 @@
 """`Declares`: the methods of a channel on exchanges, queues and bindings (amqp-broker section 7).
 
-Checks that need only the routing table are made here; Metadata makes the others, and the change itself.
+Checks that need only the routing table, and those of the user's rights, are made here. Metadata makes the others, and
+the change itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,19 @@ from ...amqp import methods
 from ...amqp.constants import RESOURCE_LOCKED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
-from ...routing.phrases import check_not_default_exchange, no_exchange, no_queue, without_cr_lf
+from ...definitions.access import Kind
+from ...routing.arguments import alternate_exchange, check_dead_letter_exchange, check_exchange_arguments
+from ...routing.exchange_types import check_exchange_type
+from ...routing.phrases import (
+    check_not_default_exchange,
+    check_not_reserved,
+    check_not_system_exchange,
+    generated_name,
+    no_exchange,
+    no_queue,
+    value_text,
+    without_cr_lf,
+)
 from ...routing.rows import QueueRow
 from ...runtime.contract import Message
 from ...runtime.errors import ProcessDown
@@ -52,6 +65,7 @@ class Declares:
             if self._context.routing.exchange(vhost, name) is None:
                 raise no_exchange(vhost, name)
         else:
+            self._check_declare_exchange(method, name)
             await self._ask_metadata(
                 to_metadata.declare_exchange(
                     vhost,
@@ -66,8 +80,23 @@ class Declares:
         if not method.nowait:
             self._output.put_method(methods.ExchangeDeclareOk())
 
+    def _check_declare_exchange(self, method: methods.ExchangeDeclare, name: str) -> None:
+        """Check the rights, in their place among the checks that Metadata makes too (AB-161)."""
+        vhost, access = self._config.vhost, self._config.access
+        check_exchange_type(method.type)
+        check_not_default_exchange(name)
+        access.check("configure", "exchange", name)
+        if method.arguments.get("alternate-exchange") and self._context.routing.exchange(vhost, name) is None:
+            check_not_reserved("exchange", name)
+            check_exchange_arguments(vhost, name, method.arguments)
+            access.check("read", "exchange", name)
+            access.check("write", "exchange", alternate_exchange(method.arguments) or "")
+
     async def exchange_delete(self, method: methods.ExchangeDelete) -> None:
         name = without_cr_lf(method.exchange)
+        check_not_default_exchange(name)
+        check_not_system_exchange(self._config.vhost, name)
+        self._config.access.check("configure", "exchange", name)
         await self._ask_metadata(to_metadata.delete_exchange(self._config.vhost, name, method.if_unused))
         if not method.nowait:
             self._output.put_method(methods.ExchangeDeleteOk())
@@ -104,18 +133,30 @@ class Declares:
         queue = self._queues.name_or_last_declared("")
         return queue, method.routing_key or queue
 
-    async def _bind(self, kind: str, destination: str, source: str, routing_key: str, arguments: Table) -> None:
+    async def _bind(self, kind: Kind, destination: str, source: str, routing_key: str, arguments: Table) -> None:
         """Bind a `queue` or an `exchange`."""
         vhost, connection_id = self._config.vhost, self._config.connection_id
+        self._check_binding(kind, destination, source, routing_key)
         await self._ask_metadata(
             to_metadata.bind(vhost, kind, destination, source, routing_key, arguments, connection_id)
         )
 
-    async def _unbind(self, kind: str, destination: str, source: str, routing_key: str, arguments: Table) -> None:
+    async def _unbind(self, kind: Kind, destination: str, source: str, routing_key: str, arguments: Table) -> None:
         vhost, connection_id = self._config.vhost, self._config.connection_id
+        self._check_binding(kind, destination, source, routing_key)
         await self._ask_metadata(
             to_metadata.unbind(vhost, kind, destination, source, routing_key, arguments, connection_id)
         )
+
+    def _check_binding(self, kind: Kind, destination: str, source: str, routing_key: str) -> None:
+        """Check the rights to bind and to unbind (AB-161, AB-164)."""
+        access = self._config.access
+        access.check("write", kind, destination)
+        check_not_default_exchange(*([destination, source] if kind == "exchange" else [source]))
+        access.check("read", "exchange", source)
+        row = self._context.routing.exchange(self._config.vhost, source)
+        if row is not None and row.type == "topic":
+            access.check_topic("read", source, routing_key)
 
     # -- queues ---
 
@@ -150,6 +191,7 @@ class Declares:
 
     async def _declare(self, method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
         connection_id = self._config.connection_id
+        self._check_declare_queue(method, name)
         while True:
             row, _ = await self._ask_metadata(
                 to_metadata.declare_queue(
@@ -171,6 +213,20 @@ class Declares:
                     raise
                 # The queue was deleted after Metadata answered. Like RabbitMQ, declare it again, as a new queue.
 
+    def _check_declare_queue(self, method: methods.QueueDeclare, name: str) -> None:
+        """Check the rights, in their place among the checks that Metadata makes too (AB-146, AB-161)."""
+        vhost, access = self._config.vhost, self._config.access
+        if name:
+            check_not_reserved("queue", name)
+        # The broker will generate a name like this one, which is checked as any other.
+        checked = name or generated_name("amq.gen", bytes(16))
+        access.check("configure", "queue", checked)
+        dead_letter_exchange = method.arguments.get("x-dead-letter-exchange")
+        if dead_letter_exchange is not None and self._context.routing.queue(vhost, name) is None:
+            check_dead_letter_exchange(vhost, name, method.arguments)
+            access.check("read", "queue", checked)
+            access.check("write", "exchange", value_text(dead_letter_exchange[1]))
+
     async def _declare_reply_queue(self, method: methods.QueueDeclare, name: str) -> None:
         """AB-143: a client declares the name of a reply consumer to find out whether that consumer lives."""
         if name != REPLY_TO and not await self._has_reply_consumer(*parse_reply_key(name)):
@@ -189,7 +245,9 @@ class Declares:
             return False
 
     async def queue_purge(self, method: methods.QueuePurge) -> None:
-        row = self._queues.row(self._queues.name_or_last_declared(method.queue))
+        name = self._queues.name_or_last_declared(method.queue)
+        self._config.access.check("read", "queue", name)
+        row = self._queues.row(name)
         count = await self._queues.ask(row, to_queue.purge())
         if not method.nowait:
             self._output.put_method(methods.QueuePurgeOk(count))
@@ -197,6 +255,7 @@ class Declares:
     async def queue_delete(self, method: methods.QueueDelete) -> None:
         vhost, connection_id = self._config.vhost, self._config.connection_id
         name = without_cr_lf(self._queues.name_or_last_declared(method.queue))
+        self._config.access.check("configure", "queue", name)
         count = await self._ask_metadata(
             to_metadata.delete_queue(vhost, name, method.if_unused, method.if_empty, connection_id)
         )

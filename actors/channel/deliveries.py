@@ -82,7 +82,9 @@ class Deliveries:
 
     async def get(self, method: methods.BasicGet) -> None:
         process, output = self._process, self._output
-        row = self._queues.row(self._queues.name_or_last_declared(method.queue))
+        name = self._queues.name_or_last_declared(method.queue)
+        self._config.access.check("read", "queue", name)
+        row = self._queues.row(name)
         delivery, messages_left = await self._queues.ask(
             row, to_queue.get(self._config.channel_id, process.myAddress, method.no_ack), is_watched=True
         )

@@ -17,6 +17,7 @@ from ...amqp.frames import build_content, split_frames
 from ...amqp.method import Method
 from ...amqp.parser.reader import METHOD, RUN, Event
 from ...amqp.parser.skimmer import fate
+from ...definitions.access import Access
 from ...runtime.contract import Address, Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
@@ -159,6 +160,7 @@ class _Session:
             user=USER_NAME,
             frame_max=0,
             has_cancel_notify=False,
+            access=Access(client.context.definitions, None, self.vhost),
         )
         address: Address[ToChannel] = client.createActor(Channel)
         client.send(address, to_channel.start(client.context, config))

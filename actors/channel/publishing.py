@@ -317,12 +317,15 @@ class Publisher:
         exchange_name, routing_key, is_mandatory, is_immediate = publish_fields(method_payload)
         if is_immediate:
             raise AmqpError(540, "immediate=true")
-        routing, vhost = self._context.routing, self._config.vhost
+        routing, vhost, access = self._context.routing, self._config.vhost, self._config.access
+        access.check("write", "exchange", exchange_name)
         exchange = routing.exchange(vhost, exchange_name)
         if exchange is None:
             raise no_exchange(vhost, exchange_name)
         if exchange.internal:
             raise AmqpError(403, f"cannot publish to internal exchange '{exchange_name}' in vhost '{vhost}'")
+        if exchange.type == "topic":
+            access.check_topic("write", exchange_name, routing_key)
         fate = self._fates.get(key)
         if fate is None:
             fate = self._find_fate(key, content)
@@ -393,7 +396,8 @@ class Publisher:
             properties.reply_to = self._replies.name()
             is_changed = True
         user = self._config.user
-        if properties.user_id is not None and properties.user_id != user:
+        is_other = properties.user_id is not None and properties.user_id != user
+        if is_other and not self._config.access.may_impersonate():
             raise AmqpError(406, f"user_id property set to '{properties.user_id}' but authenticated user was '{user}'")
         if properties.expiration is not None:
             _check_expiration(properties.expiration)

@@ -17,6 +17,7 @@ from ...amqp import methods
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameReader
+from ...definitions.access import Access
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
@@ -46,6 +47,7 @@ class ChannelTable:
     """Creates channels, gathers the client's events for them, and keeps track of their numbers."""
 
     __slots__ = (
+        "_access",
         "_connection_id",
         "_connection_name",
         "_context",
@@ -88,6 +90,8 @@ class ChannelTable:
         #: Numbers of closed channels for which the client still owes a close-ok, because both sides sent close.
         self._stray_close_ok: set[int] = set()
         self._serial = 0
+        #: What the user may do, for all channels. There is none before the first, because the handshake comes before.
+        self._access: Access | None = None
 
     # -- input ---
 
@@ -148,6 +152,16 @@ class ChannelTable:
                 f"number of channels opened ({len(self.by_number)}) "
                 f"has reached the negotiated channel_max ({negotiated.channel_max})",
             )
+        user = self._context.definitions.user(negotiated.user)
+        limit = None if user is None else user.limit("max-channels")
+        if limit is not None and self._context.sessions.channels_of_user(negotiated.user) >= limit:
+            raise AmqpError(
+                530,
+                f"number of channels opened for user '{negotiated.user}' has reached the maximum allowed user limit of "
+                f"({limit})",
+            )
+        if self._access is None:
+            self._access = Access(self._context.definitions, negotiated.user, negotiated.vhost)
         self._serial += 1
         channel_id = f"{self._connection_id}.{self._serial}"
         address: Address[ToChannel] = self._process.createActor(Channel)
@@ -160,6 +174,7 @@ class ChannelTable:
             negotiated.user,
             negotiated.frame_max,
             negotiated.has_capability("consumer_cancel_notify"),
+            self._access,
         )
         self._process.send(address, to_channel.start(self._context, config))
         # After `start`: on Thespian's own bases a monitor is a message, which the channel cannot handle before `start`.

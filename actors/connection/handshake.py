@@ -168,7 +168,7 @@ class Handshake:
             self._proceed = answer.proceed
             return Step(SECURING, methods.ConnectionSecure(answer.text))
         settings = self._settings
-        refusal = sasl.verify(answer, settings, self._peer_host)
+        refusal = sasl.verify(answer, self._context.definitions, settings, self._peer_host)
         if refusal is not None:
             log.warning("%s refused: %s", self._connection_name, one_line(refusal))
             raise AmqpError(
@@ -200,8 +200,19 @@ class Handshake:
             raise AmqpError(530, text, *ids)
         if not routing.has_vhost(vhost):
             raise AmqpError(530, f"vhost {vhost} not found", *ids)
+        user, definitions, sessions = self._negotiated.user, self._context.definitions, self._context.sessions
+        limit = definitions.vhost_limit(vhost, "max-connections")
+        if limit is not None and sessions.count_of_vhost(vhost) >= limit:
+            text = f"access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached"
+            raise AmqpError(530, text, *ids)
+        known = definitions.user(user)
+        limit = None if known is None else known.limit("max-connections")
+        if limit is not None and sessions.count_of_user(user) >= limit:
+            text = f"connection refused for user '{user}': user connection limit ({limit}) is reached"
+            raise AmqpError(530, text, *ids)
+        if definitions.permission(user, vhost) is None:
+            raise AmqpError(530, f"access to vhost '{vhost}' refused for user '{user}'", *ids)
         if vhost in routing.down:
-            user = self._negotiated.user
             text = f"access to vhost '{vhost}' refused for user '{user}': vhost '{vhost}' is down"
             raise AmqpError(541, text, *ids)
         self._negotiated.vhost = vhost

@@ -39,6 +39,7 @@ from ..channel.contract import DeliveryNotice, to_channel
 from ..metadata.contract import to_metadata
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
+from ..node.sessions import Session
 from ..queue.contract import to_queue
 from ..resources.contract import to_alarms, to_memory_monitor
 from .channels import ChannelEntry, ChannelTable
@@ -421,6 +422,8 @@ class Connection(Process):
         self.reader.max_body_size = self.settings.max_message_size
         self.send(self.context.alarms, to_alarms.register(self.myAddress))
         self.send(self.context.metadata, to_metadata.connection_opened(self.connection_id))
+        user, vhost = self.negotiated.user, self.negotiated.vhost
+        self.context.sessions.enter(Session(self.connection_id, self.myAddress, user, vhost, self.channels.by_number))
         log.info("%s opened by '%s' on vhost '%s'", self.name, self.negotiated.user, self.negotiated.vhost)
 
     def on_force_close(self, sender: Sender, code: int, text: str) -> None:
@@ -529,6 +532,7 @@ class Connection(Process):
             self.unwatch(self.fd)
             self.sock.close()
             self.sock = None
+            self.context.sessions.leave(self.connection_id)
 
     # -- listings ---
 

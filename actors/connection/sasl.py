@@ -6,13 +6,16 @@ for all mechanisms alike, whether the login is good.
 
 from __future__ import annotations
 
-import hmac
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, decode_table
+from ...definitions.definitions import Definitions
+from ...definitions.passwords import is_password
+from ...definitions.records import User
 from ...settings import Settings
 
 
@@ -95,28 +98,30 @@ def begin(mechanism: str, response: bytes, enabled: tuple[str, ...], certified: 
     return certified() if mechanism == "EXTERNAL" else MECHANISMS[mechanism](response)
 
 
-def verify(credentials: Credentials | Certified, settings: Settings, peer_host: str) -> str | None:
+def verify(
+    credentials: Credentials | Certified, definitions: Definitions, settings: Settings, peer_host: str
+) -> str | None:
     """None if the login is good, else the reason, for the log only: the client is not sent it (AB-15 to AB-17)."""
-    is_known = credentials.user == settings.default_user
+    user = definitions.user(credentials.user)
     if isinstance(credentials, Certified):
         if credentials.fault:
             return credentials.fault
         is_right = True
     else:
-        # Compared in constant time, also for an unknown user: the time must not reveal which users exist.
-        is_right = (
-            hmac.compare_digest(
-                credentials.password.encode("utf-8", "surrogateescape"), settings.default_pass.encode("utf-8")
-            )
-            and credentials.password != ""
-        )
-    if not is_known:
+        # Also for an unknown user, so that the time does not reveal which users exist.
+        known = user or NOBODY
+        is_right = is_password(credentials.password, known.password_hash, known.hashing_algorithm)
+    if user is None:
         return f"user '{credentials.user}' does not exist"
     if not is_right:
         return f"user '{credentials.user}' gave a wrong password"
     if credentials.user in settings.loopback_users and not _is_loopback(peer_host):
         return f"user '{credentials.user}' can only connect via localhost"
     return None
+
+
+#: Stands for a user who does not exist. No password has a hash of zeros only.
+NOBODY = User("", base64.b64encode(bytes(36)).decode())
 
 
 def _is_loopback(host: str) -> bool:

@@ -21,6 +21,7 @@ from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
+from .live_policies import LivePolicies
 from .log import Log, Outcome
 from .state.commands import Command, DeleteQueue, DeleteVhost
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
@@ -48,12 +49,21 @@ class _Proposal:
 class Changing:
     """Belongs to `process`, the Metadata; `node` starts and stops the processes of a virtual host."""
 
-    def __init__(self, process: Process, node: Address[ToNode], routing: RoutingTable, state: State, log: Log) -> None:
+    def __init__(
+        self,
+        process: Process,
+        node: Address[ToNode],
+        routing: RoutingTable,
+        state: State,
+        log: Log,
+        policies: LivePolicies,
+    ) -> None:
         self._process = process
         self._node = node
         self._routing = routing
         self._state = state
         self._log = log
+        self._policies = policies
         #: The queue supervisor of each virtual host that runs. A virtual host that is down has none.
         self.supervisors: dict[str, Address[ToQueueSupervisor]] = {}
 
@@ -98,6 +108,7 @@ class Changing:
     async def _start_queue(self, row: QueueRow) -> None:
         """Start a queue and show it to channels. If that fails its row is deleted. Raises AmqpError."""
         supervisor, started = self.supervisors.get(row.vhost), None
+        version = self._state.definitions.version
         if supervisor is not None:
             with suppress(ProcessDown):
                 started = await self._process.ask(supervisor, to_queue_supervisor.start_queue(row))
@@ -106,6 +117,7 @@ class Changing:
             # The node notices it too if the supervisor has ended, and sends `vhost_down`.
             self._state.rows(row.vhost)
             raise AmqpError(INTERNAL_ERROR, f"vhost '{row.vhost}' is down")
+        self._policies.queue_started(started, version)
         current = self._state.queue(row.vhost, row.name)
         if current is row:
             self._routing.put_queue(started)
@@ -135,9 +147,11 @@ class Changing:
             await self.note(DeleteVhost(name, is_ended=True))
             raise
         self._routing.add_vhost(name, self._state.vhosts[name])
+        self._policies.recovered(name)
 
     async def _stop_vhost(self, name: str) -> None:
         self.supervisors.pop(name, None)
+        self._policies.vhost_removed(name)
         await self._process.ask(self._node, to_node.stop_vhost(name))
 
     def forget_queue(self, vhost: str, queue_id: str) -> None:

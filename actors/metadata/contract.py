@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..node.contract import ToNode
     from ..queue.contract import ToQueue
     from .info_items import InfoItems
+    from .state.commands import DefinitionCommand
 
 
 class ToMetadata(Contract):
@@ -38,6 +39,10 @@ class ToMetadata(Contract):
     @message
     def delete_vhost(self, name: str) -> bool:
         """From the node: answered True when nothing of the virtual host is left, False if there is none (AB-170)."""
+
+    @message
+    def change_definitions(self, command: DefinitionCommand) -> int:
+        """From operations: apply this command. Answered with how many records changed. Raises DefinitionError."""
 
     @message
     def revive_vhost(self, name: str) -> None:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...definitions.definitions import Definitions
+from ...definitions.policies import NOTHING, Kind, queue_kind
 from ...routing.rows import Binding, ExchangeRow, QueueRow
 
 #: One row of a listing: rabbitmqctl's info items, by name.
 InfoItems = dict[str, Any]
 
 
-def exchange_items(row: ExchangeRow) -> InfoItems:
+def policy_items(definitions: Definitions, kind: Kind, vhost: str, name: str) -> InfoItems:
+    """The names of the policies that apply to a queue or an exchange, and what they define together."""
+    policies = definitions.policies_of(vhost)
+    found = NOTHING if policies is None else policies.effective(kind, name)
+    return {
+        "policy": found.policy or "",
+        "operator_policy": found.operator_policy or "",
+        "effective_policy_definition": dict(found.definition),
+    }
+
+
+def exchange_items(row: ExchangeRow, definitions: Definitions) -> InfoItems:
     return {
         "vhost": row.vhost,
         "name": row.name,
@@ -19,7 +32,7 @@ def exchange_items(row: ExchangeRow) -> InfoItems:
         "auto_delete": row.auto_delete,
         "internal": row.internal,
         "arguments": row.arguments,
-        "policy": "",
+        **policy_items(definitions, "exchanges", row.vhost, row.name),
     }
 
 
@@ -35,7 +48,7 @@ def binding_items(vhost: str, binding: Binding) -> InfoItems:
     }
 
 
-def queue_items(row: QueueRow) -> InfoItems:
+def queue_items(row: QueueRow, definitions: Definitions) -> InfoItems:
     """The items that need no answer from the queue's process. A queue that does not run has no others."""
     return {
         "vhost": row.vhost,
@@ -46,6 +59,6 @@ def queue_items(row: QueueRow) -> InfoItems:
         "arguments": row.arguments,
         "type": row.type,
         "queue_mode": None,
-        "policy": "",
+        **policy_items(definitions, queue_kind(row.type), row.vhost, row.name),
         "state": row.state,
     }

@@ -1,9 +1,9 @@
 """`LocalLog`: the log of a node that is alone. It orders commands by when they reach the disk.
 
-With a data directory, virtual hosts, durable exchanges, durable queues and bindings between durable ends are also rows
-of a `MetadataStore`. A proposal is answered only after the commit that makes the answer true:
+With a data directory, virtual hosts, durable exchanges, durable queues, bindings between durable ends and definitions
+are also rows of a `MetadataStore`. A proposal is answered only after the commit that makes the answer true:
 
-- **A command that adds a durable row is applied after its commit.** Otherwise a message could be routed to, and
+- **A command that puts a durable row is applied after its commit.** Otherwise a message could be routed to, and
   confirmed by, a queue whose declaration a crash takes back, and would be lost with it. A commit that fails refuses the
   command (541), and the state stays as it was.
 - **Any other command is applied at once; if it removed durable rows, it is answered after the commit that deletes
@@ -19,10 +19,12 @@ Commands gather while a commit runs in another thread, and all of them share the
 the turn that brought its first command, so nobody waits longer than for the commit that is running and for his own. Two
 commands that would write the same row never share a commit: the second is checked again when the first is applied.
 
-What a failed commit was to add may be on the disk all the same, and what it was to delete still is. So **every row that
-the failed commit named is to be deleted**. These deletions are owed: they go into the next commit, which runs when the
-next command comes and at least every `RETRY_SECONDS`. Deleting them all is right because no row that a running commit
-names is in the state as durable: a row is added to the state after its commit, and is removed from it before.
+What a failed commit was to write may be on the disk all the same, and what it was to delete still is. So **every row
+that the failed commit named is written anew as the state has it**, or deleted if the state has it not. These
+corrections are owed: they go into the next commit, which runs when the next command comes and at least every
+`RETRY_SECONDS`. For rows of queues, exchanges and bindings they are deletions, because no row that a running commit
+names is in the state as durable: such a row is added to the state after its commit, and is removed from it before. A
+record of the definitions may be replaced, so the state may have an older one.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from collections.abc import Callable, Iterable
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
+from ...definitions.changes import RecordRemoved
+from ...definitions.errors import DefinitionError
 from ...routing import changes as rows
 from ...runtime.process import Process
 from ...seams import seam
@@ -39,13 +43,26 @@ from ...store.data_dir.metadata_store import Change, MetadataError, MetadataStor
 from ..disk.disk_retry import DiskRetry
 from ..disk.errors import StorageError
 from .log import Answer, Outcome
-from .row_encoding import RowKey, StoredRows, is_durable, named_row, removal, row_change, stored_rows
+from .row_encoding import (
+    RowKey,
+    StoredRows,
+    durable_row,
+    is_durable,
+    named_rows,
+    removal,
+    row_change,
+    stored_rows,
+)
+from .state import effects
 from .state.commands import Command
 from .state.effects import Applied
-from .state.state import State, addition, apply
+from .state.state import State, additions, apply
 
 #: Seconds until what is owed is tried again though no command comes.
 RETRY_SECONDS = 5.0
+
+#: The types of `Refusal`.
+REFUSALS = (AmqpError, DefinitionError)
 
 CONSEQUENCE = (
     "Messages are not affected, but durable exchanges, queues and bindings can be neither declared nor deleted (541)"
@@ -53,15 +70,19 @@ CONSEQUENCE = (
 
 
 class _Proposal:
-    """A command that adds a durable row: the change that it makes to the state as of `version`, and to the store."""
+    """A command that puts durable rows: the changes that it makes to the state as of `version`, and to the store."""
 
-    __slots__ = ("answer", "change", "command", "version", "written")
+    __slots__ = ("answer", "changes", "command", "version", "written")
 
-    def __init__(self, command: Command, answer: Answer, change: rows.Change, version: int) -> None:
+    def __init__(self, command: Command, answer: Answer, changes: list[effects.Change], version: int) -> None:
         self.command = command
         self.answer = answer
-        self.change = change
-        self.written = row_change(change)
+        self.check(changes, version)
+
+    def check(self, changes: list[effects.Change], version: int) -> None:
+        """`changes` are what the command would make of the state of this version."""
+        self.changes = changes
+        self.written = {(change.table, change.key): change for change in map(row_change, changes)}
         self.version = version
 
 
@@ -81,7 +102,7 @@ class LocalLog:
         self._version = 0
         #: Commands that add durable rows, for the next commit.
         self._proposals: list[_Proposal] = []
-        #: The deletions that the next commit makes.
+        #: The changes that the next commit makes besides those of its proposals.
         self._owed: dict[RowKey, Change] = {}
         #: What the next commit answers: the outcomes if it succeeds.
         self._waiting: list[tuple[Answer, Outcome]] = []
@@ -116,12 +137,12 @@ class LocalLog:
         """See `Log`."""
         try:
             if self.store is not None:
-                change = addition(self._state, command)
-                if change is not None and is_durable(change):
-                    self._proposals.append(_Proposal(command, answer, change, self._version))
+                changes = additions(self._state, command)
+                if any(map(is_durable, changes)):
+                    self._proposals.append(_Proposal(command, answer, changes, self._version))
                     return
             applied = self._apply(command)
-        except AmqpError as error:
+        except REFUSALS as error:
             answer(Outcome(None, error))
             return
         outcome = Outcome(applied)
@@ -146,15 +167,14 @@ class LocalLog:
     def _is_unwritten(self, command: Command, applied: Applied) -> bool:
         """Whether a crash now could make it untrue that this command was applied.
 
-        That is so if it removed durable rows. It is also so if it removed nothing because the row that it names is gone
-        from the state, but not yet from the disk.
+        That is so if it removed durable rows. It is also so if it changed nothing because a row that it names is in the
+        state as the command wants it, but not yet on the disk.
         """
         if not self._owed and not self._written:
             return False
         if applied.changes:
             return any(is_durable(change) for change in applied.changes if isinstance(change, _REMOVALS))
-        named = named_row(command)
-        return named is not None and (named in self._owed or named in self._written)
+        return any(named in self._owed or named in self._written for named in named_rows(command))
 
     def _apply(self, command: Command) -> Applied:
         applied = apply(self._state, command)
@@ -200,7 +220,8 @@ class LocalLog:
     async def _commit(self) -> None:
         proposals = self._next_proposals()
         changes = self._owed
-        changes.update(((each.written.table, each.written.key), each.written) for each in proposals)
+        for proposal in proposals:
+            changes.update(proposal.written)
         waiting = self._in_flight = self._waiting
         self._written, self._owed, self._waiting = changes, {}, []
         try:
@@ -227,46 +248,50 @@ class LocalLog:
     def _next_proposals(self) -> list[_Proposal]:
         """Take the proposals that the next commit can write, and check again those that are older than the state."""
         proposals, self._proposals = self._proposals, []
-        taken: dict[RowKey, _Proposal] = {}
+        taken: list[_Proposal] = []
+        keys: set[RowKey] = set()
         for proposal in proposals:
             if proposal.version != self._version and not self._still_adds(proposal):
                 continue
-            key = proposal.written.table, proposal.written.key
-            if key in taken:
-                self._proposals.append(proposal)
+            if keys.isdisjoint(proposal.written):
+                taken.append(proposal)
+                keys.update(proposal.written)
             else:
-                taken[key] = proposal
-        return list(taken.values())
+                self._proposals.append(proposal)
+        return taken
 
     def _still_adds(self, proposal: _Proposal) -> bool:
-        """Whether the command still adds a durable row. If it does not, it is applied or refused here."""
+        """Whether the command still puts a durable row. If it does not, it is applied or refused here."""
         try:
-            change = addition(self._state, proposal.command)
-            if change is not None and is_durable(change):
-                if change != proposal.change:
-                    proposal.change, proposal.written = change, row_change(change)
-                proposal.version = self._version
+            changes = additions(self._state, proposal.command)
+            if any(map(is_durable, changes)):
+                proposal.check(changes, self._version)
                 return True
             outcome = Outcome(self._apply(proposal.command))
-        except AmqpError as error:
+        except REFUSALS as error:
             outcome = Outcome(None, error)
         proposal.answer(outcome)
         return False
 
     def _committed(self, proposal: _Proposal) -> None:
-        """Apply a command whose row is on the disk. If the state has it otherwise by now, the row is deleted again."""
+        """Apply a command whose rows are on the disk. If the state has them otherwise by now, the disk is corrected."""
         try:
             applied = self._apply(proposal.command)
-        except AmqpError as error:
-            self._owe([removal(proposal.written)])
+        except REFUSALS as error:
+            self._owe_correction(proposal.written)
             proposal.answer(Outcome(None, error))
             return
-        if applied.changes != [proposal.change]:
-            self._owe([removal(proposal.written)])
+        if applied.changes != proposal.changes:
+            self._owe_correction(proposal.written)
         proposal.answer(Outcome(applied))
 
+    def _owe_correction(self, keys: Iterable[RowKey]) -> None:
+        """Have the next commit write these rows as the state has them, and delete those that it does not have."""
+        for key in keys:
+            self._owed[key] = durable_row(self._state, key)
+
     def _failed(self, changes: dict[RowKey, Change], error: MetadataWriteError) -> None:
-        owed = {key: removal(change) for key, change in changes.items()}
+        owed = {key: durable_row(self._state, key) for key in changes}
         self._owed = {**owed, **self._owed}
         self._disk_retry.failed(error, RETRY_SECONDS)
         if not self._has_retry:
@@ -280,4 +305,4 @@ class LocalLog:
             await self._commit()
 
 
-_REMOVALS = (rows.VhostRemoved, rows.ExchangeRemoved, rows.QueueRemoved, rows.BindingRemoved)
+_REMOVALS = (rows.VhostRemoved, rows.ExchangeRemoved, rows.QueueRemoved, rows.BindingRemoved, RecordRemoved)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ...amqp.errors import AmqpError
 from .state.commands import Command
 from .state.effects import Applied
+from .state.state import Refusal
 
 
 class Outcome(NamedTuple):
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     """
 
     applied: Applied | None
-    error: AmqpError | None = None
+    error: Refusal | None = None
 
 
 Answer = Callable[[Outcome], None]

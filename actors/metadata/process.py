@@ -19,8 +19,13 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
+from ...definitions.changes import RecordPut, RecordRemoved
+from ...definitions.errors import DefinitionError
+from ...definitions.records import User
+from ...routing.changes import ExchangePut, VhostRemoved
 from ...routing.phrases import generated_name
 from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
@@ -31,16 +36,26 @@ from ...runtime.errors import ProcessError
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
+from ..connection.contract import to_connection
 from ..node.context import NodeContext
 from .changing import Changing
 from .contract import ToMetadata
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
+from .live_policies import LivePolicies
 from .local_log import LocalLog
 from .log import Outcome
 from .owner_waiters import OwnerWaiters
 from .queues import Queues
 from .recovery import Recovery
-from .state.commands import Bind, DeclareExchange, DeclareQueue, DeleteExchange, EndConnection, Unbind
+from .state.commands import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DefinitionCommand,
+    DeleteExchange,
+    EndConnection,
+    Unbind,
+)
 from .state.effects import Applied
 from .state.state import State
 from .turns import Turns
@@ -59,9 +74,10 @@ class Metadata(Process):
     """See the module."""
 
     contract = ToMetadata
-    reply_errors = (AmqpError, ProcessError)
+    reply_errors = (AmqpError, DefinitionError, ProcessError)
 
     routing: RoutingTable
+    policies: LivePolicies
     changing: Changing
     vhosts: VirtualHosts
     queues: Queues
@@ -74,15 +90,19 @@ class Metadata(Process):
         self.log = LocalLog(self, self.state, self._applied)
 
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
+        # Every process of the node reads the definitions, so the state has those of the node.
+        self.state.definitions = context.definitions
+        self.sessions = context.sessions
         routing, state, name, data_dir = context.routing, self.state, context.node_name, context.settings.data_dir
         self.routing = routing
         #: Where new queues are: the node that decides, and all that keep their messages.
         self.home = name, (name,)
-        self.changing = Changing(self, node, routing, state, self.log)
-        self.queues = Queues(self, routing, state, self.changing, name, data_dir is not None)
+        self.policies = LivePolicies(self, routing, state.definitions)
+        self.changing = Changing(self, node, routing, state, self.log, self.policies)
+        self.queues = Queues(self, routing, state, self.changing, self.policies, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.vhosts = VirtualHosts(routing, self.changing, self.queues, self.turns)
-        self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, name)
+        self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
         if data_dir is not None:
             await self.recovery.recover(DataDir(data_dir), self.log)
 
@@ -93,9 +113,27 @@ class Metadata(Process):
 
     def _applied(self, applied: Applied) -> None:
         """A command was applied to the state: show readers what changed."""
-        if applied.changes:
-            self.routing.publish(applied.changes)
-            self.queues.published(applied.changes)
+        if not applied.changes:
+            return
+        rows = [change for change in applied.changes if not isinstance(change, (RecordPut, RecordRemoved))]
+        # The routing table's version changes for records too: what channels remember of a publish may follow from them.
+        self.routing.publish(rows)
+        self.policies.exchanges_added(change for change in rows if isinstance(change, ExchangePut))
+        self.queues.published(rows)
+        if len(rows) < len(applied.changes):
+            self._definitions_changed(applied)
+
+    def _definitions_changed(self, applied: Applied) -> None:
+        records = [change for change in applied.changes if isinstance(change, (RecordPut, RecordRemoved))]
+        for change in records:
+            if isinstance(change, RecordRemoved) and isinstance(change.record, User):
+                for session in self.sessions.of_user(change.record.name):
+                    text = f"user '{session.user}' is deleted"
+                    self.send(session.address, to_connection.force_close(CONNECTION_FORCED, text))
+        if any(isinstance(change, VhostRemoved) for change in applied.changes):
+            # Its queues go with it.
+            return
+        self.policies.changed(records)
 
     def on_write(self, sender: Sender) -> None:
         self.log.flush(partial(self._answer_with, sender))
@@ -126,6 +164,15 @@ class Metadata(Process):
     async def on_trace(self, sender: Sender, vhost: str, on: bool) -> None:
         self.state.rows(vhost)
         self.routing.set_traced(vhost, on)
+
+    def on_change_definitions(self, sender: Sender, command: DefinitionCommand) -> None:
+        self.log.propose(command, partial(self._answer_with_count, sender))
+
+    def _answer_with_count(self, sender: Sender, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self.reply_error(sender, outcome.error)
+        else:
+            self.reply(sender, len(outcome.applied.changes) if outcome.applied is not None else 0)
 
     # --- exchanges and bindings ---
 
@@ -277,7 +324,7 @@ class Metadata(Process):
             return [{"name": name} for name in self.state.vhosts]
         vhosts = [rows for name, rows in self.state.vhosts.items() if vhost is None or name == vhost]
         if kind == "exchanges":
-            return [exchange_items(row) for rows in vhosts for row in rows.exchanges.values()]
+            return [exchange_items(row, self.state.definitions) for rows in vhosts for row in rows.exchanges.values()]
         if kind == "bindings":
             return [binding_items(rows.vhost, binding) for rows in vhosts for binding in rows.all_bindings()]
-        return [queue_items(row) for rows in vhosts for row in rows.queues.values()]
+        return [queue_items(row, self.state.definitions) for rows in vhosts for row in rows.queues.values()]

@@ -26,6 +26,7 @@ from ...seams import seam
 from ..queue.contract import to_queue
 from .changing import Changing
 from .contract import ToMetadata, to_metadata
+from .live_policies import LivePolicies
 from .restart_waiters import RestartWaiters
 from .state.commands import DeclareQueue, DeleteQueue, SetQueueStates
 from .state.queues import check_owner
@@ -44,6 +45,7 @@ class Queues:
         routing: RoutingTable,
         state: State,
         changing: Changing,
+        policies: LivePolicies,
         node_name: str,
         is_durable: bool,
     ) -> None:
@@ -51,6 +53,7 @@ class Queues:
         self._routing = routing
         self._state = state
         self._changing = changing
+        self._policies = policies
         self._node_name = node_name
         #: Whether durable queues outlive their processes.
         self._is_durable = is_durable
@@ -131,6 +134,8 @@ class Queues:
             self._changing.forget_queue(vhost, queue_id)
             return
         self._routing.put_queue(row.at(address))
+        # It read the policies when it started, at some time in the past.
+        self._policies.queue_started(row.at(address), -1)
         self.restart_waiters.row_changed(vhost, name)
 
     async def recovered(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:

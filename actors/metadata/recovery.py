@@ -25,6 +25,7 @@ from ...store.data_dir.data_dir import DataDir
 from ..node.contract import to_node
 from ..queue.contract import to_queue
 from .changing import Changing
+from .live_policies import LivePolicies
 from .local_log import LocalLog
 from .queues import Queues
 from .row_encoding import StoredRows
@@ -48,6 +49,7 @@ class Recovery:
         state: State,
         changing: Changing,
         queues: Queues,
+        policies: LivePolicies,
         node_name: str,
     ) -> None:
         self._process = process
@@ -56,6 +58,7 @@ class Recovery:
         self._state = state
         self._changing = changing
         self._queues = queues
+        self._policies = policies
         self._node_name = node_name
 
     async def recover(self, directory: DataDir, local_log: LocalLog) -> None:
@@ -69,6 +72,7 @@ class Recovery:
         routing.recovering.update(found.vhosts)
         for name in found.vhosts:
             routing.add_vhost(name, vhosts[name])
+            self._policies.recovered(name)
         for name in found.vhosts:
             await self._start_vhost(name)
         for name in found.vhosts:
@@ -157,6 +161,8 @@ def fill(state: State, found: StoredRows) -> None:
     """Put stored rows into an empty state."""
     for name in found.vhosts:
         state.vhosts[name] = VhostRows(name)
+    for record in found.records:
+        state.definitions.put(record)
     for exchange in found.exchanges:
         state.vhosts[exchange.vhost].put_exchange(exchange)
     for queue in found.queues:

@@ -7,6 +7,9 @@
                                                                                   arguments, node, replicas
     bindings    (vhost, source, kind, destination, routing_key, arguments)        {}
 
+Each other table has the records of one type (`definitions/records.py`): the key is that of the record, and the fields
+are all of the record's. A virtual host that was described has the fields of its `VhostProperties`.
+
 Arguments are an encoded field table with its length, so that every value keeps its type letter (AB-47). Fields that
 follow from others are not stored: the alternate exchange is among the arguments, and a binding is durable if both ends
 are. Nor are the exchanges that every virtual host has (AB-64). A row that is not as nearly all rows are has more
@@ -18,18 +21,41 @@ Rows of older versions lack `node` and `replicas`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, cast
 
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import FieldError, Table, decode_table_at, encode_table
+from ...definitions.changes import RecordPut, RecordRemoved
+from ...definitions.records import (
+    GlobalParameter,
+    Parameter,
+    Permission,
+    Policy,
+    Record,
+    RecordKey,
+    TopicPermission,
+    User,
+    VhostProperties,
+)
 from ...routing import changes
 from ...routing.arguments import alternate_exchange
 from ...routing.rows import Binding, ExchangeRow, QueueRow
 from ...routing.vhost_rows import DEFAULT_EXCHANGES
 from ...store.data_dir.metadata_store import Change, Row
-from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, Unbind
+from .state import effects
+from .state.commands import (
+    ChangeUser,
+    Command,
+    DeleteExchange,
+    DeleteQueue,
+    DeleteVhost,
+    PutRecords,
+    RemoveRecords,
+    Unbind,
+)
+from .state.state import State
 
 #: A table and the key of a row in it.
 RowKey = tuple[str, tuple[str | bytes, ...]]
@@ -38,15 +64,19 @@ RowKey = tuple[str, tuple[str | bytes, ...]]
 _USUAL: dict[str, Any] = {"durable": True, "exclusive_owner": None, "state": "running", "extra_queue": None}
 
 
-def is_durable(change: changes.Change) -> bool:
-    """Whether the row that was added, replaced or removed survives a restart."""
+def is_durable(change: effects.Change) -> bool:
+    """Whether the row or record that was added, replaced or removed survives a restart."""
+    if isinstance(change, (RecordPut, RecordRemoved)):
+        return True
     if isinstance(change, (changes.BindingAdded, changes.BindingRemoved)):
         return change.durable
     return isinstance(change, (changes.VhostAdded, changes.VhostRemoved)) or change.row.durable
 
 
-def row_change(change: changes.Change) -> Change:
+def row_change(change: effects.Change) -> Change:
     """The change that puts the row into the store. Raises AmqpError for arguments that are no field table."""
+    if isinstance(change, (RecordPut, RecordRemoved)):
+        return _record_change(change.record)
     if isinstance(change, (changes.QueuePut, changes.QueueRemoved)):
         return Change("queues", (change.row.vhost, change.row.name), _queue_fields(change.row))
     if isinstance(change, (changes.BindingAdded, changes.BindingRemoved)):
@@ -61,29 +91,53 @@ def removal(change: Change) -> Change:
     return change._replace(fields=None)
 
 
-def named_row(command: Command) -> RowKey | None:
-    """The row that the command is to remove; None if it removes no row, or rows that it does not name."""
+def durable_row(state: State, key: RowKey) -> Change:
+    """The change that makes this row of the store what a state has, for rows of which it has no durable new one.
+
+    That is a deletion, unless the row is a record's: a record may have been replaced.
+    """
+    table, row_key = key
+    records = state.definitions.tables.get(table, {})
+    record = records.get(cast(RecordKey, row_key))
+    if record is not None:
+        return _record_change(record)
+    is_vhost = table == "vhosts" and row_key[0] in state.vhosts
+    return Change(table, row_key, {} if is_vhost else None)
+
+
+def named_rows(command: Command) -> Iterable[RowKey]:
+    """The rows that the command is to remove, and the records that it is to put, as far as it names them."""
     if isinstance(command, DeleteQueue):
-        return "queues", (command.vhost, command.name)
+        return [("queues", (command.vhost, command.name))]
     if isinstance(command, DeleteExchange):
-        return "exchanges", (command.vhost, command.name)
+        return [("exchanges", (command.vhost, command.name))]
     if isinstance(command, Unbind):
-        return "bindings", _binding_key(command.vhost, command.binding)
-    return ("vhosts", (command.name,)) if isinstance(command, DeleteVhost) else None
+        return [("bindings", _binding_key(command.vhost, command.binding))]
+    if isinstance(command, PutRecords):
+        return [(record.table, record.key) for record in command.records]
+    if isinstance(command, ChangeUser):
+        return [("users", (command.name,))]
+    if isinstance(command, RemoveRecords):
+        return command.keys
+    return [("vhosts", (command.name,))] if isinstance(command, DeleteVhost) else ()
+
+
+def _record_change(record: Record) -> Change:
+    return Change(record.table, record.key, {each.name: getattr(record, each.name) for each in fields(record)})
 
 
 def _exchange_fields(row: ExchangeRow) -> dict[str, Any]:
-    fields = {
+    stored = {
         "type": row.type,
         "auto_delete": row.auto_delete,
         "internal": row.internal,
         "arguments": _encoded(row.arguments),
     }
-    return fields if row.durable else {**fields, "durable": False}
+    return stored if row.durable else {**stored, "durable": False}
 
 
 def _queue_fields(row: QueueRow) -> dict[str, Any]:
-    fields = {
+    stored = {
         "queue_id": row.queue_id,
         "auto_delete": row.auto_delete,
         "type": row.type,
@@ -94,8 +148,8 @@ def _queue_fields(row: QueueRow) -> dict[str, Any]:
     for name, usual in _USUAL.items():
         value = getattr(row, name)
         if value != usual:
-            fields[name] = value
-    return fields
+            stored[name] = value
+    return stored
 
 
 def _binding_key(vhost: str, binding: Binding) -> tuple[str | bytes, ...]:
@@ -111,6 +165,7 @@ class StoredRows:
     exchanges: list[ExchangeRow] = field(default_factory=list)
     queues: list[QueueRow] = field(default_factory=list)
     bindings: list[tuple[str, Binding]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     #: Deletions of rows that belong to nothing any more. They are left when a crash comes between two commits: one that
     #: deleted an exchange or queue, and one that would have deleted a binding to it that was being made.
     stale: list[Change] = field(default_factory=list)
@@ -141,37 +196,72 @@ def stored_rows(tables: Mapping[str, Iterable[Row]]) -> StoredRows:
             found.bindings.append((vhost, Binding(source, kind, destination, routing_key, _decoded(arguments))))
         else:
             found.stale.append(Change("bindings", row.key, None))
+    _find_records(tables, found)
     return found
 
 
+#: The type of the records of each table.
+_RECORD_TYPES: dict[str, type[Record]] = {
+    "users": User,
+    "permissions": Permission,
+    "topic_permissions": TopicPermission,
+    "parameters": Parameter,
+    "global_parameters": GlobalParameter,
+    "policies": Policy,
+}
+
+
+def _find_records(tables: Mapping[str, Iterable[Row]], found: StoredRows) -> None:
+    vhosts, users = set(found.vhosts), {row.key[0] for row in tables["users"]}
+    found.records += [_record(VhostProperties, row) for row in tables["vhosts"] if row.fields]
+    for table, record_type in _RECORD_TYPES.items():
+        for row in tables[table]:
+            record = _record(record_type, row)
+            if isinstance(record, (Permission, TopicPermission)):
+                is_stale = record.user not in users or record.vhost not in vhosts
+            else:
+                is_stale = isinstance(record, (Parameter, Policy)) and record.vhost not in vhosts
+            if is_stale:
+                found.stale.append(Change(table, row.key, None))
+            else:
+                found.records.append(record)
+
+
+def _record(record_type: type[Record], row: Row) -> Record:
+    record = record_type(**row.fields)
+    if record.key != row.key:
+        raise ValueError(f"the record {row.key} has the fields of {record.key}")
+    return record
+
+
 def _exchange_row(row: Row) -> ExchangeRow:
-    (vhost, name), fields = row
-    arguments = _decoded(fields["arguments"])
+    (vhost, name), stored = row
+    arguments = _decoded(stored["arguments"])
     return ExchangeRow(
         vhost,
         name,
-        fields["type"],
-        fields.get("durable", True),
-        fields["auto_delete"],
-        fields["internal"],
+        stored["type"],
+        stored.get("durable", True),
+        stored["auto_delete"],
+        stored["internal"],
         arguments,
         alternate_exchange(arguments),
     )
 
 
 def _queue_row(row: Row) -> QueueRow:
-    (vhost, name), fields = row
+    (vhost, name), stored = row
     return QueueRow(
         vhost,
         name,
         None,
-        fields["queue_id"],
-        auto_delete=fields["auto_delete"],
-        arguments=_decoded(fields["arguments"]),
-        type=fields["type"],
-        node=fields.get("node", ""),
-        replicas=fields.get("replicas", ()),
-        **{name: fields.get(name, usual) for name, usual in _USUAL.items()},
+        stored["queue_id"],
+        auto_delete=stored["auto_delete"],
+        arguments=_decoded(stored["arguments"]),
+        type=stored["type"],
+        node=stored.get("node", ""),
+        replicas=stored.get("replicas", ()),
+        **{name: stored.get(name, usual) for name, usual in _USUAL.items()},
     )
 
 

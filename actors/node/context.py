@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...definitions.definitions import Definitions
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address
 from ...settings import Settings
@@ -14,6 +15,7 @@ from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
 from .extensions import NO_EXTENSIONS, Extensions
+from .sessions import Sessions
 
 if TYPE_CHECKING:
     from ..metadata.contract import ToMetadata
@@ -39,3 +41,7 @@ class NodeContext:
     progress: Progress = NO_PROGRESS
     #: When files of the store are full.
     limits: FileLimits = REAL_FILES
+    #: What operators have set: users, permissions, policies. Metadata alone changes it.
+    definitions: Definitions = field(default_factory=Definitions)
+    #: The open connections. Each enters and leaves by itself.
+    sessions: Sessions = field(default_factory=Sessions)

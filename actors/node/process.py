@@ -26,8 +26,11 @@ from thespian.actors import ActorAddress
 
 from ...amqp.constants import CONNECTION_FORCED
 from ...amqp.errors import AmqpError
+from ...definitions.json_text import json_text
+from ...definitions.passwords import SALT_BYTES
+from ...definitions.records import GlobalParameter, Permission, Record
 from ...limits import LimitError
-from ...routing.arguments import QueueMode, queue_settings
+from ...routing.arguments import QueueMode
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
@@ -36,7 +39,7 @@ from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...settings import Settings
+from ...settings import Settings, SettingsError
 from ...store.data_dir.data_dir import DataDir
 from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
@@ -54,7 +57,9 @@ from ..disk.errors import StorageError
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import InfoItems, queue_items
 from ..metadata.process import Metadata
+from ..metadata.state.commands import PutRecords
 from ..queue.contract import to_queue
+from ..queue.policed_settings import policed_settings
 from ..resources.alarms import Alarms
 from ..resources.contract import (
     DiskStatus,
@@ -71,6 +76,7 @@ from ..resources.memory_monitor import MemoryMonitor
 from .context import NodeContext
 from .contract import Listening, NodeFacts, NodeStatus, ToNode, ToQueueSupervisor, ToVhost, to_vhost
 from .extensions import NO_EXTENSIONS, Extensions
+from .first_user import first_user
 from .operations.catalogue import perform
 from .operations.registry import Operator
 from .vhost_supervisor import VhostSupervisor
@@ -156,7 +162,7 @@ class NodeSupervisor(Process):
         except StorageError:
             self.stop("cannot use its data directory")
             raise
-        await self.ask(self.metadata, to_metadata.create_vhost(settings.default_vhost))
+        await self._create_defaults()
         self.direct: Address[ToDirectClient] = self._create(DirectClient)
         self.send(self.direct, to_direct_client.start(self.context))
         # TLS first: an error in its files is found before any client can connect.
@@ -188,6 +194,31 @@ class NodeSupervisor(Process):
             except ControlError:
                 self.stop("cannot listen for commands")
                 raise
+
+    async def _create_defaults(self) -> None:
+        """Create what a new node has, and the default virtual host if it is missing.
+
+        A node is new until it has an id for its cluster. Later the default user is a user as any other: an operator may
+        have changed or deleted him, and the settings must not bring him back.
+        """
+        settings, definitions = self.settings, self.context.definitions
+        vhosts = [] if self.routing.has_vhost(settings.default_vhost) else [settings.default_vhost]
+        await self.ask(self.metadata, to_metadata.create_vhost(settings.default_vhost))
+        records: list[Record] = []
+        if definitions.record("global_parameters", ("internal_cluster_id",)) is None:
+            cluster_id = f"warren-cluster-id-{self.random_bytes(16).hex()}"
+            records.append(GlobalParameter("internal_cluster_id", json_text(cluster_id)))
+            if definitions.user(settings.default_user) is None:
+                try:
+                    records.append(first_user(settings, self.random_bytes(SALT_BYTES)))
+                except SettingsError as error:
+                    self.stop("the first user has no password")
+                    raise NodeError(str(error)) from None
+            vhosts = list(self.routing.vhosts())
+        if records or definitions.user(settings.default_user) is not None:
+            records += [Permission(settings.default_user, vhost, ".*", ".*", ".*") for vhost in vhosts]
+        if records:
+            await self.ask(self.metadata, to_metadata.change_definitions(PutRecords(tuple(records))))
 
     async def _listen(self, port: int, tls: bool) -> tuple[str, int]:
         listener: Address[ToListener] = self.createActor(Listener)
@@ -294,7 +325,7 @@ class NodeSupervisor(Process):
         if row is None:
             raise no_queue(vhost, name)
         if row.state == "running":
-            settings = replace(queue_settings(row.arguments), queue_mode=cast(QueueMode, mode))
+            settings = replace(policed_settings(row, self.context.definitions), queue_mode=cast(QueueMode, mode))
             self.send(row.address, to_queue.apply_settings(settings))
         self.reply(sender, None)
 
@@ -413,9 +444,9 @@ class NodeSupervisor(Process):
         for row, answer in asked:
             items = await _answer_in_time(answer)
             if items is not None:
-                found.append({**queue_items(row), **items})
+                found.append({**queue_items(row, self.context.definitions), **items})
             elif self.routing.queue(row.vhost, row.name) is not None:
-                found.append(queue_items(row))
+                found.append(queue_items(row, self.context.definitions))
         return found
 
     async def _list_consumers(self, rows: list[QueueRow]) -> list[InfoItems]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
-from ...routing.arguments import QueueSettings, queue_settings
+from ...routing.arguments import QueueSettings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
 from ...routing.rows import QueueRow
@@ -46,6 +46,7 @@ from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
 from .master.master import Master
+from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait
@@ -133,7 +134,7 @@ class Queue(Process):
         self.work = TurnWork(context.settings.turn_messages)
         self.row = row
         self.queue_id = row.queue_id
-        self.settings: QueueSettings = queue_settings(row.arguments)
+        self.settings: QueueSettings = policed_settings(row, context.definitions)
         self.credit = CreditFlow(
             context.settings.credit_flow_default_credit,
             self.effects.grant,

@@ -1,10 +1,14 @@
-"""The metadata that survives a restart: vhosts, exchanges, queues and bindings in an LMDB environment.
+"""The metadata that survives a restart: vhosts, exchanges, queues, bindings and what operators set, in an LMDB
+environment.
 
 It alone decides which queues exist (queue-and-store section 11.3). Its tables:
 
     meta                                        'format'          ->  u32 big-endian vhosts, exchanges, queues, bindings
     digest of key 16  ->  u8 row version | u32 CRC-32 of the rest | the rest:
                                                                       msgpack [key, fields]
+
+The second line of this layout is that of the other tables too: users, permissions, topic_permissions, parameters,
+global_parameters and policies.
 
 A row has a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of everything else. The caller
 decides what they contain. The key is hashed because LMDB keys have 511 bytes at most, and the names in one binding may
@@ -24,6 +28,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple
@@ -36,7 +41,18 @@ from ..disk.real_disk import RealDisk
 
 FORMAT = 1
 ROW_VERSION = 1
-TABLES = ("vhosts", "exchanges", "queues", "bindings")
+TABLES = (
+    "vhosts",
+    "exchanges",
+    "queues",
+    "bindings",
+    "users",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+)
 #: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
 #: most.
 MAP_SIZE = 256 << 20
@@ -121,7 +137,11 @@ class MetadataStore:
         try:
             self._map_size = self._env.info()["map_size"]
             self._meta = self._env.open_db(b"meta", create=not self._is_read_only)
-            self._tables = {name: self._env.open_db(name.encode(), create=not self._is_read_only) for name in TABLES}
+            self._tables = {}
+            for name in TABLES:
+                # An older warren made fewer tables. They are made here, or have no rows if nothing may be written.
+                with suppress(lmdb.NotFoundError):
+                    self._tables[name] = self._env.open_db(name.encode(), create=not self._is_read_only)
         except BaseException:
             self._env.close()
             raise
@@ -131,10 +151,10 @@ class MetadataStore:
         found: dict[str, list[Row]] = {}
         try:
             with self._env.begin() as transaction:
-                for name, table in self._tables.items():
+                for name in TABLES:
                     rows = found[name] = []
                     last = b""
-                    for digest, value in transaction.cursor(table):
+                    for digest, value in self._cursor(transaction, name):
                         if digest <= last:
                             raise _damaged(self._path, f"row {digest.hex()} of {name} is out of order")
                         rows.append(self._row(name, digest, value))
@@ -146,7 +166,7 @@ class MetadataStore:
     def read(self, table: str) -> Iterator[Row | MetadataError]:
         """Each row of a table, or the error that makes it unreadable. Waits for the disk."""
         with self._env.begin() as transaction:
-            for digest, value in transaction.cursor(self._tables[table]):
+            for digest, value in self._cursor(transaction, table):
                 try:
                     yield self._row(table, digest, value)
                 except MetadataError as error:
@@ -154,6 +174,10 @@ class MetadataStore:
                 except Exception as error:
                     # msgpack raises half a dozen types for bytes that are not msgpack.
                     yield MetadataError(f"row {digest.hex()} of {table} cannot be decoded: {error}")
+
+    def _cursor(self, transaction: lmdb.Transaction, table: str) -> Iterable[Any]:
+        found = self._tables.get(table)
+        return () if found is None else transaction.cursor(found)
 
     def _row(self, table: str, digest: bytes, value: bytes) -> Row:
         if len(value) < _ROW_HEAD.size:

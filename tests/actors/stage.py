@@ -12,6 +12,7 @@ from typing import Any
 from warren.actors.channel import Channel
 from warren.actors.channel.contract import ChannelConfig
 from warren.actors.node.context import NodeContext
+from warren.actors.node.first_user import first_user
 from warren.actors.queue.process import Queue
 from warren.amqp.constants import FRAME_METHOD
 from warren.amqp.decoding import decode_method
@@ -20,6 +21,9 @@ from warren.amqp.frames import build_content, content_body, content_properties, 
 from warren.amqp.method import Method
 from warren.amqp.methods import BasicPublish, ChannelOpen
 from warren.amqp.parser.reader import ACKS, METHOD, RUN
+from warren.definitions.access import Access
+from warren.definitions.definitions import Definitions
+from warren.definitions.records import Permission
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.exit_reason import ExitKind, ExitReason
@@ -71,6 +75,8 @@ class Stage:
         self.metadata, self.alarms = self.create(Stub), self.create(Stub)
         self.actor(self.metadata).answers = {"queue_gone": True, "delete_exclusive": True, "write": True}
         self.context = NodeContext("warren@test", self.settings, self.routing, self.metadata, self.alarms, self.alarms)
+        self.context.definitions.put(first_user(self.settings, b"salt"))
+        self.context.definitions.put(Permission("guest", "/", ".*", ".*", ".*"))
 
     def close(self) -> None:
         self.base.shutdown()
@@ -171,7 +177,17 @@ class Channel_:
         self.stage, self.connection, self.number = stage, connection, number
         self.address = stage.create(Channel)
         self.id = self.address.actorAddressString
-        config = ChannelConfig(self.id, "connection", "client -> broker", number, "/", "guest", 131072, cancel_notify)
+        config = ChannelConfig(
+            self.id,
+            "connection",
+            "client -> broker",
+            number,
+            "/",
+            "guest",
+            131072,
+            cancel_notify,
+            Access(Definitions(), None, "/"),
+        )
         stage.tell(connection, self.address, "start", stage.context, config)
         self.send(ChannelOpen())
         stage.settle()

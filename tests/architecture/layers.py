@@ -1,7 +1,7 @@
 """The layer table of docs/internals, as a check on the imports of a source tree.
 
-    4  cli  management  spark  broker.py         the faces, with running_node.py, listings.py, server.py, extensions.py
-                                                 and pytest_plugin.py
+    4  cli  management  spark  broker.py         the faces, with administration.py, running_node.py, listings.py,
+                                                 server.py, extensions.py and pytest_plugin.py
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
     1  actors  gm_ring  perf_test                processes, and a load generator, which is a client of its own
@@ -26,6 +26,7 @@ LAYERS = {
         "cli",
         "management",
         "spark",
+        "administration",
         "broker",
         "extensions",
         "listings",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from warren import Broker
+from warren.administration import Administration
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedding.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -23,7 +24,6 @@ def test_a_program_prints_what_the_page_says(program):
 
 
 def test_every_method_is_documented_and_nothing_else():
-    public = {name for name in vars(Broker) if not name.startswith("_")} - {"start", "stop", "is_running"} | {
-        "settings"
-    }
+    methods = {**vars(Administration), **vars(Broker)}
+    public = {name for name in methods if not name.startswith("_")} - {"start", "stop", "is_running"} | {"settings"}
     assert set(re.findall(r"`broker\.(\w+)", PAGE)) == public

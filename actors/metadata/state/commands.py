@@ -7,8 +7,9 @@ that applies it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ....definitions.records import Record, RecordKey
 from ....routing.rows import Binding, ExchangeRow, QueueRow, QueueState
 
 
@@ -88,6 +89,31 @@ class EndConnection(NamedTuple):
     connection_id: str
 
 
+class PutRecords(NamedTuple):
+    """Add records, or replace those with their keys: all of them or none."""
+
+    records: tuple[Record, ...]
+    #: Whether it is an error that a record of its key exists.
+    is_new: bool = False
+
+
+class ChangeUser(NamedTuple):
+    """Give a user other values, and leave the rest as it is."""
+
+    name: str
+    #: Fields of `User` and their values.
+    values: tuple[tuple[str, Any], ...]
+
+
+class RemoveRecords(NamedTuple):
+    """Remove the records with these tables and keys; a user's permissions go with him. Missing ones are no error."""
+
+    keys: tuple[tuple[str, RecordKey], ...]
+
+
+#: The commands of operators on definitions. They are refused with DefinitionErrors, all others with AmqpErrors.
+DefinitionCommand = PutRecords | ChangeUser | RemoveRecords
+
 Command = (
     CreateVhost
     | DeleteVhost
@@ -99,4 +125,5 @@ Command = (
     | DeleteQueue
     | SetQueueStates
     | EndConnection
+    | DefinitionCommand
 )

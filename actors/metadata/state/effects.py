@@ -5,9 +5,11 @@ Extensions of an embedding program are notified of the changes themselves (`rout
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ....routing.changes import Change
+from ....definitions.changes import RecordChange
+from ....routing import changes
 from ....routing.rows import QueueRow
 
 
@@ -36,11 +38,14 @@ class EndQueue(NamedTuple):
     queue_id: str
 
 
+#: A change of a row, or of a record.
+Change = changes.Change | RecordChange
+
 Effect = StartVhost | StopVhost | StartQueue | EndQueue
 
 
 class Applied(NamedTuple):
-    """What a command did: the changes of rows in order, and what has to happen because of them."""
+    """What a command did: the changes of rows and records in order, and what has to happen because of them."""
 
-    changes: list[Change]
+    changes: Sequence[Change]
     effects: list[Effect]

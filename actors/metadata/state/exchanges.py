@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....amqp.constants import ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED
+from ....amqp.constants import PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....routing.arguments import alternate_exchange, check_exchange_arguments
 from ....routing.changes import Change
 from ....routing.equivalence import check_exchange_equivalence
-from ....routing.exchange_types import EXCHANGE_TYPES
-from ....routing.phrases import check_not_default_exchange, check_not_reserved, exchange_phrase
+from ....routing.exchange_types import check_exchange_type
+from ....routing.phrases import (
+    check_not_default_exchange,
+    check_not_reserved,
+    check_not_system_exchange,
+    exchange_phrase,
+)
 from ....routing.rows import ExchangeRow
 from ....routing.vhost_rows import VhostRows
 from .commands import DeclareExchange, DeleteExchange
@@ -20,8 +25,7 @@ def new_exchange(rows: VhostRows, command: DeclareExchange) -> ExchangeRow | Non
     """The row to add; None if an equivalent exchange exists. Raises AmqpError."""
     wanted = command.row
     vhost, name = wanted.vhost, wanted.name
-    if wanted.type not in EXCHANGE_TYPES:
-        raise AmqpError(COMMAND_INVALID, f"unknown exchange type '{wanted.type}'")
+    check_exchange_type(wanted.type)
     check_not_default_exchange(name)
     row = rows.exchanges.get(name)
     if row is not None:
@@ -38,11 +42,9 @@ def new_exchange(rows: VhostRows, command: DeclareExchange) -> ExchangeRow | Non
 def delete_exchange(rows: VhostRows, command: DeleteExchange) -> list[Change]:
     name = command.name
     check_not_default_exchange(name)
-    phrase = exchange_phrase(command.vhost, name)
-    if name.startswith("amq."):
-        raise AmqpError(ACCESS_REFUSED, f"deletion of system {phrase} not allowed")
+    check_not_system_exchange(command.vhost, name)
     if name not in rows.exchanges:
         return []
     if command.if_unused and rows.is_source(name):
-        raise AmqpError(PRECONDITION_FAILED, f"{phrase} in use")
+        raise AmqpError(PRECONDITION_FAILED, f"{exchange_phrase(command.vhost, name)} in use")
     return rows.remove_exchange(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....amqp.constants import PRECONDITION_FAILED
+from ....amqp.errors import AmqpError
 from ....routing.arguments import check_queue_declaration, check_server_named
 from ....routing.changes import Change, QueuePut
 from ....routing.equivalence import check_queue_equivalence
@@ -14,7 +16,7 @@ from .commands import DeclareQueue, DeleteQueue, SetQueueStates
 from .effects import Applied, Effect, EndQueue
 
 
-def new_queue(rows: VhostRows, command: DeclareQueue) -> QueueRow | None:
+def new_queue(rows: VhostRows, command: DeclareQueue, max_queues: int | None) -> QueueRow | None:
     """The row to add; None if an equivalent queue exists. Raises AmqpError."""
     wanted = command.row
     vhost, name = wanted.vhost, wanted.name
@@ -31,6 +33,11 @@ def new_queue(rows: VhostRows, command: DeclareQueue) -> QueueRow | None:
         old = row.durable, row.auto_delete, row.arguments
         check_queue_equivalence(vhost, name, old, (wanted.durable, wanted.auto_delete, wanted.arguments))
         return None
+    if max_queues is not None and len(rows.queues) >= max_queues:
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({max_queues}) is reached",
+        )
     check_queue_declaration(wanted)
     return wanted
 

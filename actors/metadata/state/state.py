@@ -13,13 +13,17 @@ from collections.abc import Iterator
 
 from ....amqp.constants import CONNECTION_FORCED
 from ....amqp.errors import AmqpError
-from ....routing.changes import BindingAdded, Change, ExchangePut, QueuePut, VhostAdded, VhostRemoved
+from ....definitions.changes import RecordPut
+from ....definitions.definitions import Definitions
+from ....definitions.errors import DefinitionError
+from ....routing.changes import BindingAdded, ExchangePut, QueuePut, VhostAdded, VhostRemoved
 from ....routing.phrases import queue_phrase
 from ....routing.rows import QueueRow
 from ....routing.vhost_rows import VhostRows
 from .bindings import new_binding, unbind
 from .commands import (
     Bind,
+    ChangeUser,
     Command,
     CreateVhost,
     DeclareExchange,
@@ -28,12 +32,18 @@ from .commands import (
     DeleteQueue,
     DeleteVhost,
     EndConnection,
+    PutRecords,
+    RemoveRecords,
     SetQueueStates,
     Unbind,
 )
-from .effects import Applied, Effect, StartQueue, StartVhost, StopVhost
+from .definitions import change_user, put_records, remove_all, remove_records
+from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
 from .queues import delete_queue, new_queue, set_queue_states
+
+#: Why a command is refused: DefinitionError if it is one of operators on definitions.
+Refusal = AmqpError | DefinitionError
 
 #: How many connections that ended are remembered, because a declare of theirs may still be on its way.
 ENDED_REMEMBERED = 1_000
@@ -42,9 +52,11 @@ ENDED_REMEMBERED = 1_000
 class State:
     """At first it is empty. Everyone may read it; `apply` alone changes it."""
 
-    __slots__ = ("vhosts", "ended_connections")
+    __slots__ = ("definitions", "vhosts", "ended_connections")
 
     def __init__(self) -> None:
+        #: What operators have set.
+        self.definitions = Definitions()
         self.vhosts: dict[str, VhostRows] = {}
         #: The last connections that ended without deleting their exclusive queues, the oldest first.
         self.ended_connections: dict[str, None] = {}
@@ -71,11 +83,11 @@ class State:
 
 
 def apply(state: State, command: Command) -> Applied:
-    """Change the state as the command says. Raises AmqpError if the state forbids that; then nothing has changed."""
+    """Change the state as the command says. Raises a `Refusal` if the state forbids that; then nothing has changed."""
     if isinstance(command, DeleteQueue):
         rows = state.vhosts.get(command.vhost)
         return Applied([], []) if rows is None else delete_queue(rows, command)
-    if isinstance(command, (DeclareQueue, Bind, DeclareExchange, CreateVhost)):
+    if isinstance(command, (DeclareQueue, Bind, DeclareExchange, CreateVhost, PutRecords, ChangeUser)):
         return _add(state, command)
     if isinstance(command, Unbind):
         return Applied(unbind(state.rows(command.vhost), command), [])
@@ -84,44 +96,54 @@ def apply(state: State, command: Command) -> Applied:
     if isinstance(command, SetQueueStates):
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else set_queue_states(rows, command), [])
+    if isinstance(command, RemoveRecords):
+        return Applied(remove_records(state.definitions, command), [])
     if isinstance(command, EndConnection):
         return _end_connection(state, command)
     return _delete_vhost(state, command)
 
 
-def addition(state: State, command: Command) -> Change | None:
-    """The row that the command would add now; None if it would add none. Raises AmqpError if it would be refused.
+def additions(state: State, command: Command) -> list[Change]:
+    """The rows and records that the command would put now, none for most commands. Raises a `Refusal`.
 
     The log asks this before it commits the command, because a durable row is on the disk before it is in the state.
     """
     if isinstance(command, DeclareQueue):
-        queue = new_queue(_rows_for_queue(state, command), command)
-        return None if queue is None else QueuePut(queue)
+        rows = _rows_for_queue(state, command)
+        queue = new_queue(rows, command, state.definitions.vhost_limit(rows.vhost, "max-queues"))
+        return [] if queue is None else [QueuePut(queue)]
     if isinstance(command, Bind):
         durable = new_binding(state.rows(command.vhost), command)
-        return None if durable is None else BindingAdded(command.vhost, command.binding, durable)
+        return [] if durable is None else [BindingAdded(command.vhost, command.binding, durable)]
     if isinstance(command, DeclareExchange):
         exchange = new_exchange(state.rows(command.row.vhost), command)
-        return None if exchange is None else ExchangePut(exchange)
+        return [] if exchange is None else [ExchangePut(exchange)]
     if isinstance(command, CreateVhost) and command.name not in state.vhosts:
-        return VhostAdded(command.name)
-    return None
+        return [VhostAdded(command.name)]
+    if isinstance(command, PutRecords):
+        return [*put_records(state.definitions, state.vhosts, command)]
+    if isinstance(command, ChangeUser):
+        return [*change_user(state.definitions, command)]
+    return []
 
 
-def _add(state: State, command: DeclareExchange | DeclareQueue | Bind | CreateVhost) -> Applied:
-    change = addition(state, command)
+def _add(state: State, command: Command) -> Applied:
+    changes = additions(state, command)
     effects: list[Effect] = []
-    if isinstance(change, QueuePut):
-        state.vhosts[change.row.vhost].put_queue(change.row)
-        effects.append(StartQueue(change.row))
-    elif isinstance(change, BindingAdded):
-        state.vhosts[change.vhost].add_binding(change.binding, change.durable)
-    elif isinstance(change, ExchangePut):
-        state.vhosts[change.row.vhost].put_exchange(change.row)
-    elif isinstance(change, VhostAdded):
-        state.vhosts[change.vhost] = VhostRows(change.vhost)
-        effects.append(StartVhost(change.vhost))
-    return Applied([] if change is None else [change], effects)
+    for change in changes:
+        if isinstance(change, QueuePut):
+            state.vhosts[change.row.vhost].put_queue(change.row)
+            effects.append(StartQueue(change.row))
+        elif isinstance(change, BindingAdded):
+            state.vhosts[change.vhost].add_binding(change.binding, change.durable)
+        elif isinstance(change, ExchangePut):
+            state.vhosts[change.row.vhost].put_exchange(change.row)
+        elif isinstance(change, VhostAdded):
+            state.vhosts[change.vhost] = VhostRows(change.vhost)
+            effects.append(StartVhost(change.vhost))
+        elif isinstance(change, RecordPut):
+            state.definitions.put(change.record)
+    return Applied(changes, effects)
 
 
 def _rows_for_queue(state: State, command: DeclareQueue) -> VhostRows:
@@ -146,4 +168,5 @@ def _delete_vhost(state: State, command: DeleteVhost) -> Applied:
     if rows is None:
         return Applied([], [])
     effects: list[Effect] = [] if command.is_ended else [StopVhost(command.name)]
-    return Applied([*rows.remove_everything(), VhostRemoved(command.name)], effects)
+    records = remove_all(state.definitions, state.definitions.of_vhost(command.name))
+    return Applied([*rows.remove_everything(), *records, VhostRemoved(command.name)], effects)

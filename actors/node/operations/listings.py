@@ -186,7 +186,7 @@ def _still_exists(operator: Operator, row: QueueRow) -> bool:
 
 
 def _queue_columns(operator: Operator, row: QueueRow, answer: InfoItems | None) -> InfoItems:
-    items = {**queue_items(row), **(answer or {}), "pid": pid(operator, row.queue_id)}
+    items = {**queue_items(row, operator.context.definitions), **(answer or {}), "pid": pid(operator, row.queue_id)}
     if row.exclusive_owner is not None:
         items["owner_pid"] = pid(operator, row.exclusive_owner)
     if items.get("exclusive_consumer"):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
+from ....definitions.records import Permission, Record, VhostProperties
 from ...metadata.contract import to_metadata
-from .registry import OperationError, Operator, operation
+from ...metadata.state.commands import PutRecords
+from .changing import change, check_vhost
+from .registry import OperationError, Operator, Rows, operation
 
 log = logging.getLogger("warren.node")
 
@@ -14,8 +18,19 @@ SHORTSTR_MAX = 255
 
 
 @operation()
-async def add_vhost(operator: Operator, *, name: str) -> None:
-    """Create a virtual host; an existing one is success. Nobody gets permissions in it."""
+async def add_vhost(
+    operator: Operator,
+    *,
+    name: str,
+    description: str | None = None,
+    tags: list[str] | None = None,
+    default_queue_type: str | None = None,
+    granted_to: str | None = None,
+) -> None:
+    """Create a virtual host; an existing one is success, and gets the description and the tags that are given (CM-105).
+
+    granted_to   the user who gets all permissions in it; on the command line nobody does
+    """
     if not 0 < len(name.encode("utf-8", "surrogateescape")) <= SHORTSTR_MAX:
         raise OperationError(
             "data",
@@ -23,6 +38,50 @@ async def add_vhost(operator: Operator, *, name: str) -> None:
             f"this one has {len(name)} characters",
         )
     await operator.process.ask(operator.context.metadata, to_metadata.create_vhost(name))
+    records: list[Record] = []
+    if description is not None or tags is not None or default_queue_type is not None:
+        old = operator.context.definitions.vhosts.get((name,)) or VhostProperties(name)
+        records.append(
+            VhostProperties(
+                name,
+                old.description if description is None else description,
+                old.tags if tags is None else tuple(tags),
+                old.default_queue_type if default_queue_type is None else default_queue_type,
+            )
+        )
+    if granted_to is not None and operator.context.definitions.permission(granted_to, name) is None:
+        records.append(Permission(granted_to, name, ".*", ".*", ".*"))
+    if records:
+        await change(operator, PutRecords(tuple(records)))
+
+
+@operation()
+async def set_vhost_tags(operator: Operator, *, name: str, tags: list[str]) -> None:
+    """Replace the tags of a virtual host (CM-108)."""
+    check_vhost(operator, name)
+    old = operator.context.definitions.vhosts.get((name,)) or VhostProperties(name)
+    await change(operator, PutRecords((replace(old, tags=tuple(tags)),)))
+
+
+@operation()
+async def list_vhosts(operator: Operator) -> Rows:
+    """All virtual hosts (CM-107)."""
+    rows: Rows = []
+    for name in operator.context.routing.vhosts():
+        found = operator.context.definitions.vhosts.get((name,)) or VhostProperties(name)
+        rows.append(
+            {
+                "name": name,
+                "description": found.description,
+                "tags": list(found.tags),
+                "default_queue_type": found.default_queue_type or None,
+                "tracing": name in operator.context.routing.traced,
+                "cluster_state": {
+                    operator.context.node_name: "stopped" if name in operator.context.routing.down else "running"
+                },
+            }
+        )
+    return rows
 
 
 @operation()

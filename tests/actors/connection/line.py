@@ -18,6 +18,7 @@ from warren.actors.connection import Connection
 from warren.actors.connection import channels as channels_module
 from warren.actors.connection.contract import to_connection
 from warren.actors.node.context import NodeContext
+from warren.actors.node.first_user import first_user
 from warren.amqp.constants import FRAME_HEARTBEAT, FRAME_METHOD, PROTOCOL_HEADER
 from warren.amqp.decoding import decode_method
 from warren.amqp.fields import table_from
@@ -37,6 +38,8 @@ from warren.amqp.methods import (
     ConnectionTuneOk,
 )
 from warren.amqp.parser.reader import METHOD, RUN
+from warren.definitions.definitions import Definitions
+from warren.definitions.records import Permission
 from warren.routing.table import RoutingTable
 from warren.runtime.process import Process
 from warren.runtime.sim.port import SimPort
@@ -183,7 +186,18 @@ class Line:
         self._metadata, self._alarms, self._queue = [self.base.newPrimaryActor(Stub) for _ in range(3)]
         self.metadata, self.alarms = self.actor(self._metadata), self.actor(self._alarms)
         self.metadata.answers = {"delete_exclusive": True}
-        context = NodeContext("warren@a", self.settings, self.routing, self._metadata, self._alarms, self._alarms)
+        self.definitions = Definitions()
+        self.definitions.put(first_user(self.settings, b"salt"))
+        self.definitions.put(Permission(self.settings.default_user, "/", ".*", ".*", ".*"))
+        context = NodeContext(
+            "warren@a",
+            self.settings,
+            self.routing,
+            self._metadata,
+            self._alarms,
+            self._alarms,
+            definitions=self.definitions,
+        )
         acceptor = self.base.newPrimaryActor(Acceptor)
         self.port.request(acceptor, ("start", context, is_refused))
         self.acceptor = self.actor(acceptor)

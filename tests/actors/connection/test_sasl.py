@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from warren.actors.connection import sasl
 from warren.actors.connection.sasl import Certified, Challenge, Credentials
+from warren.actors.node.first_user import first_user
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import encode_table, table_from
+from warren.definitions.definitions import Definitions
 from warren.settings import Settings
 
 ALL = ("PLAIN", "AMQPLAIN", "RABBIT-CR-DEMO")
@@ -94,6 +96,13 @@ def test_external_is_what_the_certificate_says(response):
     assert sasl.begin("EXTERNAL", response, ("EXTERNAL",), lambda: Certified("guest")) == Certified("guest")
 
 
+def verify(credentials, settings, host):
+    """What becomes of a login on a node with its first user alone."""
+    definitions = Definitions()
+    definitions.put(first_user(settings, b"salt"))
+    return sasl.verify(credentials, definitions, settings, host)
+
+
 @pytest.mark.parametrize(
     ("certified", "host", "reason"),
     [
@@ -105,7 +114,7 @@ def test_external_is_what_the_certificate_says(response):
 )
 def test_a_certified_user_needs_no_password_but_must_exist(certified, host, reason):
     """EXTERNAL checks no password, but the user must exist and may log in from this host (AB-13, AB-16)."""
-    said = sasl.verify(certified, Settings(default_pass=""), host)
+    said = verify(certified, Settings(default_pass=""), host)
     assert said is None if reason is None else reason in said
 
 
@@ -124,15 +133,15 @@ def test_a_certified_user_needs_no_password_but_must_exist(certified, host, reas
 )
 def test_who_may_log_in_from_where(user, password, host, reason):
     """Another user, a wrong password, and the user guest from another machine are refused (AB-15, AB-16)."""
-    said = sasl.verify(Credentials(user, password), Settings(), host)
+    said = verify(Credentials(user, password), Settings(), host)
     assert said is None if reason is None else reason in said
 
 
 def test_an_empty_password_never_passes():
     """AB-17: an empty password is refused even if the configured one is empty."""
-    assert sasl.verify(Credentials("guest", ""), Settings(default_pass=""), "127.0.0.1") is not None
+    assert verify(Credentials("guest", ""), Settings(default_pass=""), "127.0.0.1") is not None
 
 
 def test_users_that_are_not_bound_to_this_machine_come_from_anywhere():
     """AB-16: users that are not in `loopback_users` may connect from anywhere."""
-    assert sasl.verify(Credentials("guest", "guest"), Settings(loopback_users=()), "192.0.2.7") is None
+    assert verify(Credentials("guest", "guest"), Settings(loopback_users=()), "192.0.2.7") is None

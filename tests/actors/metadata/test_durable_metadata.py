@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from dataclasses import fields
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table
+from warren.definitions.records import Parameter, Permission, Policy, TopicPermission
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.running_node import RunningNode, StartError
 from warren.settings import Settings
@@ -414,7 +416,8 @@ class TestDiskErrors:
         assert full.routing.queue(V, "q") is None and full.routing.exchange(V, "x") is None
         disk.is_full = False
         full.meta.ask("write")
-        assert full.metadata.log.store.load() == {
+        stored = full.metadata.log.store.load()
+        assert {table: stored[table] for table in ("vhosts", "exchanges", "queues", "bindings")} == {
             "vhosts": [((V,), {})],
             "exchanges": [],
             "queues": [],
@@ -597,6 +600,16 @@ class TestRecovery:
                     ("no vhost", "x"),
                     {"type": "fanout", "auto_delete": False, "internal": False, "arguments": arguments},
                 ),
+                *[
+                    Change(record.table, record.key, {each.name: getattr(record, each.name) for each in fields(record)})
+                    for record in (
+                        Permission("gone", V, "", "", ""),
+                        Permission("guest", "no vhost", "", "", ""),
+                        TopicPermission("gone", V, "x", "", ""),
+                        Parameter("no vhost", "vhost-limits", "limits", "{}"),
+                        Policy("no vhost", "p", "", "{}"),
+                    )
+                ],
             ]
             node.metadata.log.store.apply(stale)
         with DurableNode(data_dir) as node:
@@ -607,6 +620,12 @@ class TestRecovery:
                 "exchanges": 0,
                 "queues": 1,
                 "bindings": 1,
+                "users": 1,
+                "permissions": 1,
+                "topic_permissions": 0,
+                "parameters": 0,
+                "global_parameters": 1,
+                "policies": 0,
             }
 
     def test_a_vhost_that_does_not_start_is_down_and_the_others_are_not(self, data_dir, monkeypatch):

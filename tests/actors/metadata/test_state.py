@@ -20,7 +20,7 @@ from warren.actors.metadata.state.commands import (
     Unbind,
 )
 from warren.actors.metadata.state.effects import Applied, EndQueue, StartQueue, StartVhost, StopVhost
-from warren.actors.metadata.state.state import State, addition, apply
+from warren.actors.metadata.state.state import State, additions, apply
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
 from warren.routing.changes import (
@@ -268,7 +268,7 @@ class TestBindings:
         """The order of the log decides: the binding that was checked before is refused where it stands."""
         declare(state, exchange(), queue())
         command = Bind(V, binding(), MINE)
-        assert addition(state, command) == BindingAdded(V, binding(), False)
+        assert additions(state, command) == [BindingAdded(V, binding(), False)]
         apply(state, DeleteQueue(V, "q", "1", True))
         refused(state, command, 404, "no queue 'q'")
 
@@ -277,11 +277,11 @@ def test_asking_what_a_command_would_add_changes_nothing(state):
     """The log asks before the commit. Commands that add nothing are answered with None."""
     declare(state, exchange(), queue())
     before = repr(contents(state))
-    assert addition(state, CreateVhost("other")) == VhostAdded("other")
-    assert addition(state, DeclareQueue(queue("r"), False)) == QueuePut(queue("r"))
-    assert addition(state, DeclareExchange(exchange("y"))) == ExchangePut(exchange("y"))
-    assert addition(state, DeclareQueue(queue(), False)) is None
-    assert addition(state, DeleteQueue(V, "q", "1", True)) is None
+    assert additions(state, CreateVhost("other")) == [VhostAdded("other")]
+    assert additions(state, DeclareQueue(queue("r"), False)) == [QueuePut(queue("r"))]
+    assert additions(state, DeclareExchange(exchange("y"))) == [ExchangePut(exchange("y"))]
+    assert additions(state, DeclareQueue(queue(), False)) == []
+    assert additions(state, DeleteQueue(V, "q", "1", True)) == []
     with pytest.raises(AmqpError):
-        addition(state, DeclareExchange(exchange("amq.y")))
+        additions(state, DeclareExchange(exchange("amq.y")))
     assert repr(contents(state)) == before

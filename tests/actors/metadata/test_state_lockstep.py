@@ -13,6 +13,7 @@ from warren.actors.metadata.recovery import fill
 from warren.actors.metadata.row_encoding import row_change, stored_rows
 from warren.actors.metadata.state.commands import (
     Bind,
+    ChangeUser,
     CreateVhost,
     DeclareExchange,
     DeclareQueue,
@@ -20,16 +21,30 @@ from warren.actors.metadata.state.commands import (
     DeleteQueue,
     DeleteVhost,
     EndConnection,
+    PutRecords,
+    RemoveRecords,
     SetQueueStates,
     Unbind,
 )
-from warren.actors.metadata.state.state import State, addition, apply
+from warren.actors.metadata.state.state import State, additions, apply
 from warren.amqp.errors import AmqpError
 from warren.amqp.fields import Table, table_from
+from warren.definitions.changes import RecordPut
+from warren.definitions.errors import DefinitionError
+from warren.definitions.records import (
+    GlobalParameter,
+    Parameter,
+    Permission,
+    Policy,
+    Record,
+    TopicPermission,
+    User,
+    VhostProperties,
+)
 from warren.routing.changes import BindingAdded, ExchangePut, QueuePut, VhostAdded
 from warren.routing.rows import Binding, ExchangeRow, QueueRow
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
-from warren.store.data_dir.metadata_store import Row
+from warren.store.data_dir.metadata_store import TABLES, Row
 
 # Few names, so that commands meet what others left.
 VHOSTS = st.sampled_from(("/",) * 9 + ("other",))
@@ -44,6 +59,10 @@ BINDING_ARGUMENTS = st.sampled_from((Table(), Table(), table_from({"x-match": "a
 BINDINGS = st.builds(
     Binding.of, SOURCES, st.sampled_from(("queue", "exchange")), NAMES, st.sampled_from(("", "k")), BINDING_ARGUMENTS
 )
+
+
+def _key(record: Record) -> object:
+    return record.table, record.key
 
 
 @st.composite
@@ -75,6 +94,32 @@ EXCHANGE_ROWS = st.builds(
     st.just(False),
     ARGUMENTS,
 )
+USERS = st.sampled_from(("anna", "ben"))
+TEXTS = st.sampled_from(("", "a", ".*"))
+RECORDS = st.one_of(
+    st.builds(User, USERS, TEXTS, tags=st.sampled_from(((), ("administrator",)))),
+    st.builds(User, USERS, TEXTS, limits=st.sampled_from(((), (("max-channels", 3),)))),
+    st.builds(Permission, USERS, VHOSTS, TEXTS, TEXTS, TEXTS),
+    st.builds(TopicPermission, USERS, VHOSTS, NAMES, TEXTS, TEXTS),
+    st.builds(Parameter, VHOSTS, st.just("shovel"), NAMES, st.sampled_from(("1", '{"a":[]}'))),
+    st.builds(
+        Parameter,
+        VHOSTS,
+        st.just("vhost-limits"),
+        st.just("limits"),
+        st.sampled_from(('{"max-queues":1}', '{"max-queues":-1}')),
+    ),
+    st.builds(GlobalParameter, NAMES, st.sampled_from(("1", '"x"'))),
+    st.builds(Policy, VHOSTS, NAMES, TEXTS, st.just('{"max-length":1}'), priority=st.integers(0, 1)),
+    st.builds(VhostProperties, VHOSTS, TEXTS),
+)
+KEYS = RECORDS.map(lambda record: (record.table, record.key))
+DEFINITIONS = st.one_of(
+    st.builds(PutRecords, st.lists(RECORDS, min_size=1, max_size=3, unique_by=_key).map(tuple), st.booleans()),
+    st.builds(PutRecords, RECORDS.map(lambda record: (record,))),
+    st.builds(ChangeUser, USERS, st.sampled_from(((("tags", ("x",)),), (("password_hash", ""),)))),
+    st.builds(RemoveRecords, st.lists(KEYS, min_size=1, max_size=2).map(tuple)),
+)
 STATES = st.tuples(NAMES, IDS, st.sampled_from(("running", "crashed", "stopped", "down")))
 COMMANDS = st.one_of(
     st.builds(Bind, VHOSTS, BINDINGS, CONNECTIONS),
@@ -88,6 +133,8 @@ COMMANDS = st.one_of(
     st.builds(DeleteQueue, VHOSTS, NAMES, IDS, st.booleans()),
     st.builds(DeleteExchange, VHOSTS, NAMES, st.booleans()),
     st.builds(SetQueueStates, VHOSTS, st.lists(STATES, max_size=3).map(tuple)),
+    DEFINITIONS,
+    DEFINITIONS,
     st.one_of(
         st.builds(CreateVhost, VHOSTS),
         st.builds(DeleteVhost, st.sampled_from(("other", "other", "/")), st.booleans()),
@@ -112,22 +159,25 @@ def outcome(state: State, command) -> object:
         return sorted(map(repr, changes)), repr(effects)
     except AmqpError as error:
         return error.code, error.text
+    except DefinitionError as error:
+        return 0, error.kind, error.text
 
 
 def snapshot(state: State) -> dict[str, list[Row]]:
     """The tables of a store that has all rows of the state, the transient ones as well."""
     system = {name for name, _, _ in DEFAULT_EXCHANGES}
     changes: list[object] = [VhostAdded(name) for name in state.vhosts]
+    changes += [RecordPut(record) for record in state.definitions.all()]
     for rows in state.vhosts.values():
         changes += [ExchangePut(row) for row in rows.exchanges.values() if row.name not in system]
         changes += [QueuePut(row) for row in rows.queues.values()]
         changes += [BindingAdded(rows.vhost, *each) for each in rows.bindings()]
-    tables: dict[str, list[Row]] = {"vhosts": [], "exchanges": [], "queues": [], "bindings": []}
+    tables: dict[str, dict[object, Row]] = {table: {} for table in TABLES}
     for change in changes:
         table, key, fields = row_change(change)  # type: ignore[arg-type]
         assert fields is not None
-        tables[table].append(Row(key, fields))
-    return tables
+        tables[table][key] = Row(key, fields)
+    return {table: list(rows.values()) for table, rows in tables.items()}
 
 
 def restored(state: State) -> State:
@@ -141,16 +191,20 @@ def restored(state: State) -> State:
 
 def contents(state: State) -> object:
     """The rows in any order: a store returns them in its own."""
-    return {
-        rows.vhost: (
-            rows.exchanges,
-            rows.queues,
-            {owner: set(names) for owner, names in rows.by_owner.items()},
-            {source: dict(bindings) for source, bindings in rows._by_source.items()},
-            {target: dict(bindings) for target, bindings in rows._by_destination.items()},
-        )
-        for rows in state.vhosts.values()
-    }, list(state.ended_connections)
+    return (
+        {
+            rows.vhost: (
+                rows.exchanges,
+                rows.queues,
+                {owner: set(names) for owner, names in rows.by_owner.items()},
+                {source: dict(bindings) for source, bindings in rows._by_source.items()},
+                {target: dict(bindings) for target, bindings in rows._by_destination.items()},
+            )
+            for rows in state.vhosts.values()
+        },
+        state.definitions.tables,
+        list(state.ended_connections),
+    )
 
 
 @given(commands=SEQUENCES, cut=st.integers(5, 69))
@@ -176,21 +230,23 @@ def test_states_that_apply_the_same_commands_stay_equal(commands, cut):
 @given(commands=SEQUENCES)
 @settings(max_examples=200, deadline=None)
 def test_what_a_command_would_add_is_what_it_adds(commands):
-    """The log writes to the disk what `addition` returns, and applies the command afterwards."""
+    """The log writes to the disk what `additions` returns, and applies the command afterwards."""
     state = State()
     apply(state, CreateVhost("/"))
     for command in commands:
         before = repr(contents(state))
         try:
-            change, refusal = addition(state, command), None
+            changes, refusal = additions(state, command), None
         except AmqpError as error:
-            change, refusal = None, (error.code, error.text)
+            changes, refusal = [], (error.code, error.text)
+        except DefinitionError as error:
+            changes, refusal = [], (0, error.kind, error.text)
         assert repr(contents(state)) == before
         found = outcome(state, command)
         if refusal is not None:
             assert found == refusal
-        elif change is not None:
-            assert found[0] == [repr(change)]
+        elif changes:
+            assert found[0] == sorted(map(repr, changes))
         if isinstance(found[0], int):
             assert repr(contents(state)) == before, "a refused command changed the state"
 
@@ -213,3 +269,21 @@ def test_no_binding_outlives_its_ends(commands):
         assert all(rows._by_source.values()) and all(rows._by_destination.values())
         owned = {name: owner for owner, names in rows.by_owner.items() for name in names}
         assert owned == {row.name: row.exclusive_owner for row in rows.queues.values() if row.exclusive_owner}
+
+
+@given(commands=SEQUENCES)
+@settings(max_examples=200, deadline=None)
+def test_no_record_outlives_its_user_or_virtual_host(commands):
+    state = State()
+    apply(state, CreateVhost("/"))
+    for command in commands:
+        outcome(state, command)
+    definitions = state.definitions
+    for record in definitions.all():
+        assert definitions.record(record.table, record.key) is record
+        if isinstance(record, (Permission, TopicPermission)):
+            assert definitions.user(record.user) is not None
+        if isinstance(record, (Permission, TopicPermission, Parameter, Policy)):
+            assert record.vhost in state.vhosts
+    limits = definitions.parameters.get(("/", "vhost-limits", "limits"))
+    assert definitions.vhost_limit("/", "max-queues") == (1 if limits and "-1" not in limits.value else None)

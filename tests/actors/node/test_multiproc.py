@@ -39,6 +39,8 @@ from warren.amqp.methods import (
     QueueDeclareOk,
 )
 from warren.amqp.parser.reader import ACKS, METHOD, RUN
+from warren.definitions.access import Access
+from warren.definitions.definitions import Definitions
 from warren.routing.rows import QueueRow
 from warren.routing.table import RoutingTable
 from warren.runtime.exit_reason import NORMAL, ExitReason
@@ -75,7 +77,9 @@ class Office(Process):
         # other processes overtake it.
         await self.ask(self.queue, ("start", self.context, self.row), WAIT)
         self.channel = self.createActor(Channel)
-        config = ChannelConfig("c1", "connection", "client -> broker", 1, "/", "guest", 131072, True)
+        config = ChannelConfig(
+            "c1", "connection", "client -> broker", 1, "/", "guest", 131072, True, Access(Definitions(), None, "/")
+        )
         self.send(self.channel, ("start", self.context, config))
         self.monitor(self.channel, "channel")
         return True

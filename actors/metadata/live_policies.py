@@ -1,0 +1,107 @@
+"""`LivePolicies`: has queues and exchanges follow the policies of their virtual host (AB-159).
+
+A queue reads the policies when it starts. When they change, the queues for which they mean something else now get
+`apply_settings`; a virtual host may have many thousands of queues, so that is done in slices. Changes that come
+meanwhile wait for the end, and are then applied together. Exchanges have a single thing to follow, the alternate
+exchange, which the routing table shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...definitions.changes import RecordChange
+from ...definitions.definitions import Definitions
+from ...definitions.policies import NO_DEFINITION, VhostPolicies, queue_kind
+from ...definitions.records import Policy
+from ...routing.changes import ExchangePut
+from ...routing.rows import ExchangeRow, QueueRow
+from ...routing.table import RoutingTable
+from ...runtime.process import Process
+from ..queue.contract import to_queue
+from ..queue.policed_settings import policed_settings
+
+#: Queues or exchanges that one turn compares with the policies; each costs some µs for each policy.
+SLICE = 50
+
+
+class LivePolicies:
+    """Belongs to `process`, the Metadata."""
+
+    def __init__(self, process: Process, routing: RoutingTable, definitions: Definitions) -> None:
+        self._process = process
+        self._routing = routing
+        self._definitions = definitions
+        #: By virtual host: the policies that queues and exchanges follow.
+        self._followed: dict[str, VhostPolicies | None] = {}
+        #: By virtual host: the version of the definitions in which its policies changed last.
+        self._changed_at: dict[str, int] = {}
+        #: Virtual hosts whose queues and exchanges are being brought to follow the policies.
+        self._running: set[str] = set()
+
+    def recovered(self, vhost: str) -> None:
+        """The virtual host is in the routing table, and its queues start with the policies that there are."""
+        policies = self._followed[vhost] = self._definitions.policies_of(vhost)
+        if policies is not None and policies.defines("exchanges", "alternate-exchange"):
+            for row in self._routing.exchanges(vhost):
+                self._show_alternate(row, policies)
+
+    def exchanges_added(self, changes: Iterable[ExchangePut]) -> None:
+        """These exchanges are in the routing table since a moment ago, and nobody has read it yet."""
+        for change in changes:
+            policies = self._definitions.policies_of(change.row.vhost)
+            if policies is not None and policies.defines("exchanges", "alternate-exchange"):
+                self._show_alternate(change.row, policies)
+
+    def queue_started(self, row: QueueRow, read_version: int) -> None:
+        """The process of a queue, at the address in `row`, has read the policies at some time since `read_version`."""
+        changed = self._changed_at.get(row.vhost)
+        if changed is not None and changed > read_version:
+            self._process.send(row.address, to_queue.apply_settings(policed_settings(row, self._definitions)))
+
+    def vhost_removed(self, vhost: str) -> None:
+        self._followed.pop(vhost, None)
+        self._changed_at.pop(vhost, None)
+
+    def changed(self, changes: Iterable[RecordChange]) -> None:
+        """Definitions have changed."""
+        for vhost in dict.fromkeys(each.record.vhost for each in changes if isinstance(each.record, Policy)):
+            self._changed_at[vhost] = self._definitions.version
+            if vhost not in self._running:
+                self._running.add(vhost)
+                self._process.spawn(self._follow(vhost))
+
+    async def _follow(self, vhost: str) -> None:
+        try:
+            while True:
+                followed, wanted = self._followed.get(vhost), self._definitions.policies_of(vhost)
+                if followed is wanted:
+                    return
+                self._followed[vhost] = wanted
+                await self._follow_from(vhost, followed, wanted)
+        finally:
+            self._running.discard(vhost)
+
+    async def _follow_from(self, vhost: str, followed: VhostPolicies | None, wanted: VhostPolicies | None) -> None:
+        exchanges, queues = self._routing.exchanges(vhost), self._routing.queues(vhost)
+        for at in range(0, len(exchanges), SLICE):
+            for exchange in exchanges[at : at + SLICE]:
+                self._show_alternate(exchange, wanted)
+            await self._process.next_turn()
+        for at in range(0, len(queues), SLICE):
+            for queue in queues[at : at + SLICE]:
+                self._update_queue(queue, followed, wanted)
+            await self._process.next_turn()
+
+    def _update_queue(self, shown: QueueRow, followed: VhostPolicies | None, wanted: VhostPolicies | None) -> None:
+        definitions = [
+            NO_DEFINITION if policies is None else policies.effective(queue_kind(shown.type), shown.name).definition
+            for policies in (followed, wanted)
+        ]
+        row = self._routing.queue(shown.vhost, shown.name)
+        if row is not None and row.state == "running" and definitions[0] != definitions[1]:
+            self._process.send(row.address, to_queue.apply_settings(policed_settings(row, self._definitions)))
+
+    def _show_alternate(self, shown: ExchangeRow, policies: VhostPolicies | None) -> None:
+        definition = NO_DEFINITION if policies is None else policies.effective("exchanges", shown.name).definition
+        self._routing.set_policy_alternate(shown.vhost, shown.name, definition.get("alternate-exchange"))

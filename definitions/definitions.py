@@ -1,0 +1,127 @@
+"""`Definitions`: all records, by table and key, and what is looked up often.
+
+They are a part of Metadata's state: its commands alone change them, and every process of the node reads them directly,
+as it reads the routing table. Records are immutable, so a reader may keep one. `version` changes with every change, so
+a reader may keep what follows from records until the version differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .limits import VHOST_LIMITS, vhost_limits
+from .policies import VhostPolicies
+from .records import (
+    TABLES,
+    GlobalParameter,
+    Parameter,
+    Permission,
+    Policy,
+    Record,
+    RecordKey,
+    TopicPermission,
+    User,
+    VhostProperties,
+)
+
+
+class Definitions:
+    """See the module. At first there are none. Readers must not change the dictionaries."""
+
+    __slots__ = (
+        "version",
+        "tables",
+        "vhosts",
+        "users",
+        "permissions",
+        "topic_permissions",
+        "parameters",
+        "global_parameters",
+        "policies",
+        "_of_vhost",
+        "_limits",
+    )
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.vhosts: dict[RecordKey, VhostProperties] = {}
+        self.users: dict[RecordKey, User] = {}
+        self.permissions: dict[RecordKey, Permission] = {}
+        self.topic_permissions: dict[RecordKey, TopicPermission] = {}
+        self.parameters: dict[RecordKey, Parameter] = {}
+        self.global_parameters: dict[RecordKey, GlobalParameter] = {}
+        self.policies: dict[RecordKey, Policy] = {}
+        self.tables: dict[str, dict[RecordKey, Record]] = {name: getattr(self, name) for name in TABLES}
+        #: The policies of a virtual host, None if it has none. It is made when they are asked for.
+        self._of_vhost: dict[str, VhostPolicies | None] = {}
+        #: The limits of a virtual host that has any.
+        self._limits: dict[str, dict[str, int]] = {}
+
+    # -- reading ---
+
+    def user(self, name: str) -> User | None:
+        return self.users.get((name,))
+
+    def permission(self, user: str, vhost: str) -> Permission | None:
+        """What the user may do in the virtual host; None if he may not open it."""
+        return self.permissions.get((user, vhost))
+
+    def policies_of(self, vhost: str) -> VhostPolicies | None:
+        """The policies of this virtual host; None if it has none. The same object until one of them changes."""
+        if vhost not in self._of_vhost:
+            policies = [policy for policy in self.policies.values() if policy.vhost == vhost]
+            self._of_vhost[vhost] = VhostPolicies(policies) if policies else None
+        return self._of_vhost[vhost]
+
+    def vhost_limit(self, vhost: str, name: str) -> int | None:
+        """The limit `max-connections` or `max-queues` of a virtual host; None if there is none."""
+        value = self._limits.get(vhost, {}).get(name, -1)
+        return value if value >= 0 else None
+
+    def record(self, table: str, key: RecordKey) -> Record | None:
+        return self.tables[table].get(key)
+
+    def all(self) -> Iterator[Record]:
+        for records in self.tables.values():
+            yield from records.values()
+
+    def of_user(self, name: str) -> list[Record]:
+        """The records that go when this user goes, himself the last."""
+        granted: list[Permission | TopicPermission] = [*self.permissions.values(), *self.topic_permissions.values()]
+        found: list[Record] = [record for record in granted if record.user == name]
+        user = self.users.get((name,))
+        return found if user is None else [*found, user]
+
+    def of_vhost(self, name: str) -> list[Record]:
+        """The records that go when this virtual host goes."""
+        inside: list[Permission | TopicPermission | Parameter | Policy] = [
+            *self.permissions.values(),
+            *self.topic_permissions.values(),
+            *self.parameters.values(),
+            *self.policies.values(),
+        ]
+        found: list[Record] = [record for record in inside if record.vhost == name]
+        properties = self.vhosts.get((name,))
+        return found if properties is None else [*found, properties]
+
+    # -- writing, by the commands of Metadata's state only ---
+
+    def put(self, record: Record) -> None:
+        """Add a record, or replace the one with its key."""
+        self.tables[record.table][record.key] = record
+        self._changed(record)
+
+    def remove(self, record: Record) -> None:
+        del self.tables[record.table][record.key]
+        self._changed(record)
+
+    def _changed(self, record: Record) -> None:
+        self.version += 1
+        if isinstance(record, Policy):
+            self._of_vhost.pop(record.vhost, None)
+        elif isinstance(record, Parameter) and record.key[1:] == VHOST_LIMITS:
+            found = self.parameters.get(record.key)
+            if found is None:
+                self._limits.pop(record.vhost, None)
+            else:
+                self._limits[record.vhost] = vhost_limits(found.value)

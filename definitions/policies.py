@@ -1,0 +1,123 @@
+"""Policies of a virtual host: which of them applies to a queue or an exchange, and what the two that apply say together
+(AB-156, AB-157).
+
+Of the policies whose pattern is found in the name and that apply to the kind of object, the one with the highest
+priority applies, and of equal ones that whose name sorts first. Among operator policies, which apply to queues only,
+one is chosen in the same way. What both define is merged: the smaller of two numbers, otherwise what the operator says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from . import patterns
+from .json_text import parse_json
+from .records import Policy
+
+#: What a policy may apply to: exchanges, or queues of one type.
+Kind = Literal["exchanges", "classic", "quorum"]
+
+#: Keys that queues of a type do not know. A definition with one of them applies to no queue of that type (AB-156).
+_STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
+FOREIGN: dict[Kind, frozenset[str]] = {
+    "exchanges": frozenset(),
+    "classic": _STREAM_KEYS | {"delivery-limit", "dead-letter-strategy", "queue-leader-locator"},
+    "quorum": _STREAM_KEYS
+    | {
+        "queue-mode",
+        "queue-version",
+        "queue-master-locator",
+        "ha-mode",
+        "ha-params",
+        "ha-sync-mode",
+        "ha-sync-batch-size",
+        "ha-promote-on-shutdown",
+        "ha-promote-on-failure",
+    },
+}
+
+#: Names whose policies are remembered, for each virtual host and kind.
+MATCHES_KEPT = 20_000
+
+NO_DEFINITION: Mapping[str, Any] = MappingProxyType({})
+
+
+class Effective(NamedTuple):
+    """The policy and the operator policy of one object, by name, and what they define together."""
+
+    policy: str | None
+    operator_policy: str | None
+    definition: Mapping[str, Any]
+
+
+NOTHING = Effective(None, None, NO_DEFINITION)
+
+
+class VhostPolicies:
+    """The policies of one virtual host. A change of them makes another object."""
+
+    __slots__ = ("_by_kind", "_found")
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        ordered = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+        read: list[tuple[Policy, Mapping[str, Any]]] = [
+            (policy, MappingProxyType(parse_json(policy.definition))) for policy in ordered
+        ]
+        self._by_kind = {
+            kind: [each for each in read if _covers(each[0], kind) and not foreign & each[1].keys()]
+            for kind, foreign in FOREIGN.items()
+        }
+        #: By kind and name.
+        self._found: dict[tuple[Kind, str], Effective] = {}
+
+    def defines(self, kind: Kind, key: str) -> bool:
+        """Whether any policy for this kind of object defines `key`."""
+        return any(key in definition for _, definition in self._by_kind[kind])
+
+    def effective(self, kind: Kind, name: str) -> Effective:
+        """What applies to the queue or exchange of this name."""
+        found = self._found.get((kind, name))
+        if found is None:
+            if len(self._found) >= MATCHES_KEPT:
+                self._found.clear()
+            found = self._found[kind, name] = self._find(kind, name)
+        return found
+
+    def _find(self, kind: Kind, name: str) -> Effective:
+        chosen: dict[bool, tuple[Policy, Mapping[str, Any]]] = {}
+        for policy, definition in self._by_kind[kind]:
+            if policy.is_operator not in chosen and patterns.matches(policy.pattern, name):
+                chosen[policy.is_operator] = policy, definition
+        if not chosen:
+            return NOTHING
+        own, operator = chosen.get(False), chosen.get(True)
+        return Effective(
+            None if own is None else own[0].name,
+            None if operator is None else operator[0].name,
+            merged(NO_DEFINITION if own is None else own[1], NO_DEFINITION if operator is None else operator[1]),
+        )
+
+
+def queue_kind(queue_type: str) -> Kind:
+    """The kind of a queue of this type."""
+    return "quorum" if queue_type == "quorum" else "classic"
+
+
+def _covers(policy: Policy, kind: Kind) -> bool:
+    if kind == "exchanges":
+        return policy.apply_to != "queues" and not policy.is_operator
+    return policy.apply_to != "exchanges"
+
+
+def merged(definition: Mapping[str, Any], operator: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a policy and an operator policy define together."""
+    if not operator:
+        return definition
+    result = {**definition, **operator}
+    for key in definition.keys() & operator.keys():
+        first, second = definition[key], operator[key]
+        if type(first) is int and type(second) is int:
+            result[key] = min(first, second)
+    return MappingProxyType(result)

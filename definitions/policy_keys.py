@@ -1,0 +1,160 @@
+"""The keys of policy definitions and the check of each value (AB-160), with RabbitMQ's texts.
+
+Several keys are only kept and shown: those of mirrored, quorum and stream queues, of which this broker has none yet.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import patterns
+from .errors import DefinitionError
+from .json_text import erlang_term, json_text, parse_json
+from .records import Policy
+
+APPLY_TO = ("queues", "exchanges", "all")
+
+#: Why a value is refused; empty if it is accepted.
+Reason = str
+Check = Callable[[Any], Reason]
+
+
+def _number(least: int, what: str) -> Check:
+    def check(value: Any) -> Reason:
+        return "" if type(value) is int and value >= least else f"{erlang_term(value)} is not a valid {what}"
+
+    return check
+
+
+def _text(what: str) -> Check:
+    return lambda value: "" if isinstance(value, str) else f"{erlang_term(value)} is not a valid {what}"
+
+
+def _one_of(choices: tuple[object, ...], text: str) -> Check:
+    return lambda value: "" if value in choices and type(value) is not bool else text.format(erlang_term(value))
+
+
+def _ha_mode(value: Any) -> Reason:
+    return "" if value in ("all", "exactly", "nodes") else f"{erlang_term(value)} is not a valid ha-mode value"
+
+
+def _max_age(value: Any) -> Reason:
+    is_good = isinstance(value, str) and re.fullmatch("[0-9]+[YMDhms]", value) is not None
+    return "" if is_good else f"{erlang_term(value)} is not a valid max age"
+
+
+_WHEN_PROMOTED = ("always", "when-synced")
+
+#: The check of each key.
+CHECKS: dict[str, Check] = {
+    "alternate-exchange": _text("alternate exchange name"),
+    "dead-letter-exchange": _text("dead letter exchange name"),
+    "dead-letter-routing-key": _text("dead letter routing key"),
+    "dead-letter-strategy": _one_of(("at-most-once", "at-least-once"), "{} is not a valid dead letter strategy"),
+    "message-ttl": _number(0, "message TTL"),
+    "expires": _number(1, "queue expiry"),
+    "max-length": _number(0, "maximum length"),
+    "max-length-bytes": _number(0, "maximum length in bytes"),
+    "max-in-memory-length": _number(0, "maximum memory in bytes"),
+    "max-in-memory-bytes": _number(0, "maximum memory in bytes"),
+    "delivery-limit": _number(0, "delivery limit"),
+    "overflow": _one_of(("drop-head", "reject-publish", "reject-publish-dlx"), "{} is not a valid overflow value"),
+    "queue-mode": _one_of(("default", "lazy"), "{} is not a valid queue-mode value"),
+    "queue-version": _one_of((1, 2), "{} is not a valid queue-version value"),
+    "queue-master-locator": _one_of(("min-masters", "client-local", "random"), "{} invalid queue-master-locator value"),
+    "queue-leader-locator": _one_of(
+        ("client-local", "balanced", "random", "least-leaders"), "{} is not a valid queue leader locator value"
+    ),
+    "initial-cluster-size": _number(0, "cluster size"),
+    "max-age": _max_age,
+    "stream-max-segment-size-bytes": _number(0, "segment size"),
+    "ha-mode": _ha_mode,
+    "ha-params": lambda value: "",  # Its check depends on `ha-mode`.
+    "ha-sync-mode": _one_of(("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),
+    "ha-sync-batch-size": lambda value: (
+        ""
+        if type(value) is int and value > 0
+        else f"ha-sync-batch-size takes an integer greater than 0, {erlang_term(value)} given"
+    ),
+    "ha-promote-on-shutdown": _one_of(
+        _WHEN_PROMOTED, 'ha-promote-on-shutdown must be "always" or "when-synced", got {}'
+    ),
+    "ha-promote-on-failure": _one_of(_WHEN_PROMOTED, 'ha-promote-on-failure must be "always" or "when-synced", got {}'),
+}
+
+#: The keys that an operator policy may have (AB-157).
+OPERATOR_KEYS = frozenset(
+    {
+        "delivery-limit",
+        "expires",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+    }
+)
+
+
+def checked_policy(
+    vhost: str, name: str, pattern: str, definition: str, apply_to: str, priority: int, is_operator: bool
+) -> Policy:
+    """The policy, whose definition is a JSON object as text. Raises DefinitionError."""
+    given = parse_json(definition)
+    reason = _pattern_fault(pattern) or _definition_fault(given, is_operator) or _apply_to_fault(apply_to)
+    if reason:
+        raise DefinitionError("unavailable", f"Validation failed\n\n{reason}\n")
+    return Policy(vhost, name, pattern, json_text(given), "queues" if is_operator else apply_to, priority, is_operator)
+
+
+def _pattern_fault(pattern: str) -> Reason:
+    fault = patterns.fault(pattern)
+    return f"pattern should be regular expression but is invalid: {fault}" if fault else ""
+
+
+def _apply_to_fault(apply_to: str) -> Reason:
+    if apply_to in APPLY_TO:
+        return ""
+    return f"apply-to '{apply_to}' unrecognised; should be 'queues', 'exchanges' or 'all'"
+
+
+def _definition_fault(given: Any, is_operator: bool) -> Reason:
+    if not isinstance(given, dict):
+        return f"definition should be a JSON object, actually was {erlang_term(given)}"
+    if not given:
+        return "no policy provided"
+    known = OPERATOR_KEYS if is_operator else CHECKS.keys()
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        return _unknown_text(given, unknown, known)
+    for key, value in given.items():
+        reason = CHECKS[key](value)
+        if reason:
+            return reason
+    return _mirroring_fault(given)
+
+
+def _unknown_text(given: Mapping[str, Any], unknown: list[str], known: Any) -> Reason:
+    terms = ",".join(f"{{{erlang_term(key)},{erlang_term(given[key])}}}" for key in unknown)
+    close = difflib.get_close_matches(unknown[0], known, 1)
+    hint = f". Did you mean '{close[0]}'?" if close else ""
+    return f"[{terms}] are not recognised policy settings{hint}"
+
+
+def _mirroring_fault(given: Mapping[str, Any]) -> Reason:
+    mode, params = given.get("ha-mode"), given.get("ha-params")
+    shown = "none" if params is None else erlang_term(params)
+    if mode is None:
+        needy = ("ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure", "ha-sync-batch-size")
+        if any(key in given for key in needy):
+            return "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown"
+    elif mode == "all" and params is not None:
+        return 'ha-mode="all" does not take parameters'
+    elif mode == "exactly" and not (type(params) is int and params > 0):
+        return f'ha-mode="exactly" takes an integer, {shown} given'
+    elif mode == "nodes" and not (isinstance(params, list) and all(isinstance(each, str) for each in params)):
+        return f'ha-mode="nodes" takes a list, {shown} given'
+    return ""

@@ -1,0 +1,139 @@
+"""Records: immutable values for what operators set. A change replaces the record.
+
+A record has a table and a key there, a tuple of texts. JSON values are kept as text, so that records compare by value
+and survive a restart as they were given. Regular expressions are texts as well (`patterns`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: The tables of records and of their keys.
+TABLES = ("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies")
+
+RecordKey = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostProperties:
+    """What an operator may say about a virtual host. One that was never described has no such record."""
+
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str = ""
+
+    table = "vhosts"
+
+    @property
+    def key(self) -> RecordKey:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user. Without a password hash he can log in by a certificate only."""
+
+    name: str
+    #: Base64 of 4 bytes of salt and the hash (`passwords`); empty for a user without a password.
+    password_hash: str = ""
+    hashing_algorithm: str = "rabbit_password_hashing_sha256"
+    tags: tuple[str, ...] = ()
+    #: Names and values, sorted by name. A negative value is no limit.
+    limits: tuple[tuple[str, int], ...] = ()
+
+    table = "users"
+
+    @property
+    def key(self) -> RecordKey:
+        return (self.name,)
+
+    def limit(self, name: str) -> int | None:
+        """The limit `max-connections` or `max-channels`; None if there is none."""
+        return next((value for key, value in self.limits if key == name and value >= 0), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a user may do in a virtual host: a regular expression on names for each kind of access (AB-162)."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+    table = "permissions"
+
+    @property
+    def key(self) -> RecordKey:
+        return self.user, self.vhost
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """Which routing keys a user may use with a topic exchange (AB-164)."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+    table = "topic_permissions"
+
+    @property
+    def key(self) -> RecordKey:
+        return self.user, self.vhost, self.exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a component in a virtual host. `value` is JSON text."""
+
+    vhost: str
+    component: str
+    name: str
+    value: str
+
+    table = "parameters"
+
+    @property
+    def key(self) -> RecordKey:
+        return self.vhost, self.component, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalParameter:
+    """A parameter of the whole cluster. `value` is JSON text."""
+
+    name: str
+    value: str
+
+    table = "global_parameters"
+
+    @property
+    def key(self) -> RecordKey:
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy or an operator policy (AB-156). `definition` is a JSON object as text."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: str
+    apply_to: str = "all"
+    priority: int = 0
+    is_operator: bool = False
+
+    table = "policies"
+
+    @property
+    def key(self) -> RecordKey:
+        return self.vhost, "operator" if self.is_operator else "user", self.name
+
+
+Record = VhostProperties | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy

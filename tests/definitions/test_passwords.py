@@ -1,0 +1,41 @@
+"""Password hashes: those of RabbitMQ 3.10.8 verify as they are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+
+from warren.definitions.errors import DefinitionError
+from warren.definitions.passwords import SHA256, check_hash, hashed, is_password
+
+
+def test_the_hash_of_the_documentation_of_rabbitmq():
+    """RabbitMQ's documentation computes this hash: password test12, salt 908D C60A."""
+    stored = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+    assert hashed("test12", bytes.fromhex("908DC60A")) == stored
+    assert is_password("test12", stored, SHA256)
+    assert not is_password("test13", stored, SHA256)
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])
+def test_each_algorithm_verifies_its_own_hashes(algorithm):
+    name = f"rabbit_password_hashing_{algorithm}"
+    stored = base64.b64encode(b"salt" + hashlib.new(algorithm, b"saltp\xc3\xa4ss").digest()).decode()
+    check_hash(stored, name)
+    assert is_password("päss", stored, name)
+    assert not is_password("pass", stored, name)
+
+
+def test_the_empty_password_is_never_right():
+    assert not is_password("", hashed("", b"salt"), SHA256)
+    assert not is_password("", "", SHA256)
+    assert not is_password("x", "", SHA256)
+
+
+@pytest.mark.parametrize(("stored", "algorithm"), [("!!", SHA256), ("YWJj", SHA256), ("", "rot13")])
+def test_a_hash_that_no_password_has_is_refused_without_showing_it(stored, algorithm):
+    with pytest.raises(DefinitionError) as refusal:
+        check_hash(stored, algorithm)
+    assert not stored or stored not in refusal.value.text

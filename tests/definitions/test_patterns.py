@@ -1,0 +1,48 @@
+"""Regular expressions of operators: what they match, and that none takes long."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from warren.definitions import patterns
+from warren.definitions.errors import DefinitionError
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_found"),
+    [
+        ("^orders\\.", "orders.eu", True),
+        ("^orders\\.", "my.orders.eu", False),
+        ("orders", "my.orders.eu", True),
+        ("", "anything", True),
+        (".*", "anything", True),
+        ("^(?!amq\\.).*", "amq.topic", False),
+        ("^(?!amq\\.).*", "topic", True),
+        ("^.{2}$", "ä", True),
+    ],
+)
+def test_a_pattern_is_searched_in_the_bytes_of_the_name(pattern, name, is_found):
+    assert patterns.matches(pattern, name) is is_found
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(x+x+)+y", "((a{1,1000}){1,1000}){1,1000}$", "(a|aa|x|xx)+$", "(?P<c>x+)+(?P=c)!"]
+)
+def test_a_pattern_that_blows_up_matches_nothing_and_soon(pattern):
+    before = time.process_time()
+    assert not patterns.matches(pattern, "x" * 254 + "b")
+    assert time.process_time() - before < 1.0
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*a", "(?P<a", "a{2,1}", "x" * 5000])
+def test_a_pattern_that_cannot_be_compiled_is_refused_when_it_is_set(pattern):
+    with pytest.raises(DefinitionError, match="invalid_regexp"):
+        patterns.check(pattern)
+    assert patterns.fault(pattern)
+
+
+def test_a_pattern_that_is_spoiled_later_matches_nothing():
+    """The variables of a topic permission are replaced by names, which may be no regular expressions."""
+    assert not patterns.matches("^(", "a")

@@ -1,0 +1,136 @@
+"""Policies: what RabbitMQ 3.10.8 accepts and refuses, which one applies, and how two are merged."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.definitions.errors import DefinitionError
+from warren.definitions.policies import VhostPolicies, merged
+from warren.definitions.policy_keys import checked_policy
+from warren.definitions.records import Policy
+
+#: Definitions, and the texts with which RabbitMQ 3.10.8 refuses them (`rabbitmqctl set_policy`).
+REFUSED = [
+    ('{"message-ttl":-1}', "-1 is not a valid message TTL"),
+    ('{"message-ttl":"a"}', '<<"a">> is not a valid message TTL'),
+    ('{"expires":0}', "0 is not a valid queue expiry"),
+    ('{"max-length":-1}', "-1 is not a valid maximum length"),
+    ('{"max-length":1.5}', "1.5 is not a valid maximum length"),
+    ('{"max-length-bytes":-2}', "-2 is not a valid maximum length in bytes"),
+    ('{"overflow":"x"}', '<<"x">> is not a valid overflow value'),
+    ('{"queue-mode":"x"}', '<<"x">> is not a valid queue-mode value'),
+    ('{"queue-version":3}', "3 is not a valid queue-version value"),
+    ('{"queue-master-locator":"x"}', '<<"x">> invalid queue-master-locator value'),
+    ('{"queue-leader-locator":"x"}', '<<"x">> is not a valid queue leader locator value'),
+    ('{"dead-letter-exchange":1}', "1 is not a valid dead letter exchange name"),
+    ('{"dead-letter-routing-key":1}', "1 is not a valid dead letter routing key"),
+    ('{"dead-letter-strategy":"x"}', '<<"x">> is not a valid dead letter strategy'),
+    ('{"alternate-exchange":1}', "1 is not a valid alternate exchange name"),
+    ('{"delivery-limit":-1}', "-1 is not a valid delivery limit"),
+    ('{"max-in-memory-length":-1}', "-1 is not a valid maximum memory in bytes"),
+    ('{"max-age":"1X"}', '<<"1X">> is not a valid max age'),
+    ('{"stream-max-segment-size-bytes":-1}', "-1 is not a valid segment size"),
+    ('{"ha-mode":"x"}', '<<"x">> is not a valid ha-mode value'),
+    ('{"ha-mode":"exactly"}', 'ha-mode="exactly" takes an integer, none given'),
+    ('{"ha-mode":"exactly","ha-params":"a"}', 'ha-mode="exactly" takes an integer, <<"a">> given'),
+    ('{"ha-params":2}', "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown"),
+    ('{"ha-mode":"all","ha-params":2}', 'ha-mode="all" does not take parameters'),
+    ('{"ha-mode":"nodes","ha-params":2}', 'ha-mode="nodes" takes a list, 2 given'),
+    ('{"ha-mode":"all","ha-sync-mode":"x"}', 'ha-sync-mode must be "manual" or "automatic", got <<"x">>'),
+    ('{"ha-mode":"all","ha-sync-batch-size":0}', "ha-sync-batch-size takes an integer greater than 0, 0 given"),
+    (
+        '{"ha-mode":"all","ha-promote-on-failure":"x"}',
+        'ha-promote-on-failure must be "always" or "when-synced", got <<"x">>',
+    ),
+    ('{"bogus":1,"message-ttl":1}', '[{<<"bogus">>,1}] are not recognised policy settings'),
+    ("{}", "no policy provided"),
+]
+
+
+def checked(definition, apply_to="all", is_operator=False, pattern="^a"):
+    return checked_policy("/", "p", pattern, definition, apply_to, 0, is_operator)
+
+
+@pytest.mark.parametrize(("definition", "text"), REFUSED)
+def test_what_rabbitmq_refuses_is_refused_with_its_text(definition, text):
+    with pytest.raises(DefinitionError) as refusal:
+        checked(definition)
+    assert refusal.value.text == f"Validation failed\n\n{text}\n"
+    assert refusal.value.kind == "unavailable"
+
+
+@pytest.mark.parametrize("definition", ['{"max-length":true}', "[]", "3", "{", '{"max-length":NaN}', "[" * 100_000])
+def test_what_is_no_object_of_good_values_is_refused(definition):
+    with pytest.raises(DefinitionError):
+        checked(definition)
+
+
+def test_other_refusals():
+    with pytest.raises(
+        DefinitionError, match="apply-to 'classic_queues' unrecognised; should be 'queues', 'exchanges'"
+    ):
+        checked('{"max-length":1}', apply_to="classic_queues")
+    with pytest.raises(DefinitionError, match="pattern should be regular expression but is invalid"):
+        checked('{"max-length":1}', pattern="(")
+    with pytest.raises(
+        DefinitionError, match=r'\[{<<"overflow">>,<<"drop-head">>}\] are not recognised policy settings'
+    ):
+        checked('{"overflow":"drop-head"}', is_operator=True)
+
+
+def policy(name, definition, priority=0, pattern="", apply_to="all", is_operator=False):
+    return Policy("/", name, pattern, definition, apply_to, priority, is_operator)
+
+
+def test_the_highest_priority_applies_and_of_equal_ones_the_first_name():
+    policies = VhostPolicies(
+        [
+            policy("low", '{"max-length":1}', 1),
+            policy("zeta", '{"max-length":2}', 5),
+            policy("beta", '{"max-length":3}', 5),
+            policy("other", '{"max-length":4}', 9, pattern="^x"),
+        ]
+    )
+    assert policies.effective("classic", "q").policy == "beta"
+    assert policies.effective("classic", "x").policy == "other"
+    assert policies.effective("exchanges", "q").policy == "beta"
+
+
+def test_a_definition_with_a_key_that_the_type_does_not_know_applies_to_no_such_queue():
+    policies = VhostPolicies(
+        [policy("quorum", '{"delivery-limit":3,"max-length":1}', 1), policy("any", '{"max-length":2}')]
+    )
+    assert policies.effective("classic", "q").policy == "any"
+    assert policies.effective("quorum", "q").policy == "quorum"
+
+
+def test_an_operator_policy_applies_to_queues_beside_a_policy():
+    policies = VhostPolicies(
+        [
+            policy("own", '{"max-length":10,"message-ttl":5,"overflow":"drop-head"}', apply_to="queues"),
+            policy("cap", '{"max-length":3,"message-ttl":9,"expires":7}', is_operator=True),
+        ]
+    )
+    found = policies.effective("classic", "q")
+    assert (found.policy, found.operator_policy) == ("own", "cap")
+    assert dict(found.definition) == {"max-length": 3, "message-ttl": 5, "overflow": "drop-head", "expires": 7}
+    assert policies.effective("exchanges", "q").operator_policy is None
+
+
+VALUES = st.integers(0, 5) | st.booleans()
+DEFINITIONS = st.dictionaries(st.sampled_from("abc"), VALUES)
+
+
+@given(DEFINITIONS, DEFINITIONS)
+def test_the_merge_has_all_keys_the_smaller_numbers_and_the_operators_booleans(own, operator):
+    found = merged(own, operator)
+    assert found.keys() == own.keys() | operator.keys()
+    for key, value in found.items():
+        given_values = [each[key] for each in (own, operator) if key in each]
+        assert value in given_values
+        if all(type(each) is int for each in given_values):
+            assert value == min(given_values)
+        elif key in operator:
+            assert value is operator[key]
