@@ -14,6 +14,7 @@ import click
 
 from ..version import __version__
 from . import acting_commands, listing_commands, status_commands, tuning_commands
+from .diagnose_command import diagnose
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
 from .perf_test import perf_test
@@ -82,6 +83,7 @@ def root(**general: object) -> None:
 COMMANDS = (
     *status_commands.COMMANDS,
     *listing_commands.COMMANDS,
+    diagnose,
     *acting_commands.COMMANDS,
     *tuning_commands.COMMANDS,
 )

@@ -95,6 +95,7 @@ class CreditFlow:
         "_credit_to",
         "_deferred",
         "_grant",
+        "_entered_at",
         "_hold",
         "_hold_from_end",
         "_pair",
@@ -127,6 +128,8 @@ class CreditFlow:
         self._deferred: dict[Hashable, int] = {}
         self._clocks: dict[str, _BlockClock] = {}
         self.credit_blocked: dict[Hashable, None] = {}
+        #: When each peer that has ever blocked this actor did so last.
+        self._entered_at: dict[Hashable, float] = {}
         self.blocked_at: float | None = None
         self._unblocked_at: float | None = None
 
@@ -151,6 +154,7 @@ class CreditFlow:
         if peer in self.credit_blocked:
             self._leave(peer)
         self._relations.pop(peer, None)
+        self._entered_at.pop(peer, None)
 
     # -- sending, taking and granting --------------------------------------------------------------
 
@@ -244,6 +248,15 @@ class CreditFlow:
             return 0.0
         return clock.seconds + (self._clock() - clock.since if clock.blocked else 0.0)
 
+    def longest_blocked_seconds(self) -> float:
+        """For how long peers have blocked this actor, of the kind that did so for the longest time."""
+        return max(map(self.blocked_seconds, self._clocks), default=0.0)
+
+    def blockers(self, seconds: float = 1.0) -> list[Hashable]:
+        """The peers that block this actor now, or began to within so many seconds (FC-68)."""
+        since = self._clock() - seconds
+        return [peer for peer, at in self._entered_at.items() if at >= since or peer in self.credit_blocked]
+
     # -- bookkeeping -------------------------------------------------------------------------------
 
     def _pair_of(self, peer: Hashable) -> Pair:
@@ -264,6 +277,7 @@ class CreditFlow:
             # The first exhausted peer sets it; further peers do not move it and unblocking does not clear it (FC-10).
             self.blocked_at = now
         self.credit_blocked[peer] = None
+        self._entered_at[peer] = now
         self._clock_of(peer).enter(now)
 
     def _leave(self, peer: Hashable) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, cast
 
 from ...amqp import methods
 from ...amqp.channel_state import COMMITTING, RUNNING, check_method
@@ -564,6 +564,12 @@ class Channel(Process):
             "prefetch_count": self.consumers.prefetch,
             "global_prefetch_count": self.limiter.limit or 0,
             "backlog": len(self.backlog),
+            "blocked_by": [
+                row.name
+                for peer in self.credit.blockers()
+                if (row := self.queues.rows.get(cast(str, peer))) is not None
+            ],
+            "blocked_seconds": self.credit.longest_blocked_seconds(),
         }
 
 

@@ -19,6 +19,7 @@ import logging
 import ssl
 from base64 import b32encode
 from collections.abc import Callable
+from typing import cast
 
 from thespian.actors import ActorAddress
 
@@ -575,6 +576,14 @@ class Connection(Process):
                 user_provided[1].decode("utf-8", "replace") if user_provided and user_provided[0] == "S" else ""
             ),
             "ssl": False,
+            "blocked_by": [
+                entry.number
+                for peer in self.credit.blockers()
+                if (entry := self.channels.by_id.get(cast(str, peer))) is not None
+            ],
+            "blocked_seconds": self.credit.longest_blocked_seconds(),
+            "pauses": sorted(self.pauses),
+            "alarms": sorted(self.alarms),
         }
 
     async def on_channels_info(self, sender: Sender) -> list[InfoItems]:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 from ....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....routing.rows import QueueRow
-from ....runtime.contract import Address
-from ....runtime.errors import ProcessDown, ProcessTimeout
-from ...connection.contract import ToConnection, to_connection
+from ...connection.contract import to_connection
 from ...metadata.contract import to_metadata
-from ...metadata.info_items import InfoItems
 from ...queue.contract import to_queue
-from ..contract import to_node
-from .listings import ANSWER_SECONDS, SLICE, check_vhost, pid
+from .listings import check_vhost, connections, pid
 from .registry import OperationError, Operator, operation
-
-#: The states of a connection that is being closed already.
-_ENDING = ("closing", "closed")
 
 
 @operation()
@@ -57,7 +48,7 @@ async def close_connection(operator: Operator, *, connection: str, reason: str) 
     """Close the connection with this pid or name with 320 and the reason. False if there is none."""
     if not (connection.startswith("<") and connection.endswith(">") or " -> " in connection):
         raise OperationError("unavailable", f'"{connection}" is neither a pid nor the name of a connection')
-    async for address, items in _connections(operator):
+    async for address, items in connections(operator):
         if connection in (pid(operator, items["pid"]), items["name"]):
             operator.process.send(address, to_connection.force_close(CONNECTION_FORCED, reason))
             return True
@@ -75,7 +66,7 @@ async def close_all_connections(
     if vhost is not None:
         check_vhost(operator, vhost)
     closed = 0
-    async for address, items in _connections(operator):
+    async for address, items in connections(operator):
         if vhost is not None and items["vhost"] != vhost:
             continue
         if closed and per_connection_delay:
@@ -90,21 +81,3 @@ async def close_all_connections(
 def _queue(operator: Operator, vhost: str, name: str) -> QueueRow | None:
     check_vhost(operator, vhost)
     return operator.context.routing.queue(vhost, name)
-
-
-async def _connections(operator: Operator) -> AsyncIterator[tuple[Address[ToConnection], InfoItems]]:
-    """The connections with their info items; those that are ending are left out."""
-    connections = await operator.process.ask(operator.node, to_node.connections())
-    for start in range(0, len(connections), SLICE):
-        asked = [
-            (address, operator.process.ask(address, to_connection.info(), timeout=ANSWER_SECONDS))
-            for address in connections[start : start + SLICE]
-        ]
-        for address, answer in asked:
-            try:
-                items = await answer
-            except (ProcessDown, ProcessTimeout):
-                continue
-            if items["state"] not in _ENDING:
-                yield address, items
-        await operator.process.next_turn()

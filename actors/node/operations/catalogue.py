@@ -3,7 +3,7 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import acting, listings, permissions, policies, status, tuning, users, vhosts
+from . import acting, diagnosing, listings, permissions, policies, status, tuning, users, vhosts
 from .registry import perform
 
-__all__ = ["acting", "listings", "perform", "permissions", "policies", "status", "tuning", "users", "vhosts"]
+__all__ = ["acting", "diagnosing", "listings", "perform", "permissions", "policies", "status", "tuning", "users", "vhosts"]

@@ -36,6 +36,9 @@ SLICE = 100
 #: Seconds that a listing waits for a process. One that does not answer has no row, or a row with its name alone.
 ANSWER_SECONDS = 5.0
 
+#: The states of a connection that is being closed already.
+ENDING = ("closing", "closed")
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -174,6 +177,23 @@ def check_vhost(operator: Operator, vhost: str) -> None:
     """Raises OperationError if there is no virtual host of that name (CM-22)."""
     if not operator.context.routing.has_vhost(vhost):
         raise OperationError("data", f"Virtual host '{vhost}' does not exist")
+
+
+async def connections(operator: Operator) -> AsyncIterator[tuple[Address[ToConnection], InfoItems]]:
+    """The connections with their info items; those that are ending are left out."""
+    addresses: Sequence[Address[ToConnection]] = await operator.process.ask(operator.node, to_node.connections())
+    for slice_ in _slices(addresses):
+        asked = [
+            (address, operator.process.ask(address, to_connection.info(), timeout=ANSWER_SECONDS)) for address in slice_
+        ]
+        for address, answer in asked:
+            try:
+                items = await answer
+            except (ProcessDown, ProcessTimeout):
+                continue
+            if items["state"] not in ENDING:
+                yield address, items
+        await operator.process.next_turn()
 
 
 def _queue_rows(operator: Operator, vhost: str) -> list[QueueRow]:

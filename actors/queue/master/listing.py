@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ....amqp.frames import content_properties
 from ....amqp.properties import decode_properties
 from ....routing.rows import QueueRow
+from ....runtime.credit import CreditFlow
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.priority_queue import LEVEL_SHIFT
 from ..consumers import ChannelRecord, Consumers
@@ -27,7 +28,7 @@ def queue_items(
     consumers: Consumers,
     range_readers: RangeReaders,
     dead_letterer: DeadLetterer,
-    is_in_flow: bool,
+    credit: CreditFlow,
 ) -> InfoItems:
     """rabbitmqctl's info items of a queue."""
     ready, unacked = len(backing), sum(len(record.pending) for record in channels)
@@ -48,7 +49,7 @@ def queue_items(
         "messages_unacknowledged": unacked,
         "messages": ready + unacked,
         "consumers": len(consumers),
-        "state": "flow" if is_in_flow else "running",
+        "state": "flow" if credit.in_flow() else "running",
         "message_bytes_ready": backing.ready_bytes,
         "message_bytes_unacknowledged": backing.unacked_bytes,
         "message_bytes": backing.ready_bytes + backing.unacked_bytes,
@@ -59,6 +60,8 @@ def queue_items(
         "exclusive_consumer": exclusive.channel.channel_id if exclusive else None,
         "unsent": sum(record.unsent for record in channels),
         "dead_lettered": dict(dead_letterer.counters),
+        "blocked_by": credit.blockers(),
+        "blocked_seconds": credit.longest_blocked_seconds(),
         "readers": len(range_readers.readers),
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,

@@ -464,7 +464,7 @@ class Master(Role):
             self.consumers,
             self.range_readers,
             self.dead_letterer,
-            state.credit.in_flow(),
+            state.credit,
         )
 
     def consumers_info(self) -> list[InfoItems]:

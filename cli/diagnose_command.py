@@ -1,0 +1,46 @@
+"""`warren diagnose`: says which stage holds which clients back, and what to do about it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import click
+
+from .node_command import Call, node_command
+
+#: Connections of one cause that are named.
+NAMED = 3
+
+#: Columns of a line for people.
+WIDTH = 100
+
+
+@node_command("Monitoring, observability and health checks", timeout=120.0)
+@click.option("--seconds", type=float, default=1.0, help="How long to watch.  [default: 1]")
+def diagnose(call: Call, seconds: float) -> None:
+    """Say in a sentence each which stage holds which connections back, and what to do about it.
+
+    With a formatter for programs: a row for each connection that is held back.
+    """
+    rows = list(call.node.rows("diagnose", seconds=seconds))
+    if call.is_machine:
+        call.list(
+            ("connection", "user", "vhost", "state", "bottleneck", "subject", "evidence", "advice"),
+            rows,
+        )
+        return
+    if not rows:
+        click.echo(f"Nothing holds a connection back on node {call.target.node}: none is in flow, and no alarm is on.")
+        return
+    causes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        causes.setdefault((row["bottleneck"], row["subject"]), []).append(row)
+    for (bottleneck, subject), held_back in sorted(causes.items(), key=lambda cause: -len(cause[1])):
+        click.secho(f"{bottleneck.capitalize()}: {subject}", bold=True)
+        names = [row["connection"] for row in held_back]
+        others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+        one = "connection" if len(names) == 1 else f"{len(names)} connections"
+        evidence = held_back[0]["evidence"]
+        text = f"It holds back {one} {', '.join(names[:NAMED])}{others}: {evidence}. {held_back[0]['advice']}"
+        click.echo(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
