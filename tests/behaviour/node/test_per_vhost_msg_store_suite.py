@@ -80,7 +80,7 @@ def test_publish_to_different_dirs(data_dir, size):
 
 
 def test_storage_deleted_on_vhost_delete(data_dir):
-    """Deleting a virtual host removes its directory, so that the data directory shrinks."""
+    """Deleting a virtual host removes its directory, so that those of all virtual hosts shrink."""
     broker = started(data_dir)
     try:
         broker.create_vhost("gone")
@@ -91,7 +91,7 @@ def test_storage_deleted_on_vhost_delete(data_dir):
         assert before > 100 * (SMALL + LARGE)
         broker.delete_vhost("gone")
         assert not path.exists()
-        assert sum(file.stat().st_size for file in Path(data_dir).rglob("*") if file.is_file()) < before
+        assert sum(file.stat().st_size for file in (Path(data_dir) / "vhosts").rglob("*") if file.is_file()) < before
     finally:
         broker.stop()
 
