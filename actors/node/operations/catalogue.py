@@ -6,4 +6,15 @@ A process that performs operations imports `perform` from here. A new module of 
 from . import acting, diagnosing, listings, permissions, policies, status, tuning, users, vhosts
 from .registry import perform
 
-__all__ = ["acting", "diagnosing", "listings", "perform", "permissions", "policies", "status", "tuning", "users", "vhosts"]
+__all__ = [
+    "acting",
+    "diagnosing",
+    "listings",
+    "perform",
+    "permissions",
+    "policies",
+    "status",
+    "tuning",
+    "users",
+    "vhosts",
+]
