@@ -104,7 +104,14 @@ class Client:
 class Warren:
     """Runs `warren start` on a data directory, any number of times, always on the same port."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str | int | float] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str | int | float] | None = None,
+        # Below `error` the log has a line for every connection that the generator drops without closing.
+        log_level: str = "error",
+    ) -> None:
+        self._log_level = log_level
         self.data_dir = data_dir
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
@@ -123,7 +130,6 @@ class Warren:
 
     def start_until(self, ready: Callable[[Client], Found], timeout: float = 120.0) -> tuple[float, Found]:
         """Seconds from exec until `ready(client)` returns a true value, and that value."""
-        # Below `error` the log has a line for every connection that the generator drops without closing.
         command = [
             str(Path(sys.executable).parent / "warren"),
             "start",
@@ -134,7 +140,7 @@ class Warren:
             "--config",
             str(self._settings),
             "--log-level",
-            "error",
+            self._log_level,
         ]
         began = time.monotonic()
         process = self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True)

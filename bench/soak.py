@@ -1,0 +1,176 @@
+"""Runs a broker under mixed churn and load, and watches its memory.
+
+    python -m warren.bench.soak --minutes 30
+
+One client makes and removes entities of every kind (`tests/system_crash/churns.py`), except those that need an embedded
+broker. Another publishes with confirms, consumes, acknowledges and rejects, lets messages expire, and reads by number.
+The table has the broker's anonymous memory after each minute.
+
+Exit code 0 if the broker ends with the memory that it had after two minutes, give or take 10 MB; 1 if it has more, 2 if
+nothing could be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..amqp import methods
+from ..amqp.constants import FRAME_METHOD
+from ..amqp.decoding import decode_method
+from ..amqp.fields import table_from
+from ..tests.system.wire import Wire
+from ..tests.system_crash.churns import CHURNS, LARGE, frames, message, open_channel, read_until
+from .load.broker import BrokerFailed, Warren, memory
+
+#: Bytes that the broker may have more at the end than after two minutes.
+GROWTH = 10_000_000
+#: Entities of one kind, before the churn goes on with the next kind.
+ENTITIES = 60
+#: Messages that the load publishes in one round. A third is acknowledged, a third rejected, the rest expires.
+MESSAGES = 150
+#: Churns that need the controls of an embedded broker.
+EMBEDDED = {"vhosts", "requests_of_the_program"}
+
+
+class Server:
+    """A broker as churns use it. Queues are declared by AMQP."""
+
+    def __init__(self, port: int) -> None:
+        self.host, self.port = "127.0.0.1", port
+
+    def declare_queue(self, name: str) -> None:
+        self._call(methods.QueueDeclare(queue=name))
+
+    def delete_queue(self, name: str) -> None:
+        self._call(methods.QueueDelete(queue=name))
+
+    def _call(self, method: methods.QueueDeclare | methods.QueueDelete) -> None:
+        with open_channel(self) as wire:
+            wire.call(1, method)
+            wire.close()
+
+
+def churn(server: Server, is_over: threading.Event) -> None:
+    for number in itertools.count(step=ENTITIES):
+        for kind, make in CHURNS.items():
+            if is_over.is_set():
+                return
+            if kind not in EMBEDDED:
+                make(server, range(number, number + ENTITIES))
+
+
+def load(server: Server, is_over: threading.Event) -> None:
+    with open_channel(server) as wire:
+        dead = table_from({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 2000})
+        wire.call(1, methods.QueueDeclare(queue="load", durable=True, arguments=dead))
+        wire.call(1, methods.QueueDeclare(queue="dead", durable=True, arguments=table_from({"x-max-length": 5000})))
+        wire.call(1, methods.ConfirmSelect())
+        wire.call(1, methods.BasicQos(0, MESSAGES, False))
+        tag = sent = 0
+        while not is_over.is_set():
+            wire.send(*(message("load", bytes(LARGE if number % 3 == 0 else 200)) for number in range(MESSAGES)))
+            sent += MESSAGES
+            confirmed_up_to(wire, sent)
+            wire.send(frames(1, methods.BasicConsume(queue="load", consumer_tag="load")))
+            read_until(wire, 1, methods.BasicDeliver, MESSAGES // 3 * 2)
+            wire.send(frames(1, methods.BasicCancel("load")))
+            last = tag
+            while True:
+                method = next_method(wire)
+                if isinstance(method, methods.BasicCancelOk):
+                    break
+                if isinstance(method, methods.BasicDeliver):
+                    last = method.delivery_tag
+            third = tag + MESSAGES // 3
+            wire.send(
+                frames(1, methods.BasicAck(third, True), methods.BasicNack(third + MESSAGES // 3, True, False)),
+                frames(1, methods.BasicNack(0, True, True)),
+            )
+            tag = max(last, third + MESSAGES // 3)
+            read_dead_letters(server)
+
+
+def confirmed_up_to(wire: Wire, number: int) -> None:
+    while True:
+        method = next_method(wire)
+        if isinstance(method, methods.BasicAck) and method.delivery_tag >= number:
+            return
+
+
+def next_method(wire: Wire) -> object:
+    """The next method on channel 1; contents are dropped."""
+    while True:
+        found = wire.on(1)
+        if found.kind == FRAME_METHOD:
+            return decode_method(found.payload)
+
+
+def read_dead_letters(server: Server) -> None:
+    """Read the newest dead letters by number, without consuming them."""
+    with open_channel(server) as wire:
+        wire.call(1, methods.BasicQos(0, 20, False))
+        wire.call(
+            1,
+            methods.BasicConsume(queue="dead", arguments=table_from({"x-warren-read-from": -20})),
+            methods.BasicConsumeOk,
+        )
+        read_until(wire, 1, methods.BasicDeliver, 1)
+        wire.close()
+
+
+def measure(broker: Warren, minutes: int, failures: list[BaseException]) -> list[int]:
+    """Print the memory after each minute."""
+    found = []
+    for minute in range(1, minutes + 1):
+        time.sleep(60)
+        if failures:
+            raise failures[0]
+        found.append(memory(broker.pid)["RssAnon"])
+        print(f"{minute:4} min {found[-1] / 1e6:9.1f} MB", flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=int, default=30)
+    options = parser.parse_args()
+    is_over = threading.Event()
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[Server, threading.Event], None], server: Server) -> None:
+        try:
+            work(server, is_over)
+        except BaseException as error:
+            failures.append(error)
+
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        # The churns make a thousand errors a minute.
+        Warren(Path(directory) / "data", {"disk_free_limit": 0}, log_level="critical") as broker,
+    ):
+        try:
+            broker.start()
+            threads = [threading.Thread(target=run, args=(work, Server(broker.port))) for work in (churn, load)]
+            for thread in threads:
+                thread.start()
+            try:
+                found = measure(broker, options.minutes, failures)
+            finally:
+                is_over.set()
+                for thread in threads:
+                    thread.join()
+        except (AssertionError, BrokerFailed, OSError) as error:
+            print(f"nothing was measured: {error!r}", file=sys.stderr)
+            return 2
+    return int(found[-1] > found[min(1, len(found) - 1)] + GROWTH)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
