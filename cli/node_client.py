@@ -213,7 +213,8 @@ class NodeClient:
                 raise Unreachable(target, f"{target.address} does not accept connections: {error}") from None
         problems = []
         found: list[tuple[socket.socket, bytes | None, place.RunFile]] = []
-        for directory in target.directories():
+        directories = target.directories()
+        for directory in directories:
             try:
                 run_file = place.read_run_file(directory)
                 connected = place.connect(run_file, CONNECT_SECONDS)
@@ -228,6 +229,9 @@ class NodeClient:
                 problems.append(
                     f"the node of '{directory}' (process {run_file.pid}) does not answer: {error.strerror or error}"
                 )
+            if found and directory == directories[0]:
+                # The node with the default data directory is asked even if nodes in memory have its name too.
+                break
         if len(found) == 1:
             return found[0][:2]
         for connected, _, _ in found:

@@ -502,6 +502,36 @@ def test_environment_shows_every_setting_and_no_secret(run, tmp_path):
     assert "very-secret" not in run.out
 
 
+def test_of_several_nodes_of_one_name_the_one_with_the_data_directory_is_asked(tmp_path):
+    """Two in memory are told apart by nothing, so neither is stopped by mistake."""
+    servers = []
+
+    def start(*arguments):
+        command = [WARREN, "start", "--port", "0", *arguments]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/")
+        servers.append(server)
+        while b"stop " not in server.stdout.readline():
+            assert server.poll() is None
+
+    def warren(*arguments):
+        return subprocess.run([WARREN, *arguments], capture_output=True, text=True, timeout=60, cwd="/")
+
+    try:
+        start("--in-memory")
+        start("--in-memory")
+        result = warren("stop")
+        assert result.returncode == 69
+        assert "several nodes have this name" in result.stderr
+        start()
+        assert warren("stop").returncode == 0
+        assert servers[2].wait(30) == 0
+        assert [server.poll() for server in servers[:2]] == [None, None]
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+
 # -- output ---
 
 

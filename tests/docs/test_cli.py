@@ -25,6 +25,7 @@ LINES = [
 def test_every_command_line_of_the_page_runs(tmp_path, monkeypatch):
     """The broker takes a free port instead of 5672, which another one may have."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "WARREN_DATA_DIR", "WARREN_NODENAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{WARREN.parent}:/usr/bin:/bin")
