@@ -1,4 +1,4 @@
-"""The commands that act on queues and connections (CM-167 to CM-170), and on virtual hosts."""
+"""The commands that act on queues and connections (CM-167 to CM-170)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from .node_command import BadArguments, Call, node_command
 
 QUEUES = "Queues"
 OPERATIONS = "Operations"
-VHOSTS = "Virtual hosts"
 
 
 @node_command(QUEUES, "Purging queue '{queue}' in vhost '{vhost}' ...")
@@ -62,20 +61,4 @@ def close_all_connections(call: Call, explanation: str, is_global: bool, limit: 
     call.say(f"Closed {count} connections")
 
 
-@node_command(VHOSTS, 'Adding vhost "{name}" ...')
-@click.argument("name")
-def add_vhost(call: Call, name: str) -> None:
-    """Create a virtual host of the name NAME; one that exists is success."""
-    call.ask("add_vhost", name=name)
-    call.done()
-
-
-@node_command(VHOSTS, 'Deleting vhost "{name}" ...')
-@click.argument("name")
-def delete_vhost(call: Call, name: str) -> None:
-    """Delete the virtual host NAME with everything in it, and close its connections."""
-    call.ask("delete_vhost", name=name)
-    call.done()
-
-
-COMMANDS = (purge_queue, delete_queue, close_connection, close_all_connections, add_vhost, delete_vhost)
+COMMANDS = (purge_queue, delete_queue, close_connection, close_all_connections)

@@ -29,9 +29,10 @@ ADDRESS_COLUMNS = frozenset({"host", "peer_host"})
 
 
 def _table(columns: Sequence[str], rows: Iterable[Row], headers: bool) -> Iterator[str]:
-    if headers:
-        yield "\t".join(columns)
-    for row in rows:
+    # As with rabbitmqctl, a listing without rows has no header either.
+    for index, row in enumerate(rows):
+        if headers and not index:
+            yield "\t".join(columns)
         yield "\t".join(cell(row.get(name, "")) for name in columns)
 
 
@@ -94,9 +95,9 @@ def _json_stream(columns: Sequence[str], rows: Iterable[Row], headers: bool) -> 
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Row], headers: bool) -> Iterator[str]:
-    if headers:
-        yield _csv_line(columns)
-    for row in rows:
+    for index, row in enumerate(rows):
+        if headers and not index:
+            yield _csv_line(columns)
         yield _csv_line([cell(row.get(name, ""), escape=False) for name in columns])
 
 

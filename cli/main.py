@@ -13,7 +13,16 @@ from typing import Any
 import click
 
 from ..version import __version__
-from . import acting_commands, listing_commands, status_commands, tuning_commands
+from . import (
+    access_commands,
+    acting_commands,
+    definition_commands,
+    listing_commands,
+    policy_commands,
+    status_commands,
+    tuning_commands,
+    vhost_commands,
+)
 from .diagnose_command import diagnose
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
@@ -86,6 +95,10 @@ COMMANDS = (
     diagnose,
     *acting_commands.COMMANDS,
     *tuning_commands.COMMANDS,
+    *vhost_commands.COMMANDS,
+    *access_commands.COMMANDS,
+    *policy_commands.COMMANDS,
+    *definition_commands.COMMANDS,
 )
 
 for each in (perf_test, simulate, start, store, *COMMANDS):

@@ -111,6 +111,10 @@ class Call:
         for line in listing(self.formatter, columns, _begun(iter(rows)), self.has_headers, sys.stdout.isatty()):
             click.echo(line)
 
+    def document(self, column: str, rows: Sequence[Row]) -> None:
+        """A result that is one JSON text, which the first row has in this column."""
+        click.echo(rows[0][column] if rows else "{}")
+
     def facts(self, values: Row) -> None:
         """A result of names and values, for a person or as one JSON object."""
         if self.is_machine:

@@ -14,10 +14,7 @@ PAGE = (ROOT / "docs" / "cli.md").read_text()
 WARREN = Path(sys.executable).with_name("warren")
 
 LINES = [
-    line
-    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("warren ")
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line.strip()
 ]
 
 

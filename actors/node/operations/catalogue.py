@@ -3,11 +3,12 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import acting, diagnosing, listings, permissions, policies, status, tuning, users, vhosts
+from . import acting, definitions, diagnosing, listings, permissions, policies, status, tuning, users, vhosts
 from .registry import perform
 
 __all__ = [
     "acting",
+    "definitions",
     "diagnosing",
     "listings",
     "perform",

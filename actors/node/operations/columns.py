@@ -73,6 +73,7 @@ CONNECTIONS = Columns(
         "user_provided_name",
     ),
 )
+VHOSTS = Columns(("name",), ("description", "tags", "default_queue_type", "tracing", "cluster_state"))
 CHANNELS = Columns(
     ("pid", "user", "consumer_count", "messages_unacknowledged"),
     (

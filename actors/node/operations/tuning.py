@@ -7,8 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from ....settings import Settings
+from ...metadata.contract import to_metadata
 from ...resources.contract import to_memory_monitor
 from ..contract import to_node
+from .listings import check_vhost
 from .registry import Operator, Rows, operation
 
 #: Parts of the names of settings whose values are secret (CM-75).
@@ -27,6 +29,13 @@ async def set_disk_free_limit(operator: Operator, *, value: float | str) -> dict
     """Use another limit of free disk space until the node ends: a multiple of the memory, or a size (CM-182)."""
     wanted = value if isinstance(value, str) else float(value)
     return {**await operator.process.ask(operator.node, to_node.set_disk_free_limit(wanted))}
+
+
+@operation()
+async def trace(operator: Operator, *, vhost: str, on: bool) -> None:
+    """Send copies of all messages of a virtual host to amq.rabbitmq.trace, or stop that (CM-110)."""
+    check_vhost(operator, vhost)
+    await operator.process.ask(operator.context.metadata, to_metadata.trace(vhost, on))
 
 
 @operation(while_booting=True)

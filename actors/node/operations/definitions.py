@@ -1,0 +1,190 @@
+"""Export and import of definitions: everything that a node has but messages, as RabbitMQ's JSON (CM-215 to CM-219).
+
+An import is read as a whole before the first change (`definitions_document`): a document with an error changes nothing.
+What a refusal of the disk interrupts stays as far as it came, and the same document can be imported again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from ....amqp.errors import AmqpError
+from ....amqp.fields import table_to_dict
+from ....definitions.records import VhostProperties
+from ....version import __version__
+from ...metadata.contract import to_metadata
+from ...metadata.state.commands import PutRecords
+from .changing import change, check_vhost
+from .definitions_document import Document
+from .listings import SLICE
+from .registry import OperationError, Operator, Rows, operation
+
+
+@operation()
+async def export_definitions(operator: Operator) -> AsyncIterator[Rows]:
+    """The definitions as rows with `section` and `item`, such as `queues` and one queue."""
+    rows: Rows = []
+    for section, item in _records(operator):
+        rows.append({"section": section, "item": item})
+        if len(rows) == SLICE:
+            yield rows
+            rows = []
+            await operator.process.next_turn()
+    yield rows
+    for vhost in operator.context.routing.vhosts():
+        for start in range(0, len(queues := operator.context.routing.queues(vhost)), SLICE):
+            yield [
+                {"section": "queues", "item": _queue(row)}
+                for row in queues[start : start + SLICE]
+                if row.exclusive_owner is None
+            ]
+            await operator.process.next_turn()
+        for kind in ("exchanges", "bindings"):
+            found = await operator.process.ask(operator.context.metadata, to_metadata.list(kind, vhost))
+            shown = _exchange if kind == "exchanges" else _binding
+            for start in range(0, len(found), SLICE):
+                items = [shown(items) for items in found[start : start + SLICE]]
+                yield [{"section": kind, "item": item} for item in items if item is not None]
+                await operator.process.next_turn()
+
+
+def _records(operator: Operator) -> Iterator[tuple[str, Any]]:
+    definitions, routing = operator.context.definitions, operator.context.routing
+    yield from (
+        *(("rabbit_version", "3.10.8"), ("rabbitmq_version", "3.10.8")),
+        *(("product_name", "warren"), ("product_version", __version__)),
+    )
+    for user in definitions.users.values():
+        yield (
+            "users",
+            {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.hashing_algorithm,
+                "tags": list(user.tags),
+                "limits": dict(user.limits),
+            },
+        )
+    for name in routing.vhosts():
+        found = definitions.vhosts.get((name,)) or VhostProperties(name)
+        metadata: dict[str, Any] = {"description": found.description, "tags": list(found.tags)}
+        if found.default_queue_type:
+            metadata["default_queue_type"] = found.default_queue_type
+        yield "vhosts", {"name": name, "metadata": metadata, "limits": []}
+    for permission in definitions.permissions.values():
+        yield (
+            "permissions",
+            {
+                "user": permission.user,
+                "vhost": permission.vhost,
+                "configure": permission.configure,
+                "write": permission.write,
+                "read": permission.read,
+            },
+        )
+    for topic in definitions.topic_permissions.values():
+        yield (
+            "topic_permissions",
+            {
+                "user": topic.user,
+                "vhost": topic.vhost,
+                "exchange": topic.exchange,
+                "write": topic.write,
+                "read": topic.read,
+            },
+        )
+    for parameter in definitions.parameters.values():
+        yield (
+            "parameters",
+            {
+                "vhost": parameter.vhost,
+                "component": parameter.component,
+                "name": parameter.name,
+                "value": json.loads(parameter.value),
+            },
+        )
+    for each in definitions.global_parameters.values():
+        yield "global_parameters", {"name": each.name, "value": json.loads(each.value)}
+    for policy in definitions.policies.values():
+        rule = {
+            "pattern": policy.pattern,
+            "apply-to": policy.apply_to,
+            "definition": json.loads(policy.definition),
+            "priority": policy.priority,
+        }
+        if policy.is_operator:
+            # RabbitMQ keeps operator policies among the parameters.
+            item = {"vhost": policy.vhost, "component": "operator_policy", "name": policy.name, "value": rule}
+            yield "parameters", item
+        else:
+            yield "policies", {"vhost": policy.vhost, "name": policy.name, **rule}
+
+
+def _queue(row: Any) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "vhost": row.vhost,
+        "durable": row.durable,
+        "auto_delete": row.auto_delete,
+        "arguments": table_to_dict(row.arguments),
+        "type": row.type,
+    }
+
+
+def _exchange(items: Mapping[str, Any]) -> dict[str, Any] | None:
+    """An exchange that a client declared; the predefined ones are in every virtual host."""
+    if not items["name"] or items["name"].startswith("amq."):
+        return None
+    kept = ("name", "vhost", "type", "durable", "auto_delete", "internal")
+    return {**{name: items[name] for name in kept}, "arguments": table_to_dict(items["arguments"])}
+
+
+def _binding(items: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A binding that a client made; those to the default exchange come with the queues."""
+    if not items["source_name"]:
+        return None
+    return {
+        "source": items["source_name"],
+        "vhost": items["vhost"],
+        "destination": items["destination_name"],
+        "destination_type": items["destination_kind"],
+        "routing_key": items["routing_key"],
+        "arguments": table_to_dict(items["arguments"]),
+    }
+
+
+@operation()
+async def import_definitions(
+    operator: Operator, *, document: dict[str, Any], vhost: str | None = None, only_check: bool = False
+) -> dict[str, int]:
+    """Create what a document has and the node lacks; replace users, permissions, policies and the like.
+
+    With `vhost` everything in the document that is in a virtual host belongs to this one. Returns how many things of
+    each kind the document has.
+    """
+    if vhost is not None:
+        check_vhost(operator, vhost)
+    read = Document(operator.context, vhost)
+    for _ in read.read(document):
+        await operator.process.next_turn()
+    if read.errors:
+        raise OperationError("data", "The definitions are wrong, and nothing of them is in force:", tuple(read.errors))
+    if not only_check:
+        await _apply(operator, read)
+    return {section: len(document.get(section) or ()) for section in read.sections if section in document}
+
+
+async def _apply(operator: Operator, read: Document) -> None:
+    metadata = operator.context.metadata
+    for name in read.vhosts:
+        await operator.process.ask(metadata, to_metadata.create_vhost(name))
+    if read.records:
+        await change(operator, PutRecords(tuple(read.records)))
+    for phrase, request in read.requests:
+        try:
+            await operator.process.ask(metadata, request)
+        except AmqpError as error:
+            text = f"The import stopped at {phrase}: {error.text}. What comes before it in the document is in force."
+            raise OperationError("unavailable", text) from None

@@ -1,0 +1,288 @@
+"""`Document`: a document of definitions, read and checked as a whole, with all errors, before anything is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ....amqp.errors import AmqpError
+from ....amqp.fields import FieldError, Table, table_from
+from ....definitions import patterns
+from ....definitions.errors import DefinitionError
+from ....definitions.json_text import json_text
+from ....definitions.limits import VHOST_LIMITS, user_limits, vhost_limits
+from ....definitions.passwords import SHA256, check_hash
+from ....definitions.policy_keys import checked_policy
+from ....definitions.records import (
+    GlobalParameter,
+    Parameter,
+    Permission,
+    Record,
+    TopicPermission,
+    User,
+    VhostProperties,
+)
+from ....routing.arguments import check_exchange_arguments, check_queue_declaration
+from ....routing.equivalence import check_exchange_equivalence, check_queue_equivalence
+from ....routing.exchange_types import check_exchange_type
+from ....routing.phrases import check_not_reserved
+from ....routing.rows import QueueRow
+from ...metadata.contract import to_metadata
+from ..context import NodeContext
+from .listings import SLICE
+
+#: Bytes of UTF-8 that a name has at most.
+NAME_MAX = 255
+
+
+class _WrongError(Exception):
+    """One thing of the document is wrong; the text is the reason."""
+
+
+class Document:
+    """See the module. `errors` has a line for each error: its place in the document and the reason.
+
+    vhosts      the names of virtual hosts, which are created first
+    records     users, permissions, policies and the like, which then become valid all at once
+    requests    the declarations of exchanges, queues and bindings in this order, each with a phrase for errors
+    """
+
+    #: The sections that a document may have, in the order in which they are read.
+    sections = ("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters") + (
+        "policies",
+        "exchanges",
+        "queues",
+        "bindings",
+    )
+
+    def __init__(self, context: NodeContext, vhost: str | None) -> None:
+        self.errors: list[str] = []
+        self.vhosts: list[str] = []
+        self.records: list[Record] = []
+        self.requests: list[tuple[str, Any]] = []
+        self._context = context
+        self._vhost = vhost
+        self._known_vhosts = set(context.routing.vhosts())
+        self._known_users = {user.name for user in context.definitions.users.values()}
+        #: Kind, virtual host and name of what bindings may connect, beside what the node has.
+        self._declared: set[tuple[str, str, str]] = set()
+
+    def read(self, document: Mapping[str, Any]) -> Iterator[None]:
+        """Read the document in slices: the caller lets others have a turn at each step."""
+        for section in self.sections:
+            items = document.get(section) or []
+            if not isinstance(items, list):
+                self.errors.append(f"{section}: this must be a list")
+                continue
+            take: Callable[[_Item], None] = getattr(self, f"_take_{section}")
+            for index, values in enumerate(items):
+                try:
+                    take(_Item(values))
+                except (_WrongError, DefinitionError, FieldError, AmqpError) as error:
+                    reason = error.text if isinstance(error, (DefinitionError, AmqpError)) else str(error)
+                    self.errors.append(f"{section}[{index}]: {' '.join(reason.split())}")
+                if index % SLICE == SLICE - 1:
+                    yield
+            yield
+
+    def _vhost_of(self, item: _Item) -> str:
+        name = self._vhost if self._vhost is not None else item.text("vhost")
+        if name not in self._known_vhosts:
+            raise _WrongError(f"there is no virtual host '{name}', neither in the node nor in the document")
+        return name
+
+    def _user_of(self, item: _Item) -> str:
+        name = item.text("user")
+        if name not in self._known_users:
+            raise _WrongError(f"there is no user '{name}', neither in the node nor in the document")
+        return name
+
+    # -- records ---
+
+    def _take_vhosts(self, item: _Item) -> None:
+        name = item.name()
+        if not name:
+            raise _WrongError("a virtual host needs a name")
+        metadata = _Item(item.values.get("metadata") or {})
+        self.vhosts.append(name)
+        self._known_vhosts.add(name)
+        properties = VhostProperties(
+            name,
+            metadata.text("description", ""),
+            metadata.texts("tags"),
+            metadata.text("default_queue_type", "") if metadata.values.get("default_queue_type") != "undefined" else "",
+        )
+        if properties != VhostProperties(name):
+            self.records.append(properties)
+
+    def _take_users(self, item: _Item) -> None:
+        name = item.name()
+        password_hash, algorithm = item.text("password_hash", ""), item.text("hashing_algorithm", SHA256)
+        if password_hash:
+            check_hash(password_hash, algorithm)
+        limits = user_limits(json_text(item.values.get("limits") or {}))
+        self._known_users.add(name)
+        self.records.append(User(name, password_hash, algorithm, item.texts("tags"), tuple(sorted(limits.items()))))
+
+    def _take_permissions(self, item: _Item) -> None:
+        given = item.patterns("configure", "write", "read")
+        self.records.append(Permission(self._user_of(item), self._vhost_of(item), *given))
+
+    def _take_topic_permissions(self, item: _Item) -> None:
+        given = item.patterns("write", "read")
+        self.records.append(TopicPermission(self._user_of(item), self._vhost_of(item), item.text("exchange"), *given))
+
+    def _take_parameters(self, item: _Item) -> None:
+        vhost, component, name = self._vhost_of(item), item.text("component"), item.text("name")
+        value = item.values.get("value")
+        if component == "operator_policy":
+            self._policy(vhost, name, _Item(value), True)
+        elif (component, name) == VHOST_LIMITS:
+            self.records.append(Parameter(vhost, component, name, json_text(vhost_limits(json_text(value)))))
+        else:
+            raise _WrongError(f"component {component} not found")
+
+    def _take_global_parameters(self, item: _Item) -> None:
+        self.records.append(GlobalParameter(item.text("name"), json_text(item.values.get("value"))))
+
+    def _take_policies(self, item: _Item) -> None:
+        self._policy(self._vhost_of(item), item.text("name"), item, False)
+
+    def _policy(self, vhost: str, name: str, item: _Item, is_operator: bool) -> None:
+        definition = item.values.get("definition")
+        if isinstance(definition, str):
+            # RabbitMQ's HTTP API accepts JSON in a text.
+            definition = _parsed(definition)
+        if isinstance(definition, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in definition):
+            # RabbitMQ's own export of an operator policy, which its import refuses (CM-218).
+            definition = dict(definition)
+        priority = item.values.get("priority", 0)
+        if type(priority) is not int:
+            raise _WrongError("'priority' must be a whole number")
+        apply_to = item.text("apply-to", "all")
+        self.records.append(
+            checked_policy(vhost, name, item.text("pattern"), json_text(definition), apply_to, priority, is_operator)
+        )
+
+    # -- exchanges, queues and bindings ---
+
+    def _take_exchanges(self, item: _Item) -> None:
+        vhost, name, arguments = self._vhost_of(item), item.name(), item.table()
+        kind = item.text("type")
+        durable, auto_delete, internal = item.flag("durable", True), item.flag("auto_delete"), item.flag("internal")
+        check_exchange_type(kind)
+        row = self._context.routing.exchange(vhost, name)
+        if row is not None:
+            old = row.type, row.durable, row.auto_delete, row.internal, row.arguments
+            check_exchange_equivalence(vhost, name, old, (kind, durable, auto_delete, internal, arguments))
+        else:
+            check_not_reserved("exchange", name)
+            check_exchange_arguments(vhost, name, arguments)
+        self._declared.add(("exchange", vhost, name))
+        request = to_metadata.declare_exchange(vhost, name, kind, durable, auto_delete, internal, arguments)
+        self.requests.append((f"exchange '{name}' in vhost '{vhost}'", request))
+
+    def _take_queues(self, item: _Item) -> None:
+        vhost, name, arguments = self._vhost_of(item), item.name(), item.table()
+        if not name:
+            raise _WrongError("a queue needs a name")
+        durable, auto_delete = item.flag("durable", True), item.flag("auto_delete")
+        kind = item.values.get("type")
+        if isinstance(kind, str) and kind not in ("", "classic") and "x-queue-type" not in _names(arguments):
+            arguments = Table((*arguments, ("x-queue-type", "S", kind.encode())))
+        row = self._context.routing.queue(vhost, name)
+        if row is not None:
+            old = row.durable, row.auto_delete, row.arguments
+            check_queue_equivalence(vhost, name, old, (durable, auto_delete, arguments))
+        else:
+            check_not_reserved("queue", name)
+            check_queue_declaration(QueueRow(vhost, name, None, "", durable, auto_delete, None, arguments))
+        self._declared.add(("queue", vhost, name))
+        request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "")
+        self.requests.append((f"queue '{name}' in vhost '{vhost}'", request))
+
+    def _take_bindings(self, item: _Item) -> None:
+        vhost, arguments = self._vhost_of(item), item.table()
+        source, destination, kind = item.text("source"), item.text("destination"), item.text("destination_type")
+        if kind not in ("queue", "exchange"):
+            raise _WrongError(f"'destination_type' must be queue or exchange, not '{kind}'")
+        for of_kind, name in (("exchange", source), (kind, destination)):
+            if not self._exists(of_kind, vhost, name):
+                raise _WrongError(f"there is no {of_kind} '{name}' in vhost '{vhost}'")
+        request = to_metadata.bind(vhost, kind, destination, source, item.text("routing_key", ""), arguments, "")
+        self.requests.append((f"binding of {kind} '{destination}' to exchange '{source}' in vhost '{vhost}'", request))
+
+    def _exists(self, kind: str, vhost: str, name: str) -> bool:
+        if (kind, vhost, name) in self._declared:
+            return True
+        if kind == "queue":
+            return self._context.routing.queue(vhost, name) is not None
+        # A virtual host of the document that the node lacks will have the predefined exchanges.
+        return self._context.routing.exchange(vhost, name) is not None or (vhost in self.vhosts and name in _PREDEFINED)
+
+
+_PREDEFINED = {"amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match", "amq.rabbitmq.trace"}
+
+
+def _names(arguments: Table) -> set[str]:
+    return {name for name, _, _ in arguments}
+
+
+class _Item:
+    """One thing of a document, whose values are checked as they are read."""
+
+    def __init__(self, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise _WrongError("this must be an object")
+        self.values: dict[str, Any] = values
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.values.get(key, default)
+        if not isinstance(value, str):
+            raise _WrongError(f"'{key}' is missing" if value is None else f"'{key}' must be a text")
+        return value
+
+    def name(self) -> str:
+        name = self.text("name")
+        if len(name.encode("utf-8", "surrogatepass")) > NAME_MAX:
+            raise _WrongError(f"'name' has more than {NAME_MAX} bytes")
+        return name
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; RabbitMQ also takes one text with commas."""
+        value = self.values.get(key) or []
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise _WrongError(f"'{key}' must be a list of texts")
+        return tuple(value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise _WrongError(f"'{key}' must be true or false")
+        return value
+
+    def patterns(self, *keys: str) -> tuple[str, ...]:
+        found = tuple(self.text(key) for key in keys)
+        for pattern in found:
+            patterns.check(pattern)
+        return found
+
+    def table(self) -> Table:
+        """The arguments."""
+        value = self.values.get("arguments") or {}
+        if not isinstance(value, dict):
+            raise _WrongError("'arguments' must be an object")
+        try:
+            return table_from(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _WrongError(f"'arguments' has a value that AMQP cannot carry: {error}") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _WrongError(f"'definition' is not JSON: {error}") from None

@@ -1,0 +1,74 @@
+"""How results are written: properties over any values (acceptance: one line a row, CSV and JSON parse back)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.cli.formatters import cell, listing
+
+TEXTS = st.text(max_size=20) | st.sampled_from(["\t", "\n", '"', ",", "\r\n", "\\", "é", "\x1b[0m", "\udcff"])
+VALUES = TEXTS | st.integers() | st.booleans() | st.none() | st.lists(TEXTS, max_size=3) | st.floats(allow_nan=False)
+ROWS = st.lists(st.fixed_dictionaries({"a": VALUES, "b": VALUES}), max_size=5)
+
+
+def lines(formatter, rows, headers=True, is_person=False):
+    return list(listing(formatter, ("a", "b"), iter(rows), headers, is_person))
+
+
+@given(ROWS)
+def test_a_table_has_one_line_for_each_row(rows):
+    found = lines("table", rows)
+    assert len(found) == len(rows) + bool(rows)
+    for line in found:
+        assert line.count("\t") == 1
+        assert "\n" not in line and "\r" not in line
+    assert lines("table", rows, headers=False) == found[1:]
+
+
+@given(ROWS)
+def test_csv_parses_back(rows):
+    text = "\n".join(lines("csv", rows)) + "\n"
+    found = list(csv.reader(io.StringIO(text, newline="")))
+    if rows:
+        assert found[0] == ["a", "b"]
+        assert found[1:] == [[cell(row["a"], escape=False), cell(row["b"], escape=False)] for row in rows]
+
+
+@given(ROWS)
+def test_json_parses_back(rows):
+    assert json.loads("\n".join(lines("json", rows))) == rows
+    assert [json.loads(line) for line in lines("json_stream", rows)] == rows
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (True, "true"),
+        (False, "false"),
+        ([], "[]"),
+        (["a", "b"], "[a, b]"),
+        ([0, 9, 1], "{0,9,1}"),
+        ({"table": []}, "[]"),
+        (
+            {
+                "table": [
+                    ["n", "signedint", 1],
+                    ["t", "table", [["x", "bool", True]]],
+                    ["a", "array", [["longstr", "v"]]],
+                ]
+            },
+            '[{"n",1},{"t",[{"x",true}]},{"a",["v"]}]',
+        ),
+        ("two\nlines", "two\\nlines"),
+        ("a\tb", "a\\tb"),
+    ],
+)
+def test_values_in_tables(value, text):
+    assert cell(value) == text
