@@ -1,0 +1,1 @@
+"""Measures how long one client waits while another does something large; see `__main__`."""

@@ -1,0 +1,18 @@
+"""`Row`: one line of the table, something that one client can do to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+#: What the abuser does at the broker on this port. The part up to the first `yield` prepares it, the part up to the
+#: second is measured, and the rest cleans up.
+Abuse = Callable[[int], Generator[None, None, None]]
+
+
+class Row(NamedTuple):
+    #: What stands in the table.
+    name: str
+    abuse: Abuse
+    #: Why RabbitMQ cannot be asked for this; empty if it can.
+    not_for_rabbitmq: str = ""
