@@ -34,10 +34,13 @@ from .changes import (
     VhostRemoved,
 )
 from .decorators import ExchangeDecorator, notify, notify_of
-from .destinations import DestinationSet
+from .destinations import Destination, DestinationSet
 from .exchange_types import EXCHANGE_TYPES, Router, UnavailableRouter
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
+
+#: Finding the rows of more destinations than this costs so much that the last result is kept.
+WIDE = 256
 
 
 class _Vhost:
@@ -65,6 +68,7 @@ class RoutingTable:
         "down",
         "recovering",
         "_decorators",
+        "_last_wide",
         "_vhosts",
         "_reply_channels",
     )
@@ -80,6 +84,8 @@ class RoutingTable:
         self.recovering: set[str] = set()
         self._vhosts: dict[str, _Vhost] = {}
         self._reply_channels: dict[str, Any] = {}
+        #: The last message that went to more than `WIDE` destinations: the version, the destinations, and their rows.
+        self._last_wide: tuple[int, Sequence[Destination], tuple[QueueRow, ...]] = (-1, (), ())
 
     # -- reading ---
 
@@ -106,10 +112,21 @@ class RoutingTable:
         if exchange == "":
             names: Iterable[str] = keys
         elif not self._decorators and exchange not in host.onward and host.exchanges[exchange].alternate is None:
-            names = [name for _, name in host.routers[exchange].route(keys, headers)]
+            destinations = host.routers[exchange].route(keys, headers)
+            if len(destinations) > WIDE:
+                return self._wide_rows(host, destinations)
+            names = [name for _, name in destinations]
         else:
             names = _walk(host, exchange, keys, headers, self._decorators)
         return _rows(host.queues, names)
+
+    def _wide_rows(self, host: _Vhost, destinations: Sequence[Destination]) -> tuple[QueueRow, ...]:
+        """The rows of many queues, kept for the next message that goes to the same ones."""
+        version, known, rows = self._last_wide
+        if version != self.version or known is not destinations:
+            rows = _rows(host.queues, [name for _, name in destinations])
+            self._last_wide = self.version, destinations, rows
+        return rows
 
     def depends_on_headers(self, vhost: str, exchange: str) -> bool:
         """Whether the headers of a message published to this exchange may decide where it goes."""
@@ -200,6 +217,21 @@ class RoutingTable:
         self._vhosts[row.vhost].queues[row.name] = row
         self.version += 1
 
+    def hide_exchange(self, vhost: str, name: str) -> None:
+        """Take an exchange out of the table at once, before the changes that remove its bindings and then its row."""
+        host = self._vhosts.get(vhost)
+        if host is not None and host.exchanges.pop(name, None) is not None:
+            del host.routers[name]
+            host.onward.pop(name, None)
+            self.version += 1
+
+    def hide_queue(self, vhost: str, name: str) -> None:
+        """Take a queue out of the table at once, before the changes that remove its bindings and then its row."""
+        host = self._vhosts.get(vhost)
+        if host is not None:
+            host.queues.pop(name, None)
+            self.version += 1
+
     def set_traced(self, vhost: str, on: bool) -> None:
         self.traced = self.traced | {vhost} if on else self.traced - {vhost}
         self.version += 1
@@ -262,19 +294,12 @@ def _walk(
 
 def _rows(queues: dict[str, QueueRow], names: Iterable[str]) -> tuple[QueueRow, ...]:
     """The rows of the named queues that exist, and of their extra queues (AB-79), each once."""
-    rows: dict[str, QueueRow] = {}
-    extras = []
-    for name in names:
-        row = queues.get(name)
-        if row is not None:
-            rows[name] = row
-            if row.extra_queue is not None:
-                extras.append(row.extra_queue)
-    for name in extras:
-        extra = queues.get(name)
-        if extra is not None:
-            rows[name] = extra
-    return tuple(rows.values())
+    rows = [row for row in map(queues.get, dict.fromkeys(names)) if row is not None]
+    extras = [row.extra_queue for row in rows if row.extra_queue is not None]
+    if extras:
+        every = dict.fromkeys([row.name for row in rows] + [name for name in extras if name in queues])
+        rows = [queues[name] for name in every]
+    return tuple(rows)
 
 
 def _reachable(host: _Vhost, exchange: str) -> Iterator[ExchangeRow]:
@@ -306,8 +331,9 @@ def _put_exchange(host: _Vhost, row: ExchangeRow) -> None:
 
 
 def _remove_exchange(host: _Vhost, row: ExchangeRow) -> None:
-    del host.exchanges[row.name]
-    del host.routers[row.name]
+    # One that was hidden is gone already.
+    host.exchanges.pop(row.name, None)
+    host.routers.pop(row.name, None)
 
 
 def _replace_queue(host: _Vhost, row: QueueRow) -> None:
@@ -332,7 +358,10 @@ def _add_binding(host: _Vhost, binding: Binding) -> None:
 
 
 def _remove_binding(host: _Vhost, binding: Binding) -> None:
-    host.routers[binding.source].remove(binding)
+    router = host.routers.get(binding.source)
+    if router is None:
+        return  # the exchange was hidden before, with all its bindings
+    router.remove(binding)
     if binding.kind == "exchange":
         onward = host.onward[binding.source]
         onward.remove(binding.target)

@@ -9,6 +9,7 @@ hundred thousand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TypeVar
 
 from .changes import BindingRemoved, Change, ExchangeRemoved, QueueRemoved
@@ -62,17 +63,24 @@ class VhostRows:
         """Whether the exchange is the source of any binding."""
         return exchange in self._by_source
 
+    def count_bindings(self, end: str | Destination) -> int:
+        """How many bindings have this exchange as their source, or this destination."""
+        return len(self._by_source.get(end, ()) if isinstance(end, str) else self._by_destination.get(end, ()))
+
     def bindings(self) -> Iterator[tuple[Binding, bool]]:
         """Each binding and whether it is durable, without the implicit ones to the default exchange."""
         for bindings in self._by_source.values():
             yield from bindings.items()
 
     def all_bindings(self) -> Iterator[Binding]:
-        """All bindings. Those of the queues to the default exchange, which are implicit, come first (AB-68)."""
-        for name in self.queues:
+        """All bindings of the moment when the first one is taken.
+
+        Those of the queues to the default exchange, which are implicit, come first (AB-68).
+        """
+        names, bindings = tuple(self.queues), tuple(chain.from_iterable(self._by_source.values()))
+        for name in names:
             yield Binding("", "queue", name, name, NO_ARGUMENTS)
-        for bindings in self._by_source.values():
-            yield from bindings
+        yield from bindings
 
     # -- writing ---
 
@@ -113,6 +121,14 @@ class VhostRows:
         row = self.exchanges.pop(name)
         exchanges = self._drop_bindings_to(("exchange", name), changes)
         changes.append(ExchangeRemoved(row))
+        return changes + exchanges
+
+    def trim(self, end: str | Destination, count: int) -> list[Change]:
+        """Remove the `count` oldest bindings from an exchange, or to a destination, and what goes with them (AB-77)."""
+        found = self._by_source.get(end, {}) if isinstance(end, str) else self._by_destination.get(end, {})
+        bindings = tuple(islice(found, count))
+        changes: list[Change] = [self._unlink(binding) for binding in bindings]
+        exchanges = self._without_bindings([binding.source for binding in bindings], changes)
         return changes + exchanges
 
     def remove_everything(self) -> list[Change]:

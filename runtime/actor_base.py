@@ -165,6 +165,8 @@ class ActorBase:
             return self._sliced_turn(cell, cell.sliced)
         if count > self.budget:
             count = self.budget
+        if count > cell.turn_limit:
+            count = cell.turn_limit
         message: Any = None
         last: Any = None
         try:

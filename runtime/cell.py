@@ -48,6 +48,7 @@ class Cell:
         "children",
         "fds",
         "globalName",
+        "group",
         "handlers",
         "is_idle",
         "lane",
@@ -59,6 +60,7 @@ class Cell:
         "requirements",
         "sliced",
         "timers",
+        "turn_limit",
         "woken",
     )
 
@@ -76,11 +78,15 @@ class Cell:
         self.handlers = actor._handlers if is_process else None
         #: Most messages that may wait; checked for processes only.
         self.limit: int = actor.mailbox_limit if is_process else 0
+        #: Most messages of one turn; for processes only.
+        self.turn_limit: int = actor.turn_limit if is_process else 0
         self.children: dict[str, Cell] = {}
         self.fds: set[int] = set()
         #: The lane of what follows from the descriptors of this actor, or from the timers of its children; None while
         #: that is nothing.
         self.lane: Lane | None = None
+        #: The name of the processes with which this one shares its turns; empty if it shares them with none.
+        self.group = ""
         self.timers: dict[int, Entry] = {}
         self.monitors: dict[tuple[str, Any], ActorAddress] = {}
         #: What the next turn begins with: waits that are over, or None to have nothing but the turn. A list while there
@@ -191,6 +197,9 @@ class Cell:
 
     def unwatch(self, fd: int) -> None:
         self.base.poller.unwatch(self, fd)
+
+    def share_turns(self, group: str) -> None:
+        self.group = group
 
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.base.run_blocking(self, ref, function, args)

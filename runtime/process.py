@@ -34,7 +34,7 @@ event loop or in a simulation, `stock_host.StockHost` on Thespian's own system b
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, TypeVarTuple, Unpack
@@ -94,7 +94,12 @@ if TYPE_CHECKING:
 
 Handler = Callable[..., Any]
 
+#: Items that a process handles in one turn, of any number that a client has made. With the 2 to 20 µs that one takes, a
+#: turn stays below 5 ms on a busy machine.
+STEP = 128
+
 Args = TypeVarTuple("Args")
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
@@ -113,6 +118,10 @@ class Process(Actor):
 
     #: Most messages that may wait in the mailbox. With more, the process is killed and its parent gets `on_overload`.
     mailbox_limit: ClassVar[int] = 1_000_000
+
+    #: Most messages that the process handles in one turn, if that is less than for others: for processes that take long
+    #: for a message.
+    turn_limit: ClassVar[int] = 64
 
     #: Errors that a handler may answer an ask with; any other error is a crash.
     reply_errors: tuple[type[BaseException], ...] = (ProcessError,)
@@ -192,6 +201,37 @@ class Process(Actor):
         if timeout is not None:
             pending.timer = self._host.start_timer(timeout, TimerCall(partial(self._ask_timed_out, ref)))
         return pending
+
+    async def ask_each(
+        self, asks: Iterable[tuple[Address[C], Message[C, Answer]]], timeout: float | None = None
+    ) -> list[Answer | Exception]:
+        """Ask any number of processes, `STEP` of them in a turn, and return their answers in the order of `asks`.
+
+        An ask that failed has its error instead of an answer: ProcessDown, ProcessTimeout, or that of the process.
+        """
+        pending: list[Awaitable[Answer]] = []
+        for address, message in asks:
+            pending.append(self.ask(address, message, timeout))
+            if len(pending) % STEP == 0:
+                await self.next_turn()
+        answers: list[Answer | Exception] = []
+        for answer in pending:
+            try:
+                answers.append(await answer)
+            except Exception as error:
+                answers.append(error.with_traceback(None))
+            if len(answers) % STEP == 0:
+                await self.next_turn()
+        return answers
+
+    async def in_steps(self, function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+        """Call `function` for each of any number of items, `STEP` of them in a turn, and return the values."""
+        values: list[Value] = []
+        for item in items:
+            values.append(function(item))
+            if len(values) % STEP == 0:
+                await self.next_turn()
+        return values
 
     def reply(self, sender: Sender, value: Any) -> None:
         """Answer the ask of `sender`. Does nothing if the message was not asked, or the ask is answered already."""
@@ -309,6 +349,13 @@ class Process(Actor):
     def unwatch(self, fd: int) -> None:
         """Stop watching `fd`; call it before the descriptor is closed. Does nothing if `fd` is not watched."""
         self._host.unwatch(fd)
+
+    def share_turns(self, group: str) -> None:
+        """Share the turns of one client with all processes of this group; have turns of its own if it is empty.
+
+        For processes that watch descriptors and may come by the thousand at once.
+        """
+        self._host.share_turns(group)
 
     def stop(self, reason: str | ExitReason = NORMAL) -> None:
         """End this process when the current handler and then `after_batch` have returned.

@@ -145,6 +145,9 @@ class StockHost:
     def unwatch(self, fd: int) -> None:
         self._fds.discard(fd)
 
+    def share_turns(self, group: str) -> None:
+        """Ignored: Thespian's own bases have no lanes."""
+
     def run_blocking(self, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             value, ok = function(*args), True

@@ -117,18 +117,15 @@ class Confirms:
         """The client selects confirms: it counts its publishes from here on."""
         self._uncounted = self.next_number - 1
 
-    def publish(self, count: int, queue_ids: Iterable[str]) -> int:
-        """Numbers `count` publishes that went to `queue_ids` and returns the first number. No queue: acked at once."""
+    def publish(self, count: int, queue_ids: Iterable[str], more: int = 0) -> int:
+        """Numbers `count` publishes that went to `queue_ids` and returns the first number. No queue: acked at once.
+
+        So many `more` queues are still to get them; `owe` names these.
+        """
         first = self.next_number
         last = first + count - 1
         self.next_number = last + 1
-        queues = 0
-        for queue_id in queue_ids:
-            queues += 1
-            ranges = self._by_queue.get(queue_id)
-            if ranges is None:
-                ranges = self._by_queue[queue_id] = RangeSet()
-            ranges.add(first, last)
+        queues = more + self.owe(queue_ids, first, last)
         if not queues:
             self._acked.add(first, last)
             return first
@@ -136,6 +133,17 @@ class Confirms:
         if queues > 1:
             self._fan_out.update(dict.fromkeys(range(first, last + 1), queues))
         return first
+
+    def owe(self, queue_ids: Iterable[str], first: int, last: int) -> int:
+        """These queues are to confirm the publishes from `first` to `last`. Returns how many queues they are."""
+        queues = 0
+        for queue_id in queue_ids:
+            queues += 1
+            ranges = self._by_queue.get(queue_id)
+            if ranges is None:
+                ranges = self._by_queue[queue_id] = RangeSet()
+            ranges.add(first, last)
+        return queues
 
     def confirm(self, queue_id: str, ranges: Iterable[Range]) -> None:
         """The queue has taken responsibility for these numbers. Numbers it did not owe, or nacked ones, are ignored."""

@@ -235,6 +235,8 @@ class Channel(Process):
                 self.running_ids = (60, 40)
                 if self.state == "running":
                     self.publish(event[2], event[3], event[4], event[5])
+                    if self.publisher.waiting:
+                        self._wait_for(self.publisher.send_all_waiting())
             elif self.state != "running":
                 if kind == OVERSIZED:
                     self.taken += 1
@@ -351,6 +353,8 @@ class Channel(Process):
         if self.state != "closed":
             self.state = "closed"
             await self._release()
+        else:
+            await self.publisher.send_all_waiting()
         self._send_output()
         self.reply(sender, True)
         self.stop("normal")
@@ -360,6 +364,7 @@ class Channel(Process):
 
         Wait for each queue concerned, each time for at most `channel_operation_timeout` (AB-178).
         """
+        await self.publisher.send_all_waiting()
         self.queues.flush()
         if self.replies.tag is not None:
             await self.replies.cancel()
@@ -377,6 +382,7 @@ class Channel(Process):
                 pass
         await self.deliveries.dispose()
         await self.publisher.roll_back()
+        await self.in_steps(self.demonitor, tuple(self.queues.rows))
 
     # -- messages from queues and other channels ---
 
@@ -494,12 +500,12 @@ class Channel(Process):
         queues = self.queues
         if queues.settlements or queues.publishes:
             queues.flush()
-        if self.taken:
+        publisher = self.publisher
+        if self.taken and not publisher.waiting:
             # Only after the flush: if these publishes have exhausted a queue's credit, the grant to the connection must
             # be deferred, or the queue would get more than FC-59 allows.
             self.credit.take(CONNECTION, self.taken)
             self.taken = 0
-        publisher = self.publisher
         if publisher.awaits_confirms and publisher.confirms.has_settled and self.state == "running":
             if self.is_committing or self.is_sending_commit:
                 self._take_commit_confirms()

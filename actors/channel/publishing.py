@@ -8,10 +8,11 @@ as one run if all its messages go to the same queues.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...amqp import methods
 from ...amqp.decoding import publish_fields
@@ -37,6 +38,9 @@ from .contract import ChannelConfig, to_channel
 from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
 from .queue_links import QueueLinks
 from .tracing import Tracer
+
+if TYPE_CHECKING:
+    from ..queue.contract import PublishEntry
 
 #: Publications that are kept at a time; properties that never repeat would otherwise pile up.
 PUBLICATIONS_KEPT = 512
@@ -92,12 +96,15 @@ class Publisher:
         "_group_numbers",
         "_groups",
         "_ids",
+        "_last_group",
+        "_last_rows",
         "_max_message_size",
         "_output",
         "_process",
         "_publications",
         "_queues",
         "_replies",
+        "_rest",
         "_tracer",
         "_work",
         "_version",
@@ -105,6 +112,7 @@ class Publisher:
         "confirms",
         "held_back",
         "is_confirming",
+        "waiting",
     )
 
     def __init__(
@@ -132,6 +140,11 @@ class Publisher:
         self.awaits_confirms = False
         #: The runs that a transaction holds back until its commit (AB-115); None without a transaction.
         self.held_back: list[tuple[Publication, Origins, Sequence[bytes], int]] | None = None
+        #: The runs that were published and wait for another turn, in their order, because this one has done enough.
+        #: None stands for the rest of a run that goes to more queues than one turn may do.
+        self.waiting: deque[tuple[Publication, Origins, Sequence[bytes], int] | None] = deque()
+        #: The queues of that run, how many of them have got it, and what they get.
+        self._rest: tuple[Sequence[QueueRow], int, PublishEntry]
         #: The limit that was set when the channel opened (AB-105).
         self._max_message_size = context.settings.max_message_size
         #: A large message that goes to several queues is stored once, under an id that they share.
@@ -139,6 +152,9 @@ class Publisher:
         self._publications: dict[tuple[bytes, bytes], Publication] = {}
         #: By the queue ids of remembered publications: the number of their group.
         self._groups: dict[tuple[str, ...], int] = {}
+        #: The rows of the last group and its number, because the names of 20,000 queues take long to compare.
+        self._last_rows: Sequence[QueueRow] = ()
+        self._last_group = 0
         #: Numbers for groups. No number is used twice, because one run may have publications from before and after
         #: `_groups` was cleared.
         self._group_numbers = count(1)
@@ -162,6 +178,7 @@ class Publisher:
         if version != self._version:
             self._publications.clear()
             self._groups.clear()
+            self._last_rows = ()
             self._version = version
         if isinstance(method_payloads, bytes):
             publication = self._publications.get((method_payloads, key))
@@ -255,19 +272,37 @@ class Publisher:
         raise AmqpError(406, f"message size {size} is larger than configured max size {self._max_message_size}")
 
     def _send(self, publication: Publication, origins: Origins, contents: Sequence[bytes], body_bytes: int) -> None:
+        """Gather a run for its queues. If this turn has done enough, the run waits in `waiting`.
+
+        A run counts as many messages as it has queues.
+        """
+        work = self._work
+        if self.waiting or work.left <= 0:
+            self.waiting.append((publication, origins, contents, body_bytes))
+            return
         rows = publication.rows
+        work.left -= len(rows) or 1
         for key in publication.reply_keys:
             self._send_reply(key, publication, contents)
         if not rows:
             self._drop(publication, contents)
             return
+        more = max(0, len(rows) - work.most)
+        now = rows[: work.most] if more else rows
         confirms, awaits_confirms = self.confirms, self.awaits_confirms
         if awaits_confirms:
-            first_number = confirms.publish(len(contents), [row.queue_id for row in rows])
+            first_number = confirms.publish(len(contents), [row.queue_id for row in now], more)
         else:
             first_number = confirms.next_number
             confirms.next_number = first_number + len(contents)
         shared = self._ids.take(contents, EMBED_BELOW) if len(rows) > 1 else 0
+        entry = (origins, contents, body_bytes, first_number, awaits_confirms, shared)
+        self._gather(now, entry)
+        if more:
+            self._rest = rows, work.most, entry
+            self.waiting.append(None)
+
+    def _gather(self, rows: Sequence[QueueRow], entry: PublishEntry) -> None:
         queues = self._queues
         publishes = queues.publishes
         for row in rows:
@@ -276,11 +311,47 @@ class Publisher:
                 if row.queue_id not in queues.rows:
                     if row.address is None:
                         # Its virtual host could not be started, so nobody takes responsibility for the messages.
-                        confirms.refuse(row.queue_id, [(first_number, first_number + len(contents) - 1)])
+                        first_number, count = entry[3], len(entry[1])
+                        self.confirms.refuse(row.queue_id, [(first_number, first_number + count - 1)])
                         continue
                     queues.watch(row)
                 batch = publishes[row.queue_id] = (row, [])
-            batch[1].append((origins, contents, body_bytes, first_number, awaits_confirms, shared))
+            batch[1].append(entry)
+
+    async def send_all_waiting(self) -> None:
+        """Send in the next turns the publishes that did not fit into theirs."""
+        while self.waiting:
+            await self._process.next_turn()
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """Gather as many of the runs in `waiting` as this turn may, in their order."""
+        waiting, self.waiting = self.waiting, deque()
+        while waiting and self._work.left > 0:
+            run = waiting.popleft()
+            if run is None:
+                self._send_rest()
+            else:
+                publication, origins, contents, body_bytes = run
+                if publication.version != self._context.routing.version:
+                    publication = self._with_queues_of_now(publication)
+                self._send(publication, origins, contents, body_bytes)
+            if self.waiting:
+                break
+        self.waiting.extend(waiting)
+
+    def _send_rest(self) -> None:
+        """Gather for the next of its queues a run that goes to more queues than one turn may do."""
+        rows, done, entry = self._rest
+        end = done + self._work.most
+        now = rows[done:end]
+        self._work.left -= len(now)
+        if entry[4]:
+            self.confirms.owe([row.queue_id for row in now], entry[3], entry[3] + len(entry[1]) - 1)
+        self._gather(now, entry)
+        self._rest = rows, end, entry
+        if end < len(rows):
+            self.waiting.append(None)
 
     def _drop(self, publication: Publication, contents: Sequence[bytes]) -> None:
         """No queue gets the messages: return them if they are mandatory, and confirm each before the next is returned.
@@ -356,10 +427,13 @@ class Publisher:
     @seam("which publications go to the same queues")
     def _group_of(self, rows: Sequence[QueueRow]) -> int:
         """The number that publications have in common whose messages go to exactly these queues."""
+        if rows is self._last_rows:
+            return self._last_group
         destinations = tuple([row.queue_id for row in rows])
         group = self._groups.get(destinations)
         if group is None:
             group = self._groups[destinations] = next(self._group_numbers)
+        self._last_rows, self._last_group = rows, group
         return group
 
     def _find_fate(self, key: bytes, content: bytes) -> Fate:
@@ -446,13 +520,9 @@ class Publisher:
             if publication.version != self._context.routing.version:
                 publication = self._with_queues_of_now(publication)
             self._send(publication, origins, contents, body_bytes)
-            await self._after_run(publication)
-
-    async def _after_run(self, publication: Publication) -> None:
-        """Wait for another turn if this one has done enough. A run costs as much as it has queues."""
-        self._work.left -= 1 + len(publication.rows)
-        if self._work.left <= 0:
-            await self._process.next_turn()
+            if self._work.left <= 0:
+                await self._process.next_turn()
+        await self.send_all_waiting()
 
     def _with_queues_of_now(self, publication: Publication) -> Publication:
         """The publication with the queues that have the names of its queues now.
@@ -468,7 +538,10 @@ class Publisher:
         """Drop what the transaction has held back, in steps, because its memory is freed."""
         held_back, self.held_back = self.held_back or [], self.held_back and []
         while held_back:
-            await self._after_run(held_back.pop()[0])
+            held_back.pop()
+            self._work.left -= 1
+            if self._work.left <= 0:
+                await self._process.next_turn()
 
 
 def _group(publication: Publication) -> int:

@@ -20,7 +20,6 @@ from ...amqp.parser.reader import ACKS, METHOD, OVERSIZED, RUN, Event, FrameRead
 from ...definitions.access import Access
 from ...runtime.contract import Address
 from ...runtime.credit import CreditFlow
-from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.process import Process
 from ..channel import Channel
 from ..channel.contract import ChannelConfig, ToChannel, to_channel
@@ -193,12 +192,7 @@ class ChannelTable:
         limit = self._context.settings.channel_operation_timeout / 1000
         for entry in entries:
             entry.is_ended = True
-        answers = [self._process.ask(entry.address, to_channel.shut_down(), timeout=limit) for entry in entries]
-        for answer in answers:
-            try:
-                await answer
-            except (ProcessDown, ProcessTimeout):
-                pass
+        await self._process.ask_each(((entry.address, to_channel.shut_down()) for entry in entries), limit)
 
     def closed(self, entry: ChannelEntry, is_crossed: bool) -> None:
         """The channel has ended. `is_crossed`: both sides sent channel.close."""

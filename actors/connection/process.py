@@ -10,7 +10,8 @@ and output, blocking, heartbeats, and the handlers of all messages.
 
 Two things stop the reading of the socket. *Reasons* (no credit, a memory or disk alarm) stop it at the next content and
 move the connection to `blocked` (AB-33, FC-24). *Pauses* (a client that does not take its output, FC-35; too many
-waiting methods, FC-34) stop it at once. Input that was read before stays in the reader, unparsed and in order.
+waiting methods, FC-34; enough events for one turn) stop it at once. Input that was read before stays in the reader,
+unparsed and in order.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from ...amqp.parser.large_content import LargeContent
 from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
-from ...runtime.errors import ProcessDown
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..channel.contract import DeliveryNotice, to_channel
@@ -60,6 +60,10 @@ SEND_HEARTBEAT = "send heartbeat"
 CHECK_HEARTBEAT = "check heartbeat"
 HANDSHAKE_TIMEOUT = "handshake"
 
+#: Connections that are not open yet share their turns, and so do those whose client is gone: a thousand clients may
+#: come or go at once, and each login may cost a TLS handshake.
+NEWCOMERS, LEAVERS = "newcomers", "leavers"
+
 #: The pause of a connection whose client does not take its output (FC-35).
 OUTPUT_PAUSE = "output"
 
@@ -69,6 +73,15 @@ BETWEEN_LARGE = 4096
 
 #: A connection reports to the memory monitor what it has received as soon as that is more than so many bytes.
 REPORTED_BYTES = 256 * 1024
+
+#: Bounds on the events of the client that a connection handles in one turn: each run of messages and each group of
+#: acknowledgements counts 1, each other method 16, because it may open a channel. 256 KiB of input may be 13,000 of
+#: them. The rest waits for the next turn.
+EVENTS_PER_TURN = 1024
+METHOD_COUNTS = 16
+
+#: The pause of a connection that has handled as many events as it may in one turn.
+TURN_PAUSE = "turn"
 
 #: Reads of one turn while a large body arrives. Other processes have their turn after that many.
 READS_MAX = 4
@@ -148,6 +161,7 @@ class Connection(Process):
         self.settings = context.settings
         self.sock = self.open_transport(self.sockets.adopt(fd), tls_context)
         self.fd = fd
+        self.share_turns(NEWCOMERS)
         self.peer, self.local = peer, local
         self.name = f"{_endpoint(peer)} -> {_endpoint(local)}"
         self.connection_id = b32encode(self.random_bytes(10)).decode("ascii").lower()
@@ -274,6 +288,7 @@ class Connection(Process):
     def read_events(self) -> None:
         """Handle the events of the reader until there are no more, or reading must stop."""
         reader, channels, closing = self.reader, self.channels, self.closing
+        left = EVENTS_PER_TURN
         while self.state != "blocked" and not self.pauses and not closing.ignores_input:
             try:
                 event = reader.next()
@@ -293,7 +308,15 @@ class Connection(Process):
                 self._content_seen()
             if event is None:
                 break
+            left -= METHOD_COUNTS if event[0] == METHOD else 1
+            if left <= 0:
+                self.pause(TURN_PAUSE)
+                self.spawn(self._read_on())
         channels.flush()
+
+    async def _read_on(self) -> None:
+        await self.next_turn()
+        self.unpause(TURN_PAUSE)
 
     def _content_seen(self) -> None:
         """The reader has read a content frame: a reason to block takes effect at this point (AB-33, FC-24)."""
@@ -419,6 +442,7 @@ class Connection(Process):
             self._opened()
 
     def _opened(self) -> None:
+        self.share_turns("")
         self.reader.phase = RUNNING
         self.reader.max_body_size = self.settings.max_message_size
         self.send(self.context.alarms, to_alarms.register(self.myAddress))
@@ -530,6 +554,7 @@ class Connection(Process):
 
     def on_exit(self) -> None:
         if self.sock is not None:
+            self.share_turns(LEAVERS)
             self.unwatch(self.fd)
             self.sock.close()
             self.sock = None
@@ -587,14 +612,10 @@ class Connection(Process):
         }
 
     async def on_channels_info(self, sender: Sender) -> list[InfoItems]:
-        answers = [self.ask(entry.address, to_channel.info()) for entry in self.channels.by_number.values()]
-        found = []
-        for answer in answers:
-            try:
-                found.append(await answer)
-            except ProcessDown:
-                pass  # the channel has ended since
-        return found
+        channels = tuple(self.channels.by_number.values())
+        answers = await self.ask_each((entry.address, to_channel.info()) for entry in channels)
+        # A channel that has ended since is left out.
+        return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
 def _backlog_pause(number: int) -> str:

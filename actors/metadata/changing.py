@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp.constants import INTERNAL_ERROR
 from ...amqp.errors import AmqpError
+from ...routing.destinations import Destination
 from ...routing.rows import QueueRow
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
-from ...runtime.process import Process
+from ...runtime.process import STEP, Process
 from ...runtime.signal import Signal
 from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
 from .live_policies import LivePolicies
 from .log import Log, Outcome
-from .state.commands import Command, DeleteQueue, DeleteVhost
+from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
@@ -74,6 +75,9 @@ class Changing:
 
         Raises AmqpError if it is refused, if an effect fails, or if its removals cannot be written now.
         """
+        if isinstance(command, DeleteQueue) and await self._trim_queue(command):
+            # A process that has crashed while it ended may have been restarted since.
+            command = command._replace(is_ended=False)
         proposal = _Proposal()
         self._log.propose(command, proposal.take, until_durable)
         outcome = proposal.outcome
@@ -95,6 +99,44 @@ class Changing:
         """Change the state as a process reports that things are. Nobody could use an error."""
         with suppress(AmqpError, ProcessError):
             await self.change(command, until_durable=False)
+
+    # -- what has many bindings ---
+
+    def is_source(self, vhost: str, exchange: str) -> bool:
+        """Whether the exchange is the source of any binding."""
+        rows = self._state.vhosts.get(vhost)
+        return rows is not None and rows.is_source(exchange)
+
+    def is_wide(self, vhost: str, end: str | Destination) -> bool:
+        """Whether this exchange or destination has more bindings than one turn can remove."""
+        rows = self._state.vhosts.get(vhost)
+        return rows is not None and rows.count_bindings(end) > STEP
+
+    async def delete_wide_exchange(self, command: DeleteExchange) -> None:
+        """Delete an exchange that has very many bindings. `Exchanges` lets requests for it wait.
+
+        Raises AmqpError like `change`.
+        """
+        vhost, name = command.vhost, command.name
+        self._routing.hide_exchange(vhost, name)
+        for end in (name, ("exchange", name)):
+            await self._trim(vhost, end)
+        await self.change(command)
+
+    async def _trim_queue(self, command: DeleteQueue) -> bool:
+        """Remove the bindings of a queue that has very many, so that few are left for the command; whether it had."""
+        vhost, name = command.vhost, command.name
+        row = self._state.queue(vhost, name)
+        if row is None or row.queue_id != command.queue_id or not self.is_wide(vhost, ("queue", name)):
+            return False
+        self._routing.hide_queue(vhost, name)
+        await self._trim(vhost, ("queue", name))
+        return True
+
+    async def _trim(self, vhost: str, end: str | Destination) -> None:
+        while self.is_wide(vhost, end):
+            await self.note(TrimBindings(vhost, end, STEP))
+            await self._process.next_turn()
 
     # -- effects ---
 

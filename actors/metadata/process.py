@@ -9,8 +9,8 @@ Conversations with processes take time, so requests for one queue name take turn
 virtual host do: a queue that is asked to end must not be declared again before it has answered. Requests for different
 names do not wait for each other.
 
-This file receives the messages. `queues` and `vhosts` hold these conversations, `local_log` keeps the durable rows on
-the disk, and `recovery` brings them back at the start.
+This file receives the messages. `queues` and `vhosts` hold these conversations, `exchanges` has the requests for
+exchanges and bindings, `local_log` keeps the durable rows on the disk, and `recovery` brings them back at the start.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from ..connection.contract import to_connection
 from ..node.context import NodeContext
 from .changing import Changing
 from .contract import ToMetadata
+from .exchanges import Exchanges
 from .info_items import InfoItems, binding_items, exchange_items, queue_items
 from .live_policies import LivePolicies
 from .local_log import LocalLog
@@ -75,12 +76,15 @@ class Metadata(Process):
 
     contract = ToMetadata
     reply_errors = (AmqpError, DefinitionError, ProcessError)
+    #: A declare takes 50 µs.
+    turn_limit = 16
 
     routing: RoutingTable
     policies: LivePolicies
     changing: Changing
     vhosts: VirtualHosts
     queues: Queues
+    exchanges: Exchanges
     owner_waiters: OwnerWaiters
 
     def __init__(self) -> None:
@@ -99,6 +103,7 @@ class Metadata(Process):
         self.home = name, (name,)
         self.policies = LivePolicies(self, routing, state.definitions)
         self.changing = Changing(self, node, routing, state, self.log, self.policies)
+        self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
         self.vhosts = VirtualHosts(routing, self.changing, self.queues, self.turns)
@@ -188,10 +193,10 @@ class Metadata(Process):
         arguments: Table,
     ) -> None:
         row = ExchangeRow(vhost, name, exchange_type, durable, auto_delete, internal, arguments)
-        self.log.propose(DeclareExchange(row), partial(self._answer_with, sender))
+        self.exchanges.propose(sender, DeclareExchange(row))
 
     def on_delete_exchange(self, sender: Sender, vhost: str, name: str, if_unused: bool) -> None:
-        self.log.propose(DeleteExchange(vhost, name, if_unused), partial(self._answer_with, sender))
+        self.exchanges.propose(sender, DeleteExchange(vhost, name, if_unused))
 
     def on_bind(
         self,
@@ -205,7 +210,7 @@ class Metadata(Process):
         connection_id: str,
     ) -> None:
         binding = Binding.of(source, kind, destination, routing_key, arguments)
-        self.log.propose(Bind(vhost, binding, connection_id), partial(self._answer_with, sender))
+        self.exchanges.propose(sender, Bind(vhost, binding, connection_id))
 
     def on_unbind(
         self,
@@ -219,7 +224,7 @@ class Metadata(Process):
         connection_id: str,
     ) -> None:
         binding = Binding.of(source, kind, destination, routing_key, arguments)
-        self.log.propose(Unbind(vhost, binding, connection_id), partial(self._answer_with, sender))
+        self.exchanges.propose(sender, Unbind(vhost, binding, connection_id))
 
     # --- queues ---
 
@@ -319,12 +324,18 @@ class Metadata(Process):
 
     # --- listings ---
 
-    def on_list(self, sender: Sender, kind: str, vhost: str | None) -> list[InfoItems]:
+    async def on_list(self, sender: Sender, kind: str, vhost: str | None) -> list[InfoItems]:
         if kind == "vhosts":
             return [{"name": name} for name in self.state.vhosts]
-        vhosts = [rows for name, rows in self.state.vhosts.items() if vhost is None or name == vhost]
-        if kind == "exchanges":
-            return [exchange_items(row, self.state.definitions) for rows in vhosts for row in rows.exchanges.values()]
-        if kind == "bindings":
-            return [binding_items(rows.vhost, binding) for rows in vhosts for binding in rows.all_bindings()]
-        return [queue_items(row, self.state.definitions) for rows in vhosts for row in rows.queues.values()]
+        found: list[InfoItems] = []
+        definitions = self.state.definitions
+        for rows in [rows for name, rows in self.state.vhosts.items() if vhost is None or name == vhost]:
+            if kind == "exchanges":
+                found += await self.in_steps(
+                    partial(exchange_items, definitions=definitions), tuple(rows.exchanges.values())
+                )
+            elif kind == "bindings":
+                found += await self.in_steps(partial(binding_items, rows.vhost), rows.all_bindings())
+            else:
+                found += await self.in_steps(partial(queue_items, definitions=definitions), tuple(rows.queues.values()))
+        return found

@@ -108,19 +108,16 @@ class Queues:
         """Wait until the exclusive queues of this connection are gone."""
         # Metadata asks itself, so that each deletion takes its turn among other operations on the name.
         me: Address[ToMetadata] = self._process.myAddress
-        answers = [
-            self._process.ask(me, to_metadata.delete_queue(vhost, name, False, False, connection_id))
+        # An error means that the virtual host is down, and its queues with it.
+        await self._process.ask_each(
+            (me, to_metadata.delete_queue(vhost, name, False, False, connection_id))
             for vhost, name in self._exclusive_to(connection_id)
-        ]
-        for answer in answers:
-            # An error means that the virtual host is down, and its queues with it.
-            with suppress(AmqpError):
-                await answer
+        )
 
     @seam("which queues end with their connection")
     def _exclusive_to(self, connection_id: str) -> Sequence[tuple[str, str]]:
         """The virtual host and name of each queue that ends with this connection."""
-        return tuple(self._state.queues_of(connection_id))
+        return self._state.queues_of(connection_id)
 
     # --- changes of state ---
 

@@ -17,7 +17,7 @@ others fails, the node has lost something that cannot be restored while it runs,
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -439,39 +439,44 @@ class NodeSupervisor(Process):
         return [row for name in vhosts for row in self.routing.queues(name)]
 
     async def _list_queues(self, rows: list[QueueRow]) -> list[InfoItems]:
-        asked = [(row, self._ask_running(row, to_queue.info())) for row in rows]
-        found: list[InfoItems] = []
-        for row, answer in asked:
-            items = await _answer_in_time(answer)
-            if items is not None:
-                found.append({**queue_items(row, self.context.definitions), **items})
-            elif self.routing.queue(row.vhost, row.name) is not None:
-                found.append(queue_items(row, self.context.definitions))
-        return found
+        answers = await self._ask_running(rows, to_queue.info())
+        return [items for items in await self.in_steps(self._items, zip(rows, answers)) if items is not None]
+
+    def _items(self, asked: tuple[QueueRow, InfoItems | None]) -> InfoItems | None:
+        """The row of a queue in a listing, with the answer of its process if there is one; None if it is gone."""
+        row, items = asked
+        if items is not None:
+            return {**queue_items(row, self.context.definitions), **items}
+        return None if self.routing.queue(row.vhost, row.name) is None else queue_items(row, self.context.definitions)
 
     async def _list_consumers(self, rows: list[QueueRow]) -> list[InfoItems]:
-        asked = [self._ask_running(row, to_queue.consumers_info()) for row in rows]
-        return [items for answer in asked for items in await _answer_in_time(answer) or ()]
+        answers = await self._ask_running(rows, to_queue.consumers_info())
+        return [items for answer in answers for items in answer or ()]
 
     async def _list_connections(self, connections: list[Address[ToConnection]]) -> list[InfoItems]:
-        asked = [self.ask(address, to_connection.info(), timeout=LIST_TIMEOUT) for address in connections]
-        answers = [await _answer_in_time(answer) for answer in asked]
-        return [items for items in answers if items is not None]
+        asks = ((address, to_connection.info()) for address in connections)
+        answers = await self.ask_each(asks, LIST_TIMEOUT)
+        return [items for items in map(_if_answered, answers) if items is not None]
 
     async def _list_channels(self, connections: list[Address[ToConnection]]) -> list[InfoItems]:
-        asked = [self.ask(address, to_connection.channels_info(), timeout=LIST_TIMEOUT) for address in connections]
-        return [items for answer in asked for items in await _answer_in_time(answer) or ()]
+        asks = ((address, to_connection.channels_info()) for address in connections)
+        answers = await self.ask_each(asks, LIST_TIMEOUT)
+        return [items for answer in map(_if_answered, answers) for items in answer or ()]
 
-    def _ask_running(self, row: QueueRow, question: Message[ToQueue, T]) -> Awaitable[T] | None:
-        """Ask a queue; None if it does not run."""
-        return self.ask(row.address, question, timeout=LIST_TIMEOUT) if row.state == "running" else None
+    async def _ask_running(self, rows: list[QueueRow], question: Message[ToQueue, T]) -> list[T | None]:
+        """The answer of each queue; None for one that does not run or does not answer."""
+        running = [row for row in rows if row.state == "running"]
+        answers = iter(await self.ask_each([(row.address, question) for row in running], LIST_TIMEOUT))
+        return [_if_answered(next(answers)) if row.state == "running" else None for row in rows]
 
 
-async def _answer_in_time(answer: Awaitable[T] | None) -> T | None:
-    """The answer, or None if there is none: the process is ending, or does not answer in `LIST_TIMEOUT`."""
-    if answer is None:
+def _if_answered(answer: T | Exception) -> T | None:
+    """The answer, or None if there is none: the process is ending, or did not answer in `LIST_TIMEOUT`.
+
+    Raises any other error that the process answered with.
+    """
+    if not isinstance(answer, Exception):
+        return answer
+    if isinstance(answer, (ProcessDown, ProcessTimeout)):
         return None
-    try:
-        return await answer
-    except (ProcessDown, ProcessTimeout):
-        return None
+    raise answer

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +75,8 @@ class QueueSupervisor(Process):
     """See the module."""
 
     contract = ToQueueSupervisor
+    #: A start or an end of a queue takes 100 µs.
+    turn_limit = 16
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,22 +292,17 @@ class QueueSupervisor(Process):
         self.is_ending = True
         # Two steps, so that a dead letter never reaches a queue that has ended already.
         running = {queue_id: supervised for queue_id, supervised in self.queues.items() if supervised.is_running}
-        for held in [self.ask(supervised.row.address, to_queue.hold()) for supervised in running.values()]:
-            with suppress(ProcessDown):
-                await held
-        asked = []
-        for queue_id, supervised in running.items():
-            self.demonitor(queue_id)
-            asked.append((supervised, self.ask(supervised.row.address, to_queue.terminate())))
+        await self.ask_each((supervised.row.address, to_queue.hold()) for supervised in running.values())
+        await self.in_steps(self.demonitor, running)
+        answers = await self.ask_each((each.row.address, to_queue.terminate()) for each in running.values())
         terms = {}
-        for supervised, terminated in asked:
-            try:
-                of_queue = await terminated
-            except ProcessDown as down:
+        for supervised, answer in zip(running.values(), answers):
+            if isinstance(answer, ProcessDown):
                 log.error(
-                    "%s did not end cleanly, so the next start reads through its index: %s", supervised.phrase, down
+                    "%s did not end cleanly, so the next start reads through its index: %s", supervised.phrase, answer
                 )
-            else:
-                if of_queue is not None:
-                    terms[queue_number(supervised.row.queue_id)] = of_queue
+            elif isinstance(answer, Exception):
+                raise answer
+            elif answer is not None:
+                terms[queue_number(supervised.row.queue_id)] = answer
         return terms

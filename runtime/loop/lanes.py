@@ -10,6 +10,9 @@ in the lane of that connection. Processes that a timer, a blocking call or anoth
 their own descriptor if they watch one, and that of their parent otherwise: the queues of a virtual host have one lane
 for all their timers.
 
+Clients that come by the thousand at once share one lane, because a thousand lanes would delay everybody else: see
+`Process.share_turns`. Their descriptors have turns in that lane as well.
+
 A lane with several processes serves them in the order in which they joined it.
 """
 
@@ -21,24 +24,30 @@ from itertools import chain
 from ..cell import Cell, Lane
 
 
-class _Orphans:
-    """Owns the lane of the processes that have no parent."""
+class _Group:
+    """Owns a lane of processes that share their turns, or that have no parent."""
 
-    lane: Lane | None = None
+    __slots__ = ("lane",)
+
+    def __init__(self) -> None:
+        self.lane: Lane | None = None
 
 
 class Lanes:
     """The lanes of one loop. `ready` has the cells that were woken and are in no lane yet."""
 
-    __slots__ = ("_orphans", "_ready", "_spare", "active")
+    __slots__ = ("_groups", "_ready", "active", "crowd", "crowd_fds")
 
     def __init__(self, ready: deque[Cell]) -> None:
         self._ready = ready
         #: The lanes that have cells, in the order of their turns, without the one whose turn it is.
         self.active: deque[Lane] = deque()
-        #: Empty lanes for later use, because a lane takes 0.8 KiB and most connections are idle most of the time.
-        self._spare: list[Lane] = []
-        self._orphans = _Orphans()
+        #: By name: the groups of processes that share their turns. Processes without a parent have the empty name.
+        self._groups = {"": _Group()}
+        #: Descriptors that are ready and whose processes share their turns, as they come from the poller, in order.
+        self.crowd: deque[tuple[int, int]] = deque()
+        #: The same descriptors as a set, because the poller reports them again until they are served.
+        self.crowd_fds: set[int] = set()
 
     def admit(self, cell: Cell) -> None:
         """Put the woken cells into the lane of `cell`, whose descriptor has just been served."""
@@ -50,20 +59,33 @@ class Lanes:
         ready = self._ready
         while ready:
             cell = ready.popleft()
-            self._lane(cell if cell.fds else cell.parent or self._orphans).append(cell)
+            self._lane(cell if cell.fds else cell.parent or self._groups[""]).append(cell)
 
-    def _lane(self, owner: Cell | _Orphans) -> Lane:
+    def _lane(self, owner: Cell | _Group) -> Lane:
+        if type(owner) is Cell and owner.group:
+            owner = self._groups.setdefault(owner.group, _Group())
         lane = owner.lane
         if lane is None:
-            lane = owner.lane = self._spare.pop() if self._spare else Lane()
+            lane = owner.lane = Lane()
             lane.owner = owner
             self.active.append(lane)
         return lane
 
+    def put_off(self, fd: int, mask: int) -> None:
+        """Keep a ready descriptor of a process that shares its turns; `crowd` has it until it is taken."""
+        if fd not in self.crowd_fds:
+            self.crowd_fds.add(fd)
+            self.crowd.append((fd, mask))
+
+    def next_of_crowd(self) -> tuple[int, int]:
+        """Take the descriptor that has waited longest."""
+        found = self.crowd.popleft()
+        self.crowd_fds.discard(found[0])
+        return found
+
     def retire(self, lane: Lane) -> None:
-        """The lane is empty after its turn."""
-        lane.owner.lane = lane.owner = None
-        self._spare.append(lane)
+        """Forget a lane that is empty after its turn. It takes 0.8 KiB, and most connections are idle."""
+        lane.owner.lane = None
 
     def give_back(self, lane: Lane) -> None:
         """Put back a lane that was taken for a turn, after an exception came out of that turn."""
@@ -79,4 +101,4 @@ class Lanes:
         return next(chain(self._ready, *self.active), None)
 
     def __bool__(self) -> bool:
-        return bool(self.active or self._ready)
+        return bool(self.active or self._ready or self.crowd)

@@ -135,6 +135,8 @@ class LoopBase(ActorBase):
         #: The ident of the thread that runs the loop, if one does.
         self._runner: int | None = None
         self.lanes = Lanes(self.ready)
+        #: What the last poll has reported and nobody has served yet.
+        self._unserved: list[tuple[int, int]] = []
         self.poller = SystemPoller()
         self._waker = SystemWaker()
         self._wake_fd = self._waker.fd
@@ -230,7 +232,10 @@ class LoopBase(ActorBase):
             message = None
             if condition is not None and (condition() or (deadline is not None and now >= deadline)):
                 return
-            if active or ready:
+            if lanes.crowd:
+                self._serve_crowd()
+                now = monotonic()
+            if active or ready or lanes.crowd or self._unserved:
                 if now >= next_poll:
                     self._serve_descriptors(0)
                     watchdog.mark()
@@ -258,33 +263,51 @@ class LoopBase(ActorBase):
             function(*args)
 
     def _serve_descriptors(self, timeout: float | None) -> None:
-        events = self.poller.poll(timeout)
+        """Let the owners of ready descriptors have their turns, for `ROUND_SECONDS`. `_unserved` has the rest."""
+        events = self._unserved or self.poller.poll(timeout)
         self._is_asleep = False
         if not events:
             return
-        owners = self.poller.owners
+        owners, lanes = self.poller.owners, self.lanes
+        ends = time.monotonic() + ROUND_SECONDS
         plain: dict[int, tuple[Cell, list[int]]] = {}
+        at = 0
         for fd, mask in events:
+            at += 1
             if fd == self._wake_fd:
                 self._waker.drain()
                 continue
             owner = owners.get(fd)
             if owner is None:
                 self.poller.forget(fd)
-                continue
-            cell, wanted = owner
-            if cell.handlers is None:
-                plain.setdefault(id(cell), (cell, []))[1].append(fd)
-                continue
-            began = time.monotonic()
-            self.descriptor_turn(cell, fd, mask, wanted)
-            if self.ready:
-                self.lanes.admit(cell)
-            took = time.monotonic() - began
-            if took > self.watchdog.floor:
-                self.watchdog.note(cell, ("a descriptor",), took)
+            elif owner[0].handlers is None:
+                plain.setdefault(id(owner[0]), (owner[0], []))[1].append(fd)
+            elif owner[0].group:
+                lanes.put_off(fd, mask)
+            elif self._serve(fd, mask, owner) > ends:
+                break
+        self._unserved = events[at:]
         for cell, fds in plain.values():
             self._plain_message(cell, cell.address, WatchMessage(fds))
+
+    def _serve_crowd(self) -> None:
+        """Serve one descriptor of the processes that share their turns."""
+        fd, mask = self.lanes.next_of_crowd()
+        owner = self.poller.owners.get(fd)
+        if owner is not None and owner[0].handlers is not None:
+            self._serve(fd, mask, owner)
+
+    def _serve(self, fd: int, mask: int, owner: tuple[Cell, int]) -> float:
+        """Let the process that watches `fd` have its turn, and return the time afterwards."""
+        cell, wanted = owner
+        began = time.monotonic()
+        self.descriptor_turn(cell, fd, mask, wanted)
+        if self.ready:
+            self.lanes.admit(cell)
+        now = time.monotonic()
+        if now - began > self.watchdog.floor:
+            self.watchdog.note(cell, ("a descriptor",), now - began)
+        return now
 
     # -- other threads -----------------------------------------------------------------------------
 

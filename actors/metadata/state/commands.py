@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ....definitions.records import Record, RecordKey
+from ....routing.destinations import Destination
 from ....routing.rows import Binding, ExchangeRow, QueueRow, QueueState
 
 
@@ -55,6 +56,15 @@ class Unbind(NamedTuple):
     vhost: str
     binding: Binding
     connection_id: str
+
+
+class TrimBindings(NamedTuple):
+    """Remove some of the bindings of an exchange or a queue that is about to be deleted, with what goes with them."""
+
+    vhost: str
+    #: The exchange that is the source of the bindings, or their destination.
+    end: str | Destination
+    most: int
 
 
 class DeclareQueue(NamedTuple):
@@ -121,6 +131,7 @@ Command = (
     | DeleteExchange
     | Bind
     | Unbind
+    | TrimBindings
     | DeclareQueue
     | DeleteQueue
     | SetQueueStates

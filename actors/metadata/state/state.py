@@ -9,8 +9,6 @@ decides, and the order of the log decides who finds what.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ....amqp.constants import CONNECTION_FORCED
 from ....amqp.errors import AmqpError
 from ....definitions.changes import RecordPut
@@ -35,6 +33,7 @@ from .commands import (
     PutRecords,
     RemoveRecords,
     SetQueueStates,
+    TrimBindings,
     Unbind,
 )
 from .definitions import change_user, put_records, remove_all, remove_records
@@ -75,11 +74,9 @@ class State:
         found = self.vhosts.get(vhost)
         return None if found is None else found.queues.get(name)
 
-    def queues_of(self, connection_id: str) -> Iterator[tuple[str, str]]:
+    def queues_of(self, connection_id: str) -> list[tuple[str, str]]:
         """Virtual host and name of each exclusive queue of this connection."""
-        for rows in self.vhosts.values():
-            for name in rows.by_owner.get(connection_id, ()):
-                yield rows.vhost, name
+        return [(rows.vhost, name) for rows in self.vhosts.values() for name in rows.by_owner.get(connection_id, ())]
 
 
 def apply(state: State, command: Command) -> Applied:
@@ -93,6 +90,9 @@ def apply(state: State, command: Command) -> Applied:
         return Applied(unbind(state.rows(command.vhost), command), [])
     if isinstance(command, DeleteExchange):
         return Applied(delete_exchange(state.rows(command.vhost), command), [])
+    if isinstance(command, TrimBindings):
+        rows = state.vhosts.get(command.vhost)
+        return Applied([] if rows is None else rows.trim(command.end, command.most), [])
     if isinstance(command, SetQueueStates):
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else set_queue_states(rows, command), [])

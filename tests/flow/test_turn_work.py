@@ -1,0 +1,171 @@
+"""No turn grows with what a client has: queues, bindings, channels, connections, or rows of a listing.
+
+Each test has a client do something with 2,000 things, and demands that no turn of any process did much work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+
+import pytest
+
+from warren import Broker
+from warren.amqp import methods as m
+from warren.amqp.frames import method_frame
+from warren.tests.behaviour import wire
+from warren.tests.behaviour.wire import Client
+from warren.tests.turn_meter import metered
+
+MANY = 2_000
+
+#: Calls that one turn may make: about 2 ms without the counting. A handler that goes through `MANY` things in one turn,
+#: and calls ten functions for each, makes more.
+MOST = 20_000
+
+
+@pytest.fixture(scope="module")
+def metered_broker(tmp_path_factory):
+    with metered() as turns, Broker(data_dir=tmp_path_factory.mktemp("data"), channel_max=0) as broker:
+        yield broker, turns
+
+
+@pytest.fixture
+def broker(metered_broker):
+    return metered_broker[0]
+
+
+@pytest.fixture
+def turns(metered_broker):
+    metered_broker[1].forget()
+    yield metered_broker[1]
+    assert metered_broker[1].count
+    assert metered_broker[1].most.calls < MOST, metered_broker[1].most
+
+
+@pytest.fixture
+def client(broker, monkeypatch):
+    # Counting makes the broker several times slower.
+    monkeypatch.setattr(wire, "TIMEOUT", 180)
+    client = Client(broker.url)
+    yield client
+    client.abort()
+
+
+def all_at_once(channel, sent):
+    """Send methods that have no answer, and wait until the last one is done."""
+    channel.client.write(b"".join([method_frame(channel.number, method) for method in sent]))
+    channel.call(m.BasicQos())
+
+
+def declare(channel, **flags):
+    all_at_once(channel, [m.QueueDeclare(queue=f"q{number}", nowait=True, **flags) for number in range(MANY)])
+
+
+def delete(channel):
+    all_at_once(channel, [m.QueueDelete(queue=f"q{number}", nowait=True) for number in range(MANY)])
+
+
+def bind(channel):
+    channel.call(m.ExchangeDeclare(exchange="many", type="fanout"))
+    binds = [m.QueueBind(queue=f"q{number}", exchange="many", nowait=True) for number in range(MANY)]
+    all_at_once(channel, binds)
+
+
+def bindings_of(broker, exchange):
+    return sum(binding.source_name == exchange for binding in broker.bindings())
+
+
+def test_many_queues_are_declared_and_deleted(client, broker, turns):
+    channel = client.channel()
+    declare(channel)
+    assert len(broker.queues()) == MANY
+    delete(channel)
+    assert not broker.queues()
+
+
+def test_a_fanout_exchange_with_many_queues_is_used_listed_and_deleted(client, broker, turns):
+    """Every queue gets each message once, in order, and the confirm comes when all have it."""
+    channel = client.channel()
+    declare(channel)
+    bind(channel)
+    channel.call(m.ConfirmSelect())
+    with client.in_one_piece():
+        for number in range(5):
+            channel.publish(f"{number}", "" if number % 2 else "another key", "many")
+    confirmed = 0
+    while confirmed < 5:
+        confirmed = channel.wait(m.BasicAck).tag
+    queues = broker.queues()
+    assert len(queues) == MANY and {queue.messages for queue in queues} == {5}
+    assert channel.get_all(f"q{MANY - 1}") == [b"0", b"1", b"2", b"3", b"4"]
+    assert bindings_of(broker, "many") == MANY
+    channel.call(m.ExchangeDelete(exchange="many"))
+    assert not bindings_of(broker, "many")
+    delete(channel)
+    channel.close()
+
+
+def test_a_queue_with_many_bindings_is_deleted(client, broker, turns):
+    """The exchange has none of its bindings afterwards, nor does a new queue of that name."""
+    channel = client.channel()
+    channel.exchange("keys", "direct")
+    channel.queue("q")
+    all_at_once(channel, [m.QueueBind(0, "q", "keys", f"key {number}", nowait=True) for number in range(MANY)])
+    channel.delete("q")
+    channel.queue("q")
+    assert not bindings_of(broker, "keys")
+    channel.publish("unroutable", "key 7", "keys", mandatory=True)
+    assert channel.wait(m.BasicReturn).method.reply_code == 312
+    channel.delete("q")
+
+
+def test_an_exchange_with_many_bindings_to_it_is_deleted(client, broker, turns):
+    channel = client.channel()
+    channel.exchange("keys", "direct")
+    channel.exchange("target", "fanout")
+    binds = [m.ExchangeBind(0, "target", "keys", f"key {number}", nowait=True) for number in range(MANY)]
+    all_at_once(channel, binds)
+    channel.call(m.ExchangeDelete(exchange="target"))
+    assert not bindings_of(broker, "keys")
+
+
+def test_a_connection_ends_with_many_exclusive_queues(client, broker, turns):
+    declare(client.channel(), exclusive=True)
+    client.close()
+    assert not broker.queues()
+
+
+def test_a_transaction_publishes_to_many_queues(client, broker, turns):
+    """The commit is answered when every queue has the messages."""
+    channel = client.channel()
+    declare(channel)
+    bind(channel)
+    channel.call(m.TxSelect())
+    for _ in range(3):
+        channel.publish("x", "", "many")
+    channel.call(m.TxCommit())
+    assert {queue.messages for queue in broker.queues()} == {3}
+    channel.call(m.ExchangeDelete(exchange="many"))
+    delete(channel)
+
+
+def test_many_channels_are_opened_listed_and_closed(client, broker, turns):
+    client.write(b"".join([method_frame(number, m.ChannelOpen()) for number in range(1, MANY + 1)]))
+    for number in range(1, MANY + 1):
+        client.events.setdefault(number, deque())
+    for number in range(1, MANY + 1):
+        client.wait(number, m.ChannelOpenOk)
+    assert len(broker.channels()) == MANY
+    client.close()
+    assert not broker.channels()
+
+
+def test_many_connections_come_and_go(client, broker, turns):
+    clients = [Client(broker.url) for _ in range(200)]
+    assert len(broker.connections()) == 201
+    for other in clients:
+        other.abort()
+    deadline = monotonic() + 60
+    while len(broker.connections()) > 1:
+        assert monotonic() < deadline
