@@ -15,7 +15,7 @@ from ...amqp.method import Method
 from ..load.broker import BrokerFailed
 
 #: Seconds after which a broker that sends nothing has failed.
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 _METHOD = 1
 
@@ -30,7 +30,7 @@ class Flood:
 
     def __init__(self, port: int, channels: int = 2047) -> None:
         self._unread = b""
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         self.send(b"AMQP\0\0\x09\x01")
         self.answers(1)
         self.send(method_frame(0, methods.ConnectionStartOk(Table(), "PLAIN", b"\0guest\0guest", "en_US")))
@@ -74,9 +74,9 @@ class Flood:
         """Send all the frames as fast as the broker takes them, until it has sent so many methods."""
         unsent = memoryview(b"".join(frames))
         while answers > 0:
-            readable, writable, _ = select.select([self.socket], [self.socket] if unsent else [], [], PATIENCE)
+            readable, writable, _ = select.select([self.socket], [self.socket] if unsent else [], [], TIMEOUT)
             if not readable and not writable:
-                raise BrokerFailed(f"the broker has sent nothing for {PATIENCE:.0f} s")
+                raise BrokerFailed(f"the broker has sent nothing for {TIMEOUT:.0f} s")
             if writable:
                 unsent = unsent[self.socket.send(unsent[: 1 << 16]) :]
             if readable:
