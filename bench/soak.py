@@ -153,7 +153,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as directory,
         # The churns make a thousand errors a minute.
-        Warren(Path(directory) / "data", {"disk_free_limit": 0}, log_level="critical") as broker,
+        Warren(Path(directory) / "data", {"disk_free_limit": 0}, is_silent=True) as broker,
     ):
         try:
             broker.start()

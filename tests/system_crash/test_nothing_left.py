@@ -36,8 +36,8 @@ CACHES: list[Any] = [
     if isinstance(thing, functools._lru_cache_wrapper) and str(thing.__module__).startswith("warren.")
 ]
 
-#: A class of which a bounded number is kept: the longest turns of the loop.
-BOUNDED = "warren.runtime.loop.watchdog.LongTurn"
+#: Classes of which a bounded number is kept: the longest turns of the loop, and its spare lanes.
+BOUNDED = ("warren.runtime.loop.watchdog.LongTurn", "warren.runtime.cell.Lane")
 
 #: Arguments of a consumer that is cancelled, not moved, when its queue is restarted.
 FAILOVER = table_from({"x-cancel-on-ha-failover": True})
@@ -62,7 +62,8 @@ def ours() -> Counter[str]:
             found[f"coroutine {thing.__qualname__}"] += 1
         elif kind.__module__.startswith("warren.") and not kind.__module__.startswith("warren.tests."):
             found[f"{kind.__module__}.{kind.__qualname__}"] += 1
-    del found[BOUNDED]
+    for name in BOUNDED:
+        del found[name]
     return found
 
 
