@@ -61,4 +61,13 @@ def close_all_connections(call: Call, explanation: str, is_global: bool, limit: 
     call.say(f"Closed {count} connections")
 
 
-COMMANDS = (purge_queue, delete_queue, close_connection, close_all_connections)
+@node_command(OPERATIONS, "Closing connections of user {username}, reason: {explanation}...")
+@click.argument("username")
+@click.argument("explanation")
+def close_all_user_connections(call: Call, username: str, explanation: str) -> None:
+    """Close the connections of USERNAME. The clients receive 320 with the EXPLANATION."""
+    call.ask("close_all_user_connections", user=username, reason=explanation)
+    call.done()
+
+
+COMMANDS = (purge_queue, delete_queue, close_connection, close_all_connections, close_all_user_connections)

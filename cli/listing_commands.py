@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from ..actors.node.operations import columns as known
 from ..actors.node.operations.columns import Columns
 from .node_command import Call, node_command
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 SECTION = "Monitoring, observability and health checks"
 
 #: Seconds that a listing may take without --timeout.
 LISTING_SECONDS = 60.0
 
-COLUMN = click.argument("column", nargs=-1)
+
+def _column(known_columns: Columns) -> Callable[[F], F]:
+    """The argument COLUMN, which a shell completes with the columns of the listing."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in known_columns.known if name.startswith(incomplete)]
+
+    return click.argument("column", nargs=-1, shell_complete=complete)
 
 
 def _list(
@@ -27,7 +39,7 @@ def _list(
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.QUEUES)
 @click.option("--online", is_flag=True, help="Only queues that run.")
 @click.option("--offline", is_flag=True, help="Only queues that do not run.")
 @click.option("--local", is_flag=True, help="Only queues whose master is on the node that is asked.")
@@ -47,7 +59,7 @@ def list_queues(call: Call, column: tuple[str, ...], online: bool, offline: bool
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.UNRESPONSIVE_QUEUES)
 @click.option("--local", is_flag=True, help="Only queues whose master is on the node that is asked.")
 @click.option("--queue-timeout", type=float, default=15.0, help="Seconds that a queue may take to answer.")
 def list_unresponsive_queues(call: Call, column: tuple[str, ...], local: bool, queue_timeout: float) -> None:
@@ -65,7 +77,7 @@ def list_unresponsive_queues(call: Call, column: tuple[str, ...], local: bool, q
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.EXCHANGES)
 def list_exchanges(call: Call, column: tuple[str, ...]) -> None:
     """List the exchanges of a virtual host. Each COLUMN is an info item such as name, type or durable."""
     banner = f"Listing exchanges for vhost {call.vhost} ..."
@@ -73,7 +85,7 @@ def list_exchanges(call: Call, column: tuple[str, ...]) -> None:
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.BINDINGS)
 def list_bindings(call: Call, column: tuple[str, ...]) -> None:
     """List the bindings of a virtual host. Each COLUMN is an info item such as source_name or routing_key."""
     banner = f"Listing bindings for vhost {call.vhost} ..."
@@ -81,21 +93,21 @@ def list_bindings(call: Call, column: tuple[str, ...]) -> None:
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.CONNECTIONS)
 def list_connections(call: Call, column: tuple[str, ...]) -> None:
     """List the connections of all virtual hosts. Each COLUMN is an info item such as pid, name, user or state."""
     _list(call, "list_connections", known.CONNECTIONS, column, "Listing connections ...")
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.CHANNELS)
 def list_channels(call: Call, column: tuple[str, ...]) -> None:
     """List the channels of all connections. Each COLUMN is an info item such as name, confirm or prefetch_count."""
     _list(call, "list_channels", known.CHANNELS, column, "Listing channels ...")
 
 
 @node_command(SECTION, timeout=LISTING_SECONDS)
-@COLUMN
+@_column(known.CONSUMERS)
 def list_consumers(call: Call, column: tuple[str, ...]) -> None:
     """List the consumers of a virtual host's queues. Each COLUMN is an info item such as queue_name or active."""
     banner = f"Listing consumers in vhost {call.vhost} ..."

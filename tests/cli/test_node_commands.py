@@ -151,6 +151,15 @@ def test_pids_lead_from_one_listing_to_the_other(broker, run):
     connection.close()
 
 
+def test_close_all_user_connections(broker, run):
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    assert run("close_all_user_connections", "nobody", "x") == 0
+    connection.process_data_events(0)
+    assert run("close_all_user_connections", "guest", "go") == 0
+    assert run.out == "Closing connections of user guest, reason: go...\n"
+    assert_closed(connection, "go")
+
+
 def test_an_exclusive_consumer_and_an_open_transaction(broker, run):
     broker.declare_queue("q")
     broker.publish(b"1", "q")
@@ -546,6 +555,25 @@ def test_a_terminal_gets_aligned_columns(broker, tmp_path):
     os.close(terminal)
     os.close(screen)
     assert lines[-2:] == ["a-long-name         0", "b                   0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["list_que"], "list_queues"),
+        (["list_queues", "--form"], "--formatter"),
+        (["list_queues", "messages_un"], "messages_unacknowledged"),
+    ],
+)
+def test_a_shell_completes_commands_options_and_columns(words, wanted):
+    environment = {
+        **os.environ,
+        "_WARREN_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["warren", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    result = subprocess.run([WARREN], capture_output=True, text=True, timeout=60, cwd="/", env=environment)
+    assert f"plain,{wanted}" in result.stdout.splitlines()
 
 
 def test_a_closed_standard_output_is_no_error(broker, tmp_path):

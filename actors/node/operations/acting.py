@@ -78,6 +78,17 @@ async def close_all_connections(
     return closed
 
 
+@operation()
+async def close_all_user_connections(operator: Operator, *, user: str, reason: str) -> int:
+    """Close the connections of a user with 320 and the reason. Returns their number."""
+    closed = 0
+    async for address, items in connections(operator):
+        if items["user"] == user:
+            operator.process.send(address, to_connection.force_close(CONNECTION_FORCED, reason))
+            closed += 1
+    return closed
+
+
 def _queue(operator: Operator, vhost: str, name: str) -> QueueRow | None:
     check_vhost(operator, vhost)
     return operator.context.routing.queue(vhost, name)
