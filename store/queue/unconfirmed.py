@@ -2,8 +2,10 @@
 
 A message is safe when its index entry is on disk, and its body too if that is in the message store (QS-17). An entry
 is on disk when the journal has synced up to its **position**, or, if the entry went **directly** to a segment, when
-the next synced flush is done. A body is on disk when the persistent store has written up to its position. A message
-that is acked before waits for the same positions, so each number is confirmed once (QS-18).
+the next synced flush is done. A body is on disk when the persistent store has written up to its position.
+
+A message that is acked before that, and before which no other message waits, is safe at once: its consumer has it, so
+nobody needs it on disk. So the publishers to a queue whose consumers keep up do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Unconfirmed:
     )
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, int, int, int]] = deque()  # first, last, positions in journal and store
+        # First, last, and the positions in journal and store; the numbers ascend.
+        self._waiting: deque[tuple[int, int, int, int]] = deque()
         self._unflushed: list[tuple[int, int]] = []
         self._in_flush: list[tuple[int, int]] = []
         self._direct_in_flush = 0
@@ -74,9 +77,24 @@ class Unconfirmed:
     def flush_done(self) -> None:
         """The flush is on disk, or none was needed because every waiting message was acked."""
         self.is_flush_direct = False
-        self._waiting.extend((first, last, 0, 0) for first, last in self._in_flush)
+        for first, last in self._in_flush:
+            self.is_safe(first, last)
         self._in_flush = []
         self.direct_safe = self._direct_in_flush
+
+    def acked(self, first: int, last: int) -> None:
+        """The messages with these numbers were acked, so those at the head need not wait any longer.
+
+        The others wait on. Where several consumers share a queue, their acks come out of order, and confirms one by one
+        would cost the publishers more than the wait.
+        """
+        waiting = self._waiting
+        while waiting and first <= waiting[0][0] <= last:
+            start, end, journal_position, store_position = waiting.popleft()
+            if end > last:
+                waiting.appendleft((last + 1, end, journal_position, store_position))
+                end = last
+            self.is_safe(start, end)
 
     @seam("which publishes are safe")
     def drain(self) -> list[tuple[int, int]]:

@@ -413,9 +413,13 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
                 # The common case on the disk, small persistent messages, is one record.
                 self._journal_position = self._index.ack(span)
                 known += pending.discard_from(runs, span)
+                if span.step == 1:
+                    self.unconfirmed.acked(span.start, span.stop - 1)
             else:
                 runs = pending.take(span)
                 self._place.forget(runs)
+                for run in runs:
+                    self.unconfirmed.acked(run.first, run.end - 1)
                 known += sum(len(run.contents) for run in runs)
         self._rates.acks_out += known
         return known

@@ -266,3 +266,36 @@ def test_terms_are_read_once(tmp_path):
     terms = RecoveryTerms(str(tmp_path / "terms"))
     assert terms.take_all() == {}
     terms.close()
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_an_ack_confirms_what_no_earlier_message_holds_back(node, size):
+    """QS-17: an acked message need not be on disk. QS-18: each is confirmed once, with or without a sync."""
+    node.publish(4, confirm=True, size=size)
+    node.queue.fetch(3, True)
+    assert node.queue.drain_confirmed() == []
+    node.queue.ack([1])
+    assert node.queue.drain_confirmed() == []
+    node.queue.ack([0])
+    assert node.queue.drain_confirmed() == [(0, 0)]
+    node.queue.ack([2, 3])  # the fourth was not delivered
+    assert node.queue.drain_confirmed() == []
+    node.queue.durable(1 << 40, 1 << 40)
+    assert node.queue.drain_confirmed() == [(1, 3)]
+
+
+def test_acks_confirm_several_runs_and_a_part_of_one(node):
+    for _ in range(3):
+        node.publish(2, confirm=True)
+    node.queue.fetch(6, True)
+    node.queue.ack(range(5))
+    assert node.queue.drain_confirmed() == [(0, 4)]
+    node.queue.durable(1 << 40, 1 << 40)
+    assert node.queue.drain_confirmed() == [(5, 5)]
+
+
+def test_a_message_that_is_not_delivered_is_not_confirmed_by_an_ack(node):
+    """An ack of numbers that the queue has not handed out says nothing about their messages."""
+    node.publish(2, confirm=True)
+    node.queue.ack(range(2))
+    assert node.queue.drain_confirmed() == []
