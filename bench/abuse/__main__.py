@@ -24,7 +24,7 @@ from pathlib import Path
 import pika  # type: ignore[import-untyped]
 
 from ..load.broker import BrokerFailed, Warren
-from . import settling, topology
+from . import backlog, settling, topology
 from .row import Row
 from .witness import Waits, Witness
 
@@ -42,6 +42,7 @@ def all_rows(scale: float) -> list[Row]:
     return [
         Row("nothing", idle),
         *settling.rows(int(30_000 * scale)),
+        *backlog.rows(scale),
         *topology.rows(scale),
     ]
 

@@ -70,6 +70,14 @@ class Flood:
                 raise BrokerFailed(f"the broker closed: {method.reply_code} {method.reply_text}")
         return found
 
+    def skip(self, size: int) -> None:
+        """Receive so many bytes, in deliveries that are all alike, and forget them."""
+        while size > 0:
+            data = self.socket.recv(min(size, 1 << 18))
+            if not data:
+                raise BrokerFailed("the broker hung up")
+            size -= len(data)
+
     def stream(self, frames: Iterable[bytes], answers: int) -> None:
         """Send all the frames as fast as the broker takes them, until it has sent so many methods."""
         unsent = memoryview(b"".join(frames))

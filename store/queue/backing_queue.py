@@ -221,6 +221,10 @@ class BackingQueue(ABC):
         """The next message, which stays where it is; None if the queue is empty."""
 
     @abstractmethod
+    def oldest_pending(self) -> int | None:
+        """The lowest ack tag of the highest priority that has a pending message; None if nothing is pending."""
+
+    @abstractmethod
     def head_expiry(self) -> int | None:
         """Expiry of the next message; None if it never expires or the queue is empty."""
 

@@ -202,6 +202,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         runs = self._ready.runs
         return runs.head.message(0) if runs else None
 
+    def oldest_pending(self) -> int | None:
+        return self._pending.lowest
+
     def head_expiry(self) -> int | None:
         runs = self._ready.runs
         return runs.head.expiry if runs else None

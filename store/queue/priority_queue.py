@@ -242,6 +242,13 @@ class PriorityQueue(BackingQueue):
                 return _outer_messages(priority, [message])[0]
         return None
 
+    def oldest_pending(self) -> int | None:
+        for priority, level in self._levels:
+            number = level.oldest_pending()
+            if number is not None:
+                return (priority << LEVEL_SHIFT) + number
+        return None
+
     def head_expiry(self) -> int | None:
         for _, level in self._levels:
             if not level.is_empty():

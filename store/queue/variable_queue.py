@@ -514,6 +514,9 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
     def head(self) -> QueuedMessage | None:
         return self._peek.head(self._watermark)
 
+    def oldest_pending(self) -> int | None:
+        return self._pending.lowest
+
     def head_expiry(self) -> int | None:
         run = self.sub_queues.head()
         return None if run is None else run.expiry

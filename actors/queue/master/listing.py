@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from itertools import chain
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ....amqp.frames import content_properties
@@ -53,7 +52,7 @@ def queue_items(
         "message_bytes_ready": backing.ready_bytes,
         "message_bytes_unacknowledged": backing.unacked_bytes,
         "message_bytes": backing.ready_bytes + backing.unacked_bytes,
-        "head_message_timestamp": _head_timestamp(backing, chain.from_iterable(one.pending for one in channels)),
+        "head_message_timestamp": _head_timestamp(backing),
         "queue_mode": queue_mode,
         "single_active_consumer_tag": active.tag if active else "",
         "exclusive_consumer_tag": exclusive.tag if exclusive else "",
@@ -68,13 +67,13 @@ def queue_items(
     }
 
 
-def _head_timestamp(backing: BackingQueue, pending: Iterable[int]) -> int | str:
+def _head_timestamp(backing: BackingQueue) -> int | str:
     """The timestamp of the oldest message of the highest priority that has any; '' if the message has none.
 
-    Messages with the `pending` ack tags count, unless their body is on the disk: a listing must not wait for the disk.
+    Unacknowledged messages count, unless their body is on the disk: a listing must not wait for the disk.
     """
-    ready = backing.head()
-    tags = [*pending, *(() if ready is None else (ready.tag,))]
+    ready, pending = backing.head(), backing.oldest_pending()
+    tags = [tag for tag in (pending, None if ready is None else ready.tag) if tag is not None]
     if not tags:
         return ""
     oldest = max(tags, key=lambda tag: (tag >> LEVEL_SHIFT, -tag))

@@ -1,0 +1,478 @@
+"""No turn of a queue or a channel grows with what a client has there: each message is tried with two sizes of state.
+
+Work is counted, not timed: the lines of Python that a turn runs, where each round of a loop counts, and the blocks of
+memory that it frees, which stand for loops in C over messages.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from warren.actors.channel.contract import ToChannel
+from warren.actors.queue.contract import ToQueue
+from warren.amqp import methods
+from warren.amqp.fields import table_from
+from warren.amqp.frames import build_content
+from warren.amqp.parser.reader import ACKS, METHOD
+from warren.routing.arguments import queue_settings
+from warren.store.messages.message import Origin
+
+from .stage import DELETED, PROPS, Stage, Stub
+
+#: The setting of the stage: so many messages are settled in a turn.
+TURN_MESSAGES = 20
+
+#: Messages in the small and in the large state.
+SMALL, LARGE = 600, 2400
+
+#: Messages that are published together.
+RUN = 100
+
+#: How much more than in the small state a turn may do in the large one, and lines that are always allowed.
+GROWTH, FLOOR = 1.4, 300
+
+#: Messages without a scenario, and why.
+EXEMPT = {
+    **dict.fromkeys(("start", "open", "recovered", "hold", "terminate"), "the life of the node, not of a client"),
+    **dict.fromkeys(("durable", "batch_lost", "flush_synced", "stored"), "journal and stores report by batches"),
+    "ram_duration_target": "paging has a quota",
+    "bump": "a number",
+    "sent": "a number",
+    "limiter_changed": "a number",
+    "limiter_grant": "a number",
+    "limiter_request": "a number",
+    "limiter_request_now": "a number",
+    "limiter_return": "a number",
+    "publish_at_most_once": "as publish",
+    "cancel": "one consumer",
+    "consume": "one consumer",
+    "confirm": "ranges of publishes, which credit bounds",
+    "refuse": "ranges of publishes, which credit bounds",
+    "deliver": "200 messages at most",
+    "reading_ended": "one consumer",
+    "reply_to": "one message from the mailbox",
+    "has_reply_key": "one look-up",
+}
+
+Scenario = Callable[[Stage, int], Callable[[], None]]
+SCENARIOS: dict[str, list[tuple[str, Scenario]]] = {}
+
+
+def scenario(message: str) -> Callable[[Scenario], Scenario]:
+    def register(function: Scenario) -> Scenario:
+        SCENARIOS.setdefault(message, []).append((function.__name__, function))
+        return function
+
+    return register
+
+
+class Meter:
+    """The most lines that a turn of the loop has run, and the most blocks of memory that one has freed."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.lines = self.freed = 0
+        self._turn = stage.base.turn
+        self._now = 0
+        self._is_stopped = False
+        stage.base.turn = self.turn  # type: ignore[method-assign]
+
+    def stop(self) -> None:
+        """The end of the stage does not count."""
+        self._is_stopped = True
+
+    def turn(self, cell: Any) -> Any:
+        if self._is_stopped:
+            return self._turn(cell)
+        self._now = 0
+        blocks = sys.getallocatedblocks()
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return self._turn(cell)
+        finally:
+            sys.settrace(before)
+            self.lines = max(self.lines, self._now)
+            self.freed = max(self.freed, blocks - sys.getallocatedblocks())
+
+    def _trace(self, frame: Any, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._now += 1
+        return self._trace
+
+
+def measured(of: Scenario, count: int) -> Meter:
+    with Stage(turn_messages=TURN_MESSAGES) as stage:
+        act = of(stage, count)
+        gc.collect()
+        gc.disable()  # a collection would be counted in the turn in which it happens to come
+        try:
+            meter = Meter(stage)
+            act()
+            meter.stop()
+        finally:
+            gc.enable()
+        return meter
+
+
+# -- queues ---
+
+
+def filled(stage: Stage, count: int, **arguments: Any) -> Any:
+    """A queue with so many ready messages."""
+    queue, publisher = stage.queue(**arguments), stage.create(Stub)
+    for _ in range(0, count, RUN):
+        queue.publish(publisher, [b"x"] * RUN)
+        stage.settle()
+    stage.until(lambda: len(queue.actor.backing) == count)
+    return queue
+
+
+def held(stage: Stage, count: int, **arguments: Any) -> tuple[Any, Any]:
+    """A queue, and a channel that has so many of its messages unacknowledged."""
+    queue, channel = filled(stage, count, **arguments), stage.create(Stub)
+    queue.consume(channel)
+    record = None
+    while not queue.actor.backing.is_empty():
+        stage.settle()
+        record = queue.actor.channels[channel.actorAddressString]
+        if record.unsent:
+            queue.tell(channel, "sent", record.unsent)
+    stage.settle()
+    queue.tell(channel, "cancel", "c")
+    stage.settle()
+    assert record is not None and len(record.pending) == count
+    stage.actor(channel).received.clear()
+    return queue, channel
+
+
+def unacked(queue: Any) -> int:
+    return sum(len(record.pending) for record in queue.actor.channels.values())
+
+
+def settling(stage: Stage, count: int, outcome: str, pieces: list[Any], **arguments: Any) -> Callable[[], None]:
+    queue, channel = held(stage, count, **arguments)
+
+    def act() -> None:
+        queue.tell(channel, "settle", outcome, pieces)
+        stage.until(lambda: not unacked(queue))
+        stage.settle()
+
+    return act
+
+
+def scattered(count: int) -> list[list[int]]:
+    return [[tag] for tag in random.Random(1).sample(range(count), count)]
+
+
+@scenario("settle")
+def acks_in_a_row(stage: Stage, count: int) -> Callable[[], None]:
+    return settling(stage, count, "ack", [range(count)])
+
+
+@scenario("settle")
+def scattered_acks(stage: Stage, count: int) -> Callable[[], None]:
+    return settling(stage, count, "ack", scattered(count))
+
+
+@scenario("settle")
+def a_requeue_in_a_row(stage: Stage, count: int) -> Callable[[], None]:
+    return settling(stage, count, "requeue", [range(count)])
+
+
+@scenario("settle")
+def scattered_requeues(stage: Stage, count: int) -> Callable[[], None]:
+    return settling(stage, count, "requeue", scattered(count))
+
+
+@scenario("settle")
+def a_requeue_over_the_limit(stage: Stage, count: int) -> Callable[[], None]:
+    queue, channel = held(stage, count)
+    stage.tell(stage.metadata, queue.address, "apply_settings", queue_settings(table_from({"x-max-length": 1})))
+    stage.settle()
+
+    def act() -> None:
+        queue.tell(channel, "settle", "requeue", [range(count)])
+        stage.until(lambda: not unacked(queue) and len(queue.actor.backing) == 1)
+
+    return act
+
+
+@scenario("settle")
+def rejections(stage: Stage, count: int) -> Callable[[], None]:
+    stage.queue("dead", process=Stub)
+    return settling(stage, count, "reject", [range(count)], x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+
+
+@scenario("settle")
+def many_small_settlements_in_one_turn(stage: Stage, count: int) -> Callable[[], None]:
+    queue, channel = held(stage, count)
+
+    def act() -> None:
+        for first in range(0, count, TURN_MESSAGES):
+            queue.tell(channel, "settle", "ack", [[tag] for tag in range(first, first + TURN_MESSAGES)])
+        stage.until(lambda: not unacked(queue))
+
+    return act
+
+
+@scenario("channel_closing")
+def a_channel_that_closes(stage: Stage, count: int) -> Callable[[], None]:
+    queue, channel = held(stage, count)
+
+    def act() -> None:
+        queue.tell(channel, "channel_closing")
+        stage.until(lambda: len(queue.actor.backing) == count)
+
+    return act
+
+
+@scenario("channel_closing")
+def a_channel_that_dies(stage: Stage, count: int) -> Callable[[], None]:
+    queue, channel = held(stage, count)
+
+    def act() -> None:
+        stage.base.end(stage.base.cells[channel.actorAddressString], DELETED)
+        stage.until(lambda: len(queue.actor.backing) == count)
+
+    return act
+
+
+@scenario("purge")
+def a_purge(stage: Stage, count: int) -> Callable[[], None]:
+    queue = filled(stage, 4 * count)
+
+    def act() -> None:
+        stage.tell(stage.metadata, queue.address, "purge")
+        stage.until(queue.actor.backing.is_empty)
+
+    return act
+
+
+@scenario("delete")
+def a_deletion(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = held(stage, count)
+    publisher = stage.create(Stub)
+    for _ in range(0, 4 * count, RUN):
+        queue.publish(publisher, [b"x"] * RUN)
+        stage.settle()
+
+    def act() -> None:
+        stage.tell(stage.metadata, queue.address, "delete", False, False)
+        stage.until(lambda: not stage.is_alive(queue.address))
+
+    return act
+
+
+@scenario("apply_settings")
+def a_lower_limit(stage: Stage, count: int) -> Callable[[], None]:
+    queue = filled(stage, count)
+
+    def act() -> None:
+        stage.tell(stage.metadata, queue.address, "apply_settings", queue_settings(table_from({"x-max-length": 1})))
+        stage.until(lambda: len(queue.actor.backing) == 1)
+
+    return act
+
+
+@scenario("publish")
+def a_large_message_that_displaces_small_ones(stage: Stage, count: int) -> Callable[[], None]:
+    queue = filled(stage, count, x_max_length_bytes=count)
+
+    def act() -> None:
+        queue.publish(stage.create(Stub), [b"x" * count])
+        stage.until(lambda: len(queue.actor.backing) == 1)
+
+    return act
+
+
+@scenario("get")
+def messages_that_expire_together(stage: Stage, count: int) -> Callable[[], None]:
+    queue, publisher = stage.queue(), stage.create(Stub)
+    queue.publish(publisher, [b"x"])
+    content = build_content(1, PROPS, b"x", 4096)
+    entry = Origin("", ("q",), False, 0, 1), [content] * count, count, 0, False, 0
+    stage.tell(publisher, queue.address, "publish", publisher.actorAddressString, [entry])
+    stage.until(lambda: len(queue.actor.backing) == count + 1)
+
+    def act() -> None:
+        queue.tell(publisher, "get", publisher, True)
+        stage.until(queue.actor.backing.is_empty)
+
+    return act
+
+
+@scenario("counts")
+@scenario("info")
+@scenario("consumers_info")
+def questions(stage: Stage, count: int) -> Callable[[], None]:
+    queue, _ = held(stage, count)
+
+    def act() -> None:
+        for name in ("counts", "info", "consumers_info"):
+            stage.tell(stage.metadata, queue.address, name)
+        stage.settle()
+
+    return act
+
+
+# -- channels ---
+
+
+def holding(stage: Stage, count: int, *first: methods.Method) -> Any:
+    """A channel with so many unacknowledged deliveries, each a run of its own."""
+    queue = stage.queue(process=Stub)
+    queue.actor.answers = {"consume": True, "channel_closing": True}
+    channel = stage.channel()
+    channel.send(*first, methods.BasicConsume(queue="q", consumer_tag="c"))
+    stage.settle()
+    origin, content = Origin("", ("q",), False), build_content(1, PROPS, b"x", 4096)
+    for first_tag in range(0, count, 100):
+        runs = [(origin, False, [2 * tag], [content]) for tag in range(first_tag, first_tag + 100)]
+        stage.tell(queue.address, channel.address, "deliver", queue.id, "c", runs)
+    stage.until(lambda: channel.actor.deliveries.unacked.count == count)
+    stage.settle()
+    channel.frames()
+    channel.queue = queue
+    return channel
+
+
+def settled_by(stage: Stage, count: int, *events: Any) -> Callable[[], None]:
+    channel = holding(stage, count)
+
+    def act() -> None:
+        channel.input(*events)
+        stage.until(lambda: not channel.actor.deliveries.unacked.count and not channel.actor.busy)
+        stage.settle()
+        pieces = [piece for _, _, pieces in channel.queue.actor.take("settle") for piece in pieces]
+        assert sorted(tag for piece in pieces for tag in piece) == [2 * tag for tag in range(count)]
+
+    return act
+
+
+def numbers(count: int) -> list[int]:
+    """All delivery tags in random order."""
+    return random.Random(1).sample(range(1, count + 1), count)
+
+
+@scenario("input")
+def acks_in_random_order(stage: Stage, count: int) -> Callable[[], None]:
+    return settled_by(stage, count, (ACKS, 1, [(tag, False) for tag in numbers(count)]))
+
+
+@scenario("input")
+def an_ack_of_all(stage: Stage, count: int) -> Callable[[], None]:
+    return settled_by(stage, count, (ACKS, 1, [(count, True)]))
+
+
+@scenario("input")
+def rejections_in_random_order(stage: Stage, count: int) -> Callable[[], None]:
+    return settled_by(stage, count, *[(METHOD, 1, methods.BasicReject(tag, True)) for tag in numbers(count)])
+
+
+@scenario("input")
+def a_nack_of_all(stage: Stage, count: int) -> Callable[[], None]:
+    return settled_by(stage, count, (METHOD, 1, methods.BasicNack(0, True, True)))
+
+
+@scenario("input")
+def recover(stage: Stage, count: int) -> Callable[[], None]:
+    return settled_by(stage, count, (METHOD, 1, methods.BasicRecover(True)))
+
+
+def transaction(stage: Stage, count: int, end: methods.Method, answer: type[methods.Method]) -> Callable[[], None]:
+    channel = holding(stage, count, methods.TxSelect())
+    for tag in numbers(count):
+        channel.ack(tag)
+        channel.publish([b"x"], "nowhere")
+    stage.settle()
+
+    def act() -> None:
+        channel.send(end)
+        frames: list[Any] = []
+        stage.until(lambda: frames.extend(channel.frames()) or any(type(frame) is answer for frame in frames))
+
+    return act
+
+
+@scenario("input")
+def a_commit(stage: Stage, count: int) -> Callable[[], None]:
+    return transaction(stage, count, methods.TxCommit(), methods.TxCommitOk)
+
+
+@scenario("input")
+def a_rollback(stage: Stage, count: int) -> Callable[[], None]:
+    return transaction(stage, count, methods.TxRollback(), methods.TxRollbackOk)
+
+
+@scenario("input")
+def a_close(stage: Stage, count: int) -> Callable[[], None]:
+    channel = holding(stage, count)
+
+    def act() -> None:
+        channel.send(methods.ChannelClose(200, "", 0, 0))
+        stage.until(lambda: not stage.is_alive(channel.address))
+
+    return act
+
+
+@scenario("shut_down")
+def the_end_of_the_connection(stage: Stage, count: int) -> Callable[[], None]:
+    channel = holding(stage, count)
+
+    def act() -> None:
+        stage.tell(channel.connection, channel.address, "shut_down")
+        stage.until(lambda: not stage.is_alive(channel.address))
+
+    return act
+
+
+@scenario("info")
+def the_end_of_the_queue(stage: Stage, count: int) -> Callable[[], None]:
+    channel = holding(stage, count)
+
+    def act() -> None:
+        stage.tell(channel.connection, channel.address, "info")
+        stage.base.end(stage.base.cells[channel.queue.address.actorAddressString], DELETED)
+        stage.settle()
+        assert not channel.actor.deliveries.unacked.sources
+
+    return act
+
+
+# -- the test ---
+
+
+@pytest.mark.parametrize("of", [pytest.param(of, id=name) for pairs in SCENARIOS.values() for name, of in pairs])
+def test_no_turn_grows_with_the_state(of: Scenario) -> None:
+    small, large = measured(of, SMALL), measured(of, LARGE)
+    assert large.lines <= GROWTH * small.lines + FLOOR, (small.lines, large.lines)
+    assert large.freed <= GROWTH * small.freed + FLOOR, (small.freed, large.freed)
+
+
+@pytest.mark.parametrize("contract", [ToQueue, ToChannel])
+def test_each_message_has_a_scenario_or_a_reason(contract: Any) -> None:
+    assert not set(contract.messages) - SCENARIOS.keys() - EXEMPT.keys()
+
+
+def test_a_turn_that_grows_is_found() -> None:
+    """The scenarios would find a handler that does everything in one turn."""
+
+    def in_one_turn(stage: Stage, count: int) -> Callable[[], None]:
+        queue, channel = held(stage, count)
+        work = queue.actor.work
+        work.most = work.left = 1 << 30
+
+        def act() -> None:
+            queue.tell(channel, "settle", "requeue", scattered(count))
+            stage.until(lambda: not unacked(queue))
+
+        return act
+
+    small, large = measured(in_one_turn, SMALL), measured(in_one_turn, LARGE)
+    assert large.lines > GROWTH * small.lines + FLOOR
