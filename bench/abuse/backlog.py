@@ -12,7 +12,7 @@ from ...amqp.fields import Table, table_from
 from ...amqp.frames import build_content, method_frame
 from ...amqp.method import Method
 from ...amqp.properties import Properties, encode_properties
-from .flood import PATIENCE, Flood
+from .flood import TIMEOUT, Flood
 from .row import Abuse, Row
 
 QUEUE, DEAD = "bench.abuse.backlog", "bench.abuse.dead"
@@ -53,7 +53,7 @@ def _ready_messages(client: Flood, queue: str) -> int:
 
 def _await_ready(client: Flood, queue: str, count: int) -> None:
     """Return when the queue has so many ready messages."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while _ready_messages(client, queue) != count:
         assert time.monotonic() < deadline, f"{queue} does not reach {count} messages"
         time.sleep(0.05)
