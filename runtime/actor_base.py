@@ -9,6 +9,8 @@ An actor has a **cell** (`cell`), which is its mailbox and more. The cell is in 
     exiting  the actor takes no more messages; its children were asked to exit, and the cell waits for them
     gone     the parent was sent ChildActorExited
 
+A process may be dormant before that (`dormant`): it has an address and no cell.
+
 A turn of a process begins with the coroutines that a `signal.Signal` of the process has woken, or that gave way to
 other processes (`Process.next_turn`). Then it handles messages. A handler may work in slices: then the turn ends at its
 `yield`, and the next turns of the process do one slice each and nothing else (`Process`).
@@ -23,7 +25,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from thespian.actors import (
@@ -44,6 +46,7 @@ from thespian.system.utilis import actualActorClass
 from .address import LoopAddress, system_of
 from .cell import Cell
 from .coroutines import SlicedHandler
+from .dormant import Dormant
 from .errors import ProcessDown
 from .exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
 from .instance import instance_of
@@ -79,6 +82,8 @@ class ActorBase:
         self.ready: deque[Cell] = deque()
         #: Everything that takes messages, by address: cells, and the ports of outside threads.
         self.cells: dict[str, Any] = {}
+        #: Processes that the first message to them creates, by address.
+        self.dormant: dict[str, Dormant] = {}
         #: Cells without a parent, by address.
         self.roots: dict[str, Cell] = {}
         #: Cells that are not gone yet.
@@ -119,21 +124,48 @@ class ActorBase:
             self.schedule(parent)
             return stillborn
         address = self._new_address(actor_class.__name__)
+        cell = self._give_cell(address, actor, parent)
+        cell.requirements = requirements
+        if global_name:
+            cell.globalName = global_name
+            self.global_names[global_name] = address
+        return address
+
+    def _give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
+        """Make the cell of a new actor; from now on the address leads to its mailbox."""
         cell = Cell(self, address, actor, parent)
         address._cell = cell
-        cell.requirements = requirements
         actor._myRef = cell
-        if actor_class.send is Actor.send:
+        if type(actor).send is Actor.send:
             actor.send = cell.send
         if cell.handlers is not None:
             actor._attach(cell)
         self.cells[address._aaddr] = cell
         (self.roots if parent is None else parent.children)[address._aaddr] = cell
         self.living += 1
-        if global_name:
-            cell.globalName = global_name
-            self.global_names[global_name] = address
+        return cell
+
+    def create_dormant(self, actor_class: type[Any], parent: Cell, first: Any, name: Hashable) -> ActorAddress:
+        """See `Process.create_dormant`."""
+        address = self._new_address(actor_class.__name__)
+        self.dormant[address._aaddr] = Dormant(address, actor_class, parent, first, name)
+        if parent.dormant is None:
+            parent.dormant = set()
+        parent.dormant.add(address._aaddr)
         return address
+
+    def _wake(self, dormant: Dormant) -> Cell:
+        """Create a dormant process, with its first message in its mailbox."""
+        parent, details = dormant.parent, dormant.address._aaddr
+        del self.dormant[details]
+        if parent.dormant is not None:
+            parent.dormant.discard(details)
+        actor = instance_of(dormant.actor_class, self.capabilities, None)
+        cell = self._give_cell(dormant.address, actor, parent)
+        cell.queue.append((parent.address, dormant.first))
+        self.schedule(cell)
+        parent.actor.monitor(dormant.address, dormant.name)
+        return cell
 
     def _new_address(self, class_name: str) -> LoopAddress:
         self._last_number += 1
@@ -345,6 +377,8 @@ class ActorBase:
         cell = getattr(target, "_cell", None)
         if cell is None or cell.ready is not self.ready:
             cell = self.cells.get(target._aaddr)
+            if cell is None and (dormant := self.dormant.get(target._aaddr)) is not None:
+                cell = self._wake(dormant)
         if cell is not None:
             cell.queue.append((sender, message))
             self.schedule(cell)
@@ -484,6 +518,10 @@ class ActorBase:
         cell.is_idle = False  # so that nothing puts the cell on the run queue again
         del cell.address._cell
         del self.cells[details]
+        if cell.dormant is not None:
+            for dormant in cell.dormant:
+                del self.dormant[dormant]
+            cell.dormant = None
         if cell.globalName:
             self.global_names.pop(cell.globalName, None)
         if self._dead_letter_handler is cell:

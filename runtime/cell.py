@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class Cell:
         "address",
         "base",
         "children",
+        "dormant",
         "fds",
         "globalName",
         "group",
@@ -81,6 +82,8 @@ class Cell:
         #: Most messages of one turn; for processes only.
         self.turn_limit: int = actor.turn_limit if is_process else 0
         self.children: dict[str, Cell] = {}
+        #: Addresses of its dormant children; None while it has none, as nearly all actors.
+        self.dormant: set[str] | None = None
         self.fds: set[int] = set()
         #: The lane of what follows from the descriptors of this actor, or from the timers of its children; None while
         #: that is nothing.
@@ -123,6 +126,12 @@ class Cell:
         self, actor_class: Any, requirements: Any = None, global_name: str | None = None, source_hash: Any = None
     ) -> ActorAddress:
         return self.base.create(actor_class, self, requirements, global_name, source_hash)
+
+    def create_dormant(self, process_class: type[Any], first: Any, name: Hashable) -> ActorAddress:
+        return self.base.create_dormant(process_class, self, first, name)
+
+    def is_dormant(self, address: ActorAddress) -> bool:
+        return address._aaddr in self.base.dormant
 
     def wakeupAfter(self, period: timedelta | float, payload: Any = None) -> None:
         seconds = period.total_seconds() if isinstance(period, timedelta) else period

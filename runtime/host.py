@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from thespian.actors import ActorAddress
@@ -28,6 +28,9 @@ class Host(Protocol):
 
     @property
     def memory(self) -> Memory: ...
+
+    def create_dormant(self, process_class: type[Any], first: Any, name: Hashable) -> Any: ...
+    def is_dormant(self, address: ActorAddress) -> bool: ...
 
     def now(self) -> float: ...
     def wall_clock(self) -> float: ...

@@ -143,6 +143,21 @@ class Process(Actor):
         cls._handlers = _handlers_of(cls)
         cls._slots = tuple(name for base in cls.__mro__ for name in base.__dict__.get("__slots__", ()))
 
+    # -- children that are created when they are needed --------------------------------------------
+
+    def create_dormant(self, process_class: type[Process], first: Message[C, Any], name: Hashable) -> Address[C]:
+        """Return the address of a child that the first message to it will create (see `dormant`).
+
+        The child handles `first` before that message. From its creation on, this process monitors it under `name`. On
+        Thespian's own bases the child is created at once.
+        """
+        address: Address[C] = self._host.create_dormant(process_class, first, name)
+        return address
+
+    def is_dormant(self, address: ActorAddress) -> bool:
+        """Whether the child that `create_dormant` returned this address for has not been created yet."""
+        return self._host.is_dormant(address)
+
     # -- events that a subclass may handle ---------------------------------------------------------
 
     def after_batch(self) -> None:

@@ -20,7 +20,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -99,6 +99,16 @@ class StockHost:
             if process._stop_reason is not None:
                 self._leave(process._stop_reason)
         return self._watching()
+
+    def create_dormant(self, process_class: type[Process], first: Any, name: Hashable) -> ActorAddress:
+        process = self._process
+        address: ActorAddress = process.createActor(process_class)
+        process.send(address, first)
+        process.monitor(address, name)
+        return address
+
+    def is_dormant(self, address: ActorAddress) -> bool:
+        return False
 
     def _watching(self) -> ThespianWatch | None:
         return ThespianWatch(sorted(self._fds)) if self._fds else None

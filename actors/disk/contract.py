@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...runtime.contract import Contract, message
 
@@ -20,15 +20,25 @@ if TYPE_CHECKING:
 # by `LEVEL_BITS`, plus the priority. `queue` below is the first, `level` the second.
 
 
+class FoundJournal(NamedTuple):
+    """What a journal has at its start.
+
+    levels       of which it has messages or acks
+    numberings   by queue, of which it has no message: the numbering of each of its priorities (`Replayed.numbering`)
+    occupied     the queues of which it has messages, or the sizes of segments, or for which it has dead letters
+    """
+
+    levels: set[int]
+    numberings: dict[int, dict[int, range]]
+    occupied: set[int]
+
+
 class ToJournal(Contract):
     """What `Journal` receives. `queue` is a queue's number."""
 
     @message
-    def start(self, settings: JournalSettings) -> set[int]:
-        """From the virtual host: recover. Answered with the levels of which the journal has messages or acks.
-
-        Raises StorageError.
-        """
+    def start(self, settings: JournalSettings) -> FoundJournal:
+        """From the virtual host: recover. Raises StorageError."""
 
     @message
     def register(self, queue: int, address: Address[ToQueue]) -> None:
@@ -37,6 +47,12 @@ class ToJournal(Contract):
     @message
     def open(self, queue: int, address: Address[ToQueue]) -> dict[int, Replayed]:
         """From a queue that recovers: as `register`. Answered with what the journal has of the queue, by level."""
+
+    @message
+    def dormant(self, queues: dict[int, Address[ToQueue]]) -> None:
+        """From the queue supervisor: these queues have nothing but numberings in the journal, and no process yet. Such
+        a queue need not flush anything, gets dead letters at its address, and registers when it has its process.
+        """
 
     @message
     def referred(self, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
@@ -105,6 +121,12 @@ class ToMessageStore(Contract):
         again.
 
         Answered True.
+        """
+
+    @message
+    def dormant(self, clients: list[str]) -> bool:
+        """From the queue supervisor, at a clean stop: these clients were not needed since the start, and have no
+        message. They count as detached. Answered True.
         """
 
     @message

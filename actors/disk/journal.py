@@ -42,7 +42,7 @@ from ...store.journal.log_writer import LogWriter, QueueRecords
 from ...store.journal.replay import Replayed
 from ...store.messages.message_ids import StoredSpan
 from ..queue.contract import to_queue
-from .contract import ToJournal
+from .contract import FoundJournal, ToJournal
 from .disk_retry import RETRY_SECONDS, DiskRetry
 from .errors import StorageError
 from .settings import JournalSettings
@@ -87,6 +87,8 @@ class Journal(Process):
     def __init__(self) -> None:
         super().__init__()
         self._addresses: dict[int, Address[ToQueue]] = {}
+        #: Queues whose processes were not needed since the start: a dead letter creates them.
+        self._dormant: dict[int, Address[ToQueue]] = {}
         #: By queue and level: what the files had at the start, until the queue opens.
         self._replayed: dict[int, dict[int, Replayed]] = {}
         #: Queues that have no process and may have records in the files.
@@ -115,7 +117,7 @@ class Journal(Process):
         #: The unanswered `close`. The journal then frees no more files, and ends after the last commit.
         self._closer: Sender | None = None
 
-    async def on_start(self, sender: Sender, settings: JournalSettings) -> set[int]:
+    async def on_start(self, sender: Sender, settings: JournalSettings) -> FoundJournal:
         self._settings = settings
         self._disk_retry = DiskRetry(self, f"the journal of vhost '{settings.vhost}'", settings.alarms)
         files = JournalEngine(settings.disk, JOURNAL, settings.file_limit)
@@ -130,9 +132,23 @@ class Journal(Process):
         self._absent = set(self._replayed)
         self._queues = set(settings.queues)
         self._forget_deleted(list(files.in_transit.targets))
-        return {
-            level for levels in self._replayed.values() for level, replayed in levels.items() if not replayed.is_empty
-        }
+        return self._found()
+
+    def _found(self) -> FoundJournal:
+        found = FoundJournal(set(), {}, set())
+        for queue, levels in self._replayed.items():
+            numberings = {}
+            for level, replayed in levels.items():
+                if not replayed.is_empty:
+                    found.levels.add(level)
+                if (numbering := replayed.numbering) is not None:
+                    numberings[priority_of(level)] = numbering
+            if len(numberings) == len(levels):
+                found.numberings[queue] = numberings
+            else:
+                found.occupied.add(queue)
+        found.occupied.update(map(queue_of, self.files.in_transit.targets))
+        return found
 
     @property
     def files(self) -> JournalEngine:
@@ -146,6 +162,7 @@ class Journal(Process):
 
     def _add(self, queue: int, address: Address[ToQueue]) -> None:
         self._queues.add(queue)
+        self._dormant.pop(queue, None)
         self._addresses[queue] = address
         self._positions[queue] = 0
         self._absent.discard(queue)
@@ -177,6 +194,12 @@ class Journal(Process):
         ]
         if again:
             self.send(opener.address, to_queue.handed_over(again))
+
+    def on_dormant(self, sender: Sender, queues: dict[int, Address[ToQueue]]) -> None:
+        for queue in queues:
+            self._replayed.pop(queue, None)
+            self._absent.discard(queue)
+        self._dormant.update(queues)
 
     async def on_referred(self, sender: Sender, queues: frozenset[int]) -> dict[int, list[StoredSpan]]:
         found = await self._replay()
@@ -236,6 +259,7 @@ class Journal(Process):
             self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes)
         self._replayed.pop(queue, None)
         self._queues.discard(queue)
+        self._dormant.pop(queue, None)
         self.files.in_transit.forget(queue << LEVEL_BITS)
         self._remove(queue)
         self._absent.discard(queue)
@@ -315,7 +339,7 @@ class Journal(Process):
             for target in targets:
                 entries.setdefault(queue_of(target), []).append(entry)
         for queue, of_queue in entries.items():
-            address = self._addresses.get(queue)
+            address = self._addresses.get(queue) or self._dormant.get(queue)
             if address is not None:
                 self.send(address, to_queue.handed_over(of_queue))
 
@@ -422,6 +446,11 @@ class Journal(Process):
 def queue_of(level: int) -> int:
     """The number of the queue to which this priority level belongs."""
     return level >> LEVEL_BITS
+
+
+def priority_of(level: int) -> int:
+    """The priority of a priority level."""
+    return level & (1 << LEVEL_BITS) - 1
 
 
 def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:

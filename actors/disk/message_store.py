@@ -194,6 +194,12 @@ class MessageStore(Process):
             self._engine.lost(name)
         self._leave(name)
 
+    def on_dormant(self, sender: Sender, clients: list[str]) -> bool:
+        for client in clients:
+            self.engine.register(client, is_notified=False)
+            self.engine.detach(client)
+        return True
+
     def _leave(self, client: str) -> None:
         self.demonitor(client)
         self._credit.peer_down(client)

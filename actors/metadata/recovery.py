@@ -22,8 +22,7 @@ from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown, ProcessError
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
-from ..node.contract import to_node
-from ..queue.contract import to_queue
+from ..node.contract import to_node, to_queue_supervisor
 from .changing import Changing
 from .live_policies import LivePolicies
 from .local_log import LocalLog
@@ -133,9 +132,9 @@ class Recovery:
     def _finish(self, vhost: str) -> None:
         """The table has everything of this virtual host now."""
         self._routing.recovering.discard(vhost)
-        for row in self._routing.queues(vhost):
-            if row.state == "running":
-                self._process.send(row.address, to_queue.recovered())
+        supervisor = self._changing.supervisors.get(vhost)
+        if supervisor is not None:
+            self._process.send(supervisor, to_queue_supervisor.recovered())
 
     async def revive(self, name: str) -> None:
         """Try once more to start a virtual host that could not be started."""

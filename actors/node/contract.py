@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...store.disk.progress import Progress
     from ..channel.contract import ToDirectClient
     from ..connection.contract import ToConnection
+    from ..disk.contract import FoundJournal
     from ..metadata.info_items import InfoItems
     from ..queue.contract import NeededBodies, Terms, VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
@@ -193,13 +194,13 @@ class ToQueueSupervisor(Contract):
 
     @message
     def recover(
-        self, rows: list[QueueRow], terms: dict[int, Terms], numbers: frozenset[int]
+        self, rows: list[QueueRow], terms: dict[int, Terms], numbers: frozenset[int], journal: FoundJournal
     ) -> dict[str, NeededBodies]:
         """From the virtual host: start the queues that there were. Answered, by queue id, with the bodies that their
         indexes name.
 
         `terms` has, by the queue's number, what each queue wrote at its clean end; a queue without terms reads through
-        its index. `numbers` are those that have a directory.
+        its index. `numbers` are those that have a directory, `journal` what the journal has.
         """
 
     @message
@@ -207,6 +208,12 @@ class ToQueueSupervisor(Contract):
         """From the virtual host, when its message stores run: finish the recovery.
 
         Answered with all rows, those of queues that cannot be recovered `stopped`, and with the number of messages.
+        """
+
+    @message
+    def recovered(self) -> None:
+        """From Metadata: all exchanges, queues and bindings of the virtual host are recovered; its queues may let
+        messages go.
         """
 
     @message

@@ -1,5 +1,8 @@
 """`QueueSupervisor`: the parent of the queues of one virtual host.
 
+After a start, a queue without a message is dormant until somebody needs it (`queue_recoveries`). Its process is created
+by the first message to it, and finds out by itself whether it may let messages go.
+
 A queue that ends by itself (deleted, expired, auto-deleted) is forgotten. A queue that crashes is started again from
 what is on the disk; if it has nothing there, it starts empty. Metadata gets the address of the new process only when
 that process has recovered the messages.
@@ -24,13 +27,14 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, remove_queue
-from ..disk.contract import to_journal, to_message_store
+from ..disk.contract import FoundJournal, to_journal, to_message_store
 from ..disk.disk_retry import FIRST_WAIT, Backoff
 from ..metadata.contract import to_metadata
 from ..queue.contract import QueueRecovery, VhostStorage, to_queue
 from ..queue.process import Queue
 from .context import NodeContext
 from .contract import ToQueueSupervisor
+from .queue_recoveries import may_be_dormant, queue_recoveries, terms_of_dormant
 from .restart_policy import RestartIntensity
 
 if TYPE_CHECKING:
@@ -48,12 +52,14 @@ class _Supervised:
     is_starting: bool = False
     #: Why its process ended while it was starting. The coroutine that awaits its start handles that, not `on_down`.
     ended: ExitReason | None = None
+    #: The numberings with which it was created dormant; None if it was not.
+    numberings: dict[int, range] | None = None
 
     @property
     def is_running(self) -> bool:
         return self.row.address is not None and self.row.state == "running"
 
-    def may_restart(self, now: float) -> bool:
+    def may_be_dormantart(self, now: float) -> bool:
         """Count a restart; return False if it is one too many."""
         if self.restarts is None:
             self.restarts = RestartIntensity()
@@ -69,6 +75,10 @@ class _Supervised:
     def phrase(self) -> str:
         """How the log names the queue."""
         return queue_phrase(self.row.vhost, self.row.name)
+
+
+#: Queues that a recovery goes through in one turn.
+QUEUES_AT_A_TIME = 500
 
 
 class QueueSupervisor(Process):
@@ -92,21 +102,38 @@ class QueueSupervisor(Process):
     # --- recovery ---
 
     async def on_recover(
-        self, sender: Sender, rows: list[QueueRow], terms: dict[int, Terms], numbers: frozenset[int]
+        self,
+        sender: Sender,
+        rows: list[QueueRow],
+        terms: dict[int, Terms],
+        numbers: frozenset[int],
+        journal: FoundJournal,
     ) -> dict[str, NeededBodies]:
+        assert self.storage is not None
         self.is_recovering = True
         asked = []
-        on_disk: dict[int, set[int]] = {}
-        for number in numbers:
-            on_disk.setdefault(number >> LEVEL_BITS, set()).add(number)
-        for row in rows:
+        needed: dict[str, NeededBodies] = {}
+        dormant: dict[int, Address[ToQueue]] = {}
+        # Extensions are told of each queue that starts.
+        may_any = not self.context.extensions.queue_decorators
+        for count, (row, recovery) in enumerate(queue_recoveries(rows, terms, numbers, journal), 1):
             supervised = self.queues[row.queue_id] = _Supervised(row)
-            address = self._create(supervised)
-            queue = queue_number(row.queue_id)
-            recovery = QueueRecovery(terms.get(queue), on_disk=frozenset(on_disk.get(queue, ())))
-            start = to_queue.start(self.context, supervised.row, self.storage, recovery)
-            asked.append((supervised, self.ask(address, start)))
-        needed = {}
+            if recovery.numberings is not None and may_any and may_be_dormant(row):
+                supervised.numberings = recovery.numberings
+                start = to_queue.start(self.context, row, self.storage, recovery)
+                address = self.create_dormant(Queue, start, row.queue_id)
+                supervised.row = row.at(address)
+                dormant[queue_number(row.queue_id)] = address
+                needed[row.queue_id] = {}
+            else:
+                recovery = replace(recovery, numberings=None)
+                address = self._create(supervised)
+                start = to_queue.start(self.context, supervised.row, self.storage, recovery)
+                asked.append((supervised, self.ask(address, start)))
+            if not count % QUEUES_AT_A_TIME:
+                await self.next_turn()
+        if dormant:
+            self.send(self.storage.journal, to_journal.dormant(dormant))
         for supervised, started in asked:
             try:
                 answer = await started
@@ -121,7 +148,9 @@ class QueueSupervisor(Process):
         messages = 0
         asked = []
         for supervised in list(self.queues.values()):
-            if supervised.row.queue_id in needed:
+            if self.is_dormant(supervised.row.address):
+                rows.append(supervised.row)
+            elif supervised.row.queue_id in needed:
                 bodies = needed[supervised.row.queue_id]
                 asked.append((supervised, self.ask(supervised.row.address, to_queue.open(bodies))))
             else:
@@ -139,6 +168,12 @@ class QueueSupervisor(Process):
                 self._started(supervised)
         self.is_recovering = False
         return rows, messages
+
+    def on_recovered(self, sender: Sender) -> None:
+        for supervised in self.queues.values():
+            # A dormant queue looks at the routing table when it is created.
+            if supervised.is_running and not self.is_dormant(supervised.row.address):
+                self.send(supervised.row.address, to_queue.recovered())
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
         """The queue could not be recovered: mark it stopped, and try again later."""
@@ -232,7 +267,7 @@ class QueueSupervisor(Process):
 
     async def _restart(self, supervised: _Supervised, reason: ExitReason) -> None:
         row, is_recovered = supervised.row, True
-        while self._may_start(supervised) and supervised.may_restart(self.now()):
+        while self._may_start(supervised) and supervised.may_be_dormantart(self.now()):
             log.error("%s is restarted; it ended with %s", supervised.phrase, reason)
             address = self._create(supervised)
             try:
@@ -291,11 +326,18 @@ class QueueSupervisor(Process):
     async def on_terminate(self, sender: Sender) -> dict[int, Terms]:
         self.is_ending = True
         # Two steps, so that a dead letter never reaches a queue that has ended already.
-        running = {queue_id: supervised for queue_id, supervised in self.queues.items() if supervised.is_running}
-        await self.ask_each((supervised.row.address, to_queue.hold()) for supervised in running.values())
+        running: dict[str, _Supervised] = {}
+        # A dead letter may have woken a dormant queue, which is to be held as well.
+        while woken := {
+            queue_id: supervised
+            for queue_id, supervised in self.queues.items()
+            if supervised.is_running and queue_id not in running and not self.is_dormant(supervised.row.address)
+        }:
+            running |= woken
+            await self.ask_each((supervised.row.address, to_queue.hold()) for supervised in woken.values())
+        terms = await self._end_dormant()
         await self.in_steps(self.demonitor, running)
         answers = await self.ask_each((each.row.address, to_queue.terminate()) for each in running.values())
-        terms = {}
         for supervised, answer in zip(running.values(), answers):
             if isinstance(answer, ProcessDown):
                 log.error(
@@ -305,4 +347,14 @@ class QueueSupervisor(Process):
                 raise answer
             elif answer is not None:
                 terms[queue_number(supervised.row.queue_id)] = answer
+        return terms
+
+    async def _end_dormant(self) -> dict[int, Terms]:
+        """The terms of the queues that nobody has needed since the start."""
+        terms = {}
+        for supervised in self.queues.values():
+            if supervised.numberings is not None and self.is_dormant(supervised.row.address):
+                terms[queue_number(supervised.row.queue_id)] = terms_of_dormant(supervised.row, supervised.numberings)
+        if terms and self.storage is not None:
+            await self.ask(self.storage.persistent, to_message_store.dormant([f"{number:x}" for number in terms]))
         return terms

@@ -117,13 +117,13 @@ class VhostSupervisor(Process):
             context.limits.embed_below,
         )
         self.send(self.queues, to_queue_supervisor.start(context, self.storage))
-        is_clean = found.is_clean(journaled)
+        is_clean = found.is_clean(journaled.levels)
         # A store that does not trust its index may lack bodies that the queues' terms count (D-7), so the terms are not
         # used.
         terms = found.terms if is_clean and await self._start_persistent_store(persistent, disk, found) else {}
         if not terms:
             progress.begin("queue indexes", await self.run_blocking(index_bytes, disk, found.numbers))
-        needed = await self.ask(self.queues, to_queue_supervisor.recover(rows, terms, found.numbers))
+        needed = await self.ask(self.queues, to_queue_supervisor.recover(rows, terms, found.numbers, journaled))
         if not is_clean:
             await self._count_references(journal, persistent, disk, found, rows, needed)
         recovered, messages = await self.ask(self.queues, to_queue_supervisor.open(needed))

@@ -75,6 +75,9 @@ class QueueRecovery:
     is_alone: bool = False
     #: The numbers of its priority levels that have a directory; None: the queue has to find out.
     on_disk: frozenset[int] | None = None
+    #: None, or the queue has nothing to recover but the numbering of each of its priorities, by priority. It is open
+    #: at once then, and is sent no `open`.
+    numberings: dict[int, range] | None = None
 
 
 class ToQueue(ToMemoryUser):
@@ -92,8 +95,8 @@ class ToQueue(ToMemoryUser):
     ) -> Literal[True] | NeededBodies:
         """From the supervisor, before all other messages: open the queue, or begin to recover it.
 
-        Answered True when the queue is open. With a `recovery` the answer is what the queue needs from the persistent
-        store, and the supervisor sends `open` before anything else.
+        Answered True when the queue is open. With a `recovery` that has no `numberings` the answer is what the queue
+        needs from the persistent store, and the supervisor sends `open` before anything else.
         """
 
     @message
@@ -105,7 +108,7 @@ class ToQueue(ToMemoryUser):
 
     @message
     def recovered(self) -> None:
-        """From Metadata: all exchanges, queues and bindings of the virtual host are recovered.
+        """From the supervisor: all exchanges, queues and bindings of the virtual host are recovered.
 
         Only from then on may messages leave by themselves, since they may become dead letters (queue-and-store section
         10.1).

@@ -50,6 +50,7 @@ class DiskLevels:
         "has_transient",
         "journal",
         "number",
+        "numberings",
         "persistent",
         "replayed",
     )
@@ -75,6 +76,8 @@ class DiskLevels:
         self.by_priority: dict[int, DiskQueue] = {}
         #: What the journal has of the variable queues that are not made yet, by number; empty after a recovery.
         self.replayed: dict[int, Replayed] = {}
+        #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
+        self.numberings: dict[int, range] = {}
         self.journal = LogWriter(is_durable)
         #: What goes to the persistent message store.
         self.persistent = StoreClient()
@@ -108,6 +111,11 @@ class DiskLevels:
             clock=self._process.now,
             keeps_numbers=self._keeps_numbers,
         )
+        numbering = self.numberings.pop(priority, None)
+        if numbering is not None:
+            # Records of the journal may have these numbers, so the journal must get a record if the level is deleted.
+            self.journal.resume(number, numbering.stop)
+            level.begin_empty(numbering)
         return level
 
     def register(self, store: str) -> None:

@@ -27,6 +27,7 @@ from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.disk_queue import DiskQueue
 from ...store.queue.priority_queue import PriorityQueue
+from ...store.queue.queue_recovery import empty_terms, numbering_of
 from ...store.queue.rates import INFINITE
 from ..disk.contract import to_journal, to_message_store
 from ..node.context import NodeContext
@@ -38,6 +39,7 @@ from .transit import Transit
 
 if TYPE_CHECKING:
     from ...store.disk.disk import Disk
+    from ...store.disk.progress import Progress
     from .contract import NeededBodies, QueueRecovery, Terms, VhostStorage
 
 log = logging.getLogger("warren.queue")
@@ -72,6 +74,7 @@ class Durability:
         "_phrase",
         "_process",
         "_recover",
+        "_recovered",
         "_target",
         "client",
         "flusher",
@@ -121,6 +124,8 @@ class Durability:
         )
         #: While the queue is recovered: the terms with which each variable queue begins, by number.
         self._recover: dict[int, Terms | None] = {}
+        #: Those that were recovered together with their scan, because they need nothing from the persistent store.
+        self._recovered: set[int] = set()
         self._is_alone = False
         self._has_synced = Signal(process)
         self._has_report_timer = self._is_paging = False
@@ -129,8 +134,9 @@ class Durability:
 
     # -- opening ------------------------------------------------------------------------------------
 
-    def open_new(self) -> BackingQueue:
-        """Open a queue that has nothing on the disk."""
+    def open_empty(self, numberings: Mapping[int, range]) -> BackingQueue:
+        """Open a queue that has nothing on the disk but the numberings of some priorities; a new one has none."""
+        self._levels.numberings.update(numberings)
         if self._is_durable:
             self._process.send(self.storage.journal, to_journal.register(self.number, self._process.myAddress))
             self._levels.register(PERSISTENT)
@@ -151,21 +157,39 @@ class Durability:
         if numbers is None:
             numbers = await process.run_blocking(_numbers_on_disk, storage.disk, number, self._max_priority)
         first = number << LEVEL_BITS
-        for variable in sorted(numbers | replayed.keys() | {first | int(level) for level in levels or ()}):
+        wanted = numbers | replayed.keys() | {first | int(level) for level in levels or ()}
+        if recovery.terms is not None and levels is None:
+            # A queue that was empty at a clean end may have nothing but its terms, which have its next number.
+            wanted |= {first}
+        for variable in sorted(wanted):
             terms = recovery.terms if levels is None else levels.get(variable & 255)
-            self._recover[variable] = terms or None
-        if not self._recover and recovery.terms is not None and levels is None:
-            # A queue that was empty at a clean end has nothing but its terms, which have its next number.
-            self._recover[first] = recovery.terms
+            numbering = self._numbering(variable, terms, variable in numbers)
+            if numbering is None:
+                self._recover[variable] = terms or None
+            else:
+                # A level without a message costs nothing until it is used: most queues with priorities use two of 256.
+                self._levels.numberings[variable & 255] = numbering
+                self._levels.replayed.pop(variable, None)
         needed: NeededBodies = {}
         for variable, terms in self._recover.items():
             level = self._levels.make(variable & 255)
             if variable in numbers:
-                needed[variable] = await process.run_blocking(level.scan, terms, self._context.progress)
+                needed[variable] = await process.run_blocking(_scan, level, terms, self._context.progress)
+                if not needed[variable]:
+                    self._recovered.add(variable)
             else:
                 # Nothing has to be read, so thousands of such queues start without a hop to another thread each.
                 needed[variable] = level.scan(terms, self._context.progress)
         return needed
+
+    def _numbering(self, number: int, terms: Terms | None, has_directory: bool) -> range | None:
+        """The numbering of a level that has no message, as far as that is known without its files; else None."""
+        replayed = self._levels.replayed.get(number)
+        if terms:
+            return numbering_of(terms) if replayed is None or replayed.is_empty else None
+        if has_directory:
+            return None
+        return range(0) if replayed is None else replayed.numbering
 
     async def open_recovered(self, needed: NeededBodies) -> BackingQueue:
         """The second half of a recovery, when the persistent store runs.
@@ -178,6 +202,8 @@ class Durability:
         process = self._process
         self._levels.register(PERSISTENT)
         for number, terms in self._recover.items():
+            if number in self._recovered:
+                continue
             missing: list[int] = []
             for spans in _batches(needed.get(number, [])):
                 adopted = [span for span in spans if self._is_alone and span.is_shared]
@@ -201,6 +227,7 @@ class Durability:
             else:
                 level.recover(terms, missing)
         self._recover = {}
+        self._recovered = set()
         self._levels.replayed = {}
         self.flusher.done()
         return self._open()
@@ -324,12 +351,23 @@ class Durability:
             self.flusher.is_busy = True  # no flush may begin before the last one
             await self.synced()
         await self.flusher.flush_last()
-        levels = {priority: level.terminate() for priority, level in self.levels.items()}
+        levels = {priority: empty_terms(numbering) for priority, numbering in self._levels.numberings.items()}
+        levels |= {priority: level.terminate() for priority, level in self.levels.items()}
         terms: Terms = levels[0] if self._max_priority is None else {"levels": levels}
         self._levels.send()
         self._process.send(self.storage.journal, to_journal.detach(self.number))
         await self._process.ask(self.storage.persistent, to_message_store.detach(self.client))
         return None if any(level.has_lost_entries for level in self.levels.values()) else terms
+
+
+def _scan(level: DiskQueue, terms: Terms | None, progress: Progress) -> list[StoredSpan]:
+    """Scan a level, and recover it in the same call if it needs no body: a second call in another thread would cost
+    thousands of small queues as much as their recovery. Waits for the disk.
+    """
+    needed = level.scan(terms, progress)
+    if not needed:
+        level.recover(terms, ())
+    return needed
 
 
 def _delete_files(levels: list[DiskQueue]) -> None:

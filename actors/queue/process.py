@@ -147,9 +147,10 @@ class Queue(Process):
         self.durability = Durability(
             self, context, row, self.settings.max_priority, self.credit, storage, lambda: self.is_open
         )
-        if recovery is not None:
+        numberings = {} if recovery is None else recovery.numberings
+        if recovery is not None and numberings is None:
             return await self.durability.scan(recovery)
-        self._open(self.durability.open_new(), may_expire=False)
+        self._open(self.durability.open_empty(numberings or {}), may_expire=False)
         return True
 
     async def on_open(self, sender: Sender, needed: NeededBodies) -> int:

@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -45,11 +46,12 @@ def free_port() -> int:
 
 
 class Client:
-    """A connection with one channel, one method at a time."""
+    """A connection with one channel. Its answers are read in order; contents are dropped."""
 
     def __init__(self, address: str, timeout: float = 60.0) -> None:
         host, port = address.rsplit(":", 1)
         self._unread = b""
+        self._arrived: deque[Method] = deque()
         self._socket = socket.create_connection((host, int(port)), timeout)
         try:
             self._socket.sendall(b"AMQP\0\0\x09\x01")
@@ -69,6 +71,15 @@ class Client:
         self._send(1, method)
         return self._answer()
 
+    def pipeline(self, asked: Sequence[Method]) -> list[Method]:
+        """The broker's answers to methods that are sent in one write."""
+        self.write(b"".join(method_frame(1, method) for method in asked))
+        return [self._answer() for _ in asked]
+
+    def write(self, frames: bytes) -> None:
+        """Send frames that have no answer."""
+        self._socket.sendall(frames)
+
     def declared(self, queue: str) -> int:
         """The number of ready messages in an existing queue."""
         answer = self.call(methods.QueueDeclare(queue=queue, passive=True))
@@ -87,18 +98,16 @@ class Client:
         self._socket.sendall(method_frame(channel, method))
 
     def _answer(self) -> Method:
-        while True:
-            frames, self._unread = split_frames(self._unread)
-            for kind, _, payload in frames:
-                if kind == _METHOD:
-                    method = decode_method(payload)
-                    if isinstance(method, (methods.ConnectionClose, methods.ChannelClose)):
-                        raise BrokerFailed(f"the broker closed: {method.reply_code} {method.reply_text}")
-                    return method
+        while not self._arrived:
             read = self._socket.recv(65536)
             if not read:
                 raise ConnectionResetError("the broker hung up")
-            self._unread += read
+            frames, self._unread = split_frames(self._unread + read)
+            self._arrived += [decode_method(payload) for kind, _, payload in frames if kind == _METHOD]
+        method = self._arrived.popleft()
+        if isinstance(method, (methods.ConnectionClose, methods.ChannelClose)):
+            raise BrokerFailed(f"the broker closed: {method.reply_code} {method.reply_text}")
+        return method
 
 
 class Warren:

@@ -65,6 +65,9 @@ BLOCKING_THREADS = 4
 #: Seconds that the actors, and then the threads, may take to end.
 SHUTDOWN_SECONDS = 5.0
 
+#: Seconds that the threads may take to end at least, whatever the actors took.
+THREADS_SECONDS = 0.5
+
 #: Seconds between two polls while the run queue is never empty. A poll is a system call of about 1 µs, and a round of
 #: two actors that play ping-pong takes 0.8 µs. A message takes less than this for its whole way through a broker, so
 #: that no poll comes in the middle of it.
@@ -449,12 +452,14 @@ class LoopBase(ActorBase):
             log.warning("%s did not end in time and is killed", cell.address)
             self.end(cell, ExitReason(ExitKind.KILLED, "killed"))
         self._is_closed = True
-        self._has_ended_entirely = self._pool.close(max(0.0, deadline - time.monotonic()))
+        # Threads without a call end within a moment. They get that moment even if the actors took all the time.
+        self._has_ended_entirely = self._pool.close(max(THREADS_SECONDS, deadline - time.monotonic()))
         if not self._has_ended_entirely:
             log.error("%s: a blocking call does not return; its thread is left behind", self.name)
         for port in [port for port in list(self.cells.values()) if isinstance(port, Port)]:
             port.fail(SHUTDOWN)
         self.cells.clear()
+        self.dormant.clear()
         self._inbox.clear()
         self.poller.close()
         self._waker.close()

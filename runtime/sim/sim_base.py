@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, WatchMessage
 
 from ..actor_base import ActorBase
+from ..address import LoopAddress
 from ..cell import Cell
 from ..coroutines import Pending
 from ..exit_reason import ExitReason
@@ -265,14 +266,9 @@ class SimBase(ActorBase):
 
     # -- births and deaths -------------------------------------------------------------------------
 
-    def create(
-        self, actor_class: Any, parent: Cell | None, requirements: Any, global_name: str | None, source_hash: Any
-    ) -> ActorAddress:
-        last = self._last_number
-        address = super().create(actor_class, parent, requirements, global_name, source_hash)
-        if self._last_number > last:  # otherwise the actor existed, by its global name
-            self._newborn.add(address._aaddr)
-        return address
+    def _give_cell(self, address: LoopAddress, actor: Any, parent: Cell | None) -> Cell:
+        self._newborn.add(address._aaddr)
+        return super()._give_cell(address, actor, parent)
 
     def end(self, cell: Cell, reason: ExitReason, recursive: bool = True) -> None:
         if cell.actor is not None:
@@ -308,6 +304,7 @@ class SimBase(ActorBase):
         for port in [port for port in self.cells.values() if isinstance(port, SimPort)]:
             port.fail(MACHINE_CRASHED)
         self.cells.clear()
+        self.dormant.clear()
 
     # -- what the host of a process asks for -------------------------------------------------------
 

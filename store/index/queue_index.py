@@ -509,7 +509,8 @@ class QueueIndex:
                 segment = self._replace_segment(part.number, segment)
             segment.size = size
             if flush.is_synced or part.is_damaged:
-                sizes[part.number] = size
+                # Only what is synced is recorded, because a start syncs what is longer.
+                sizes[part.number] = size if flush.is_synced else flush.salvaged[part.number]
             segment.acks_in_flight = []
             self._cache.add_blocks(part.number, added)
             self._unsynced.add(part.number)

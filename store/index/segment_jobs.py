@@ -50,6 +50,7 @@ class FlushJob:
     emptied     segments to remove, and whether each is damaged
     is_synced   sync these segments, and those that earlier flushes left unsynced
     results     after `run`: for each part its new blocks and the size of its file
+    salvaged    after `run`: the sizes of damaged files when they were rewritten, before anything was appended
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class FlushJob:
         self._are_names_unsynced = (
             are_names_unsynced or bool(emptied) or any(not part.offset or part.is_damaged for part in parts)
         )
-        #: Sizes of damaged files after they were rewritten; a second attempt does not rewrite them again.
-        self._salvaged: dict[int, int] = {}
+        # A second attempt does not rewrite them again.
+        self.salvaged: dict[int, int] = {}
 
     def run(self) -> None:
         """Waits for the disk."""
@@ -82,9 +83,9 @@ class FlushJob:
             self._disk.make_dir(self._directory)
         for number, pieces, acks, offset, is_damaged in self.parts:
             path = segment_path(self._directory, number)
-            if is_damaged and number not in self._salvaged:
-                self._salvaged[number] = salvage(self._disk, path) if self._disk.exists(path) else 0
-            offset = self._salvaged.get(number, offset)
+            if is_damaged and number not in self.salvaged:
+                self.salvaged[number] = salvage(self._disk, path) if self._disk.exists(path) else 0
+            offset = self.salvaged.get(number, offset)
             pieces.sort(key=lambda entries: entries.run.first)
             buffers, added, size = encode(pieces, acks, offset)
             file = self._disk.open(path, create=True)

@@ -54,6 +54,7 @@ class ScannedSegment(NamedTuple):
     next_number   the number after the highest one seen, or after the highest one that damaged frames may have had
     may_expire    an entry has an expiry
     was_salvaged  the file was damaged, and was replaced by one with its whole frames, which the log tells
+    was_synced    the file and its name were on the disk already, because the journal has recorded this size
     """
 
     size: int
@@ -64,6 +65,7 @@ class ScannedSegment(NamedTuple):
     next_number: int
     may_expire: bool
     was_salvaged: bool
+    was_synced: bool
 
 
 def scan_segments(
@@ -76,10 +78,12 @@ def scan_segments(
     end = replayed.end
     stored: list[StoredSpan] = []
     numbers = _segments_in(disk, directory)
+    are_names_synced = True
     for number in numbers:
         path = segment_path(directory, number)
         found = scan_segment(disk, path, number * entries, entries, replayed)
         progress.advance(found.size)
+        are_names_synced = are_names_synced and found.was_synced
         least = replayed.sizes.get(number, 0)
         if found.size < least and not found.was_salvaged:
             log_shortened(disk, path, found.size, least)
@@ -97,7 +101,7 @@ def scan_segments(
     for number in replayed.sizes.keys() - set(numbers):
         log_shortened(disk, segment_path(directory, number), None, replayed.sizes[number])
         end = max(end, (number + 1) * entries)
-    if numbers:
+    if not are_names_synced:
         disk.sync_dir(directory)
     stored += replayed.stored_spans()
     return segments, Scan(
@@ -161,8 +165,11 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
             else:
                 mark(acked, decode_spans(part.payload), base)
         # A killed process leaves bytes and names that are not synced. The journal still has these entries, but it may
-        # be retired after this scan.
-        file.sync()
+        # be retired after this scan. The journal records a size only when the file is synced so far: most files of
+        # ten thousand small queues, each of which would take milliseconds.
+        is_synced = file.size() == replayed.sizes.get(base // entries)
+        if not is_synced:
+            file.sync()
     finally:
         file.close()
     if parts:
@@ -210,6 +217,7 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
         next_number,
         any(head.expires for head in heads),
         bool(parts),
+        is_synced,
     )
 
 

@@ -47,6 +47,15 @@ class Replayed:
         """Whether the journal has no message and no ack of the queue, only its numbering."""
         return not (self.embedded.count or self.stored.count or self.acked)
 
+    @property
+    def numbering(self) -> range | None:
+        """The numbers that were reserved and that no message has, if the journal has no message of the queue and knows
+        of no segment. The next message gets its `stop`.
+        """
+        if self.embedded.count or self.stored.count or self.sizes:
+            return None
+        return range(min(self.end, self.next_number), self.next_number)
+
     def stored_spans(self) -> list[StoredSpan]:
         """The messages of `stored`, by the ids that their bodies have in the message store."""
         return [

@@ -53,6 +53,36 @@ def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
     }
 
 
+def empty_terms(numbering: range) -> dict[str, Any]:
+    """The recovery terms of a queue that has no message, see `numbering_of`."""
+    next_number = numbering.stop
+    return {
+        "next_seq_id": next_number,
+        "next_deliver_seq_id": next_number,
+        "persistent_count": 0,
+        "persistent_bytes": 0,
+        "may_expire": False,
+        "has_shared": False,
+        "segments": {},
+    }
+
+
+def numbering_of(terms: dict[str, Any]) -> range | None:
+    """The numbering of a queue whose `terms` say that it has no message and no segment; None for any other.
+
+    A numbering is the range of numbers that were reserved and that no message has. The next message gets its `stop`.
+    """
+    if terms["persistent_count"] or terms["segments"]:
+        return None
+    next_number = terms["next_seq_id"]
+    return range(next_number, next_number)
+
+
+def found_empty(numbering: range) -> RecoveredQueue:
+    """What a queue begins with that has nothing but its numbering."""
+    return RecoveredQueue(0, 0, numbering.stop, numbering.stop, False, False, numbering, False)
+
+
 def persistent(sub: SubQueues, pending: PendingRuns) -> tuple[int, int]:
     """How many ready and pending messages are persistent, and their body bytes. Visits every run in memory."""
     delta = sub.delta

@@ -52,7 +52,7 @@ from .disk_queue import DiskQueue
 from .paging import IO_BATCH_SIZE, Paging
 from .peek import Peek
 from .placement import EMBED_BELOW, IN_STORE, INDEXED, TO_STORE, Bodies, Placement
-from .queue_recovery import QueueRecovery, RecoveredQueue, persistent, recovery_terms
+from .queue_recovery import QueueRecovery, RecoveredQueue, found_empty, persistent, recovery_terms
 from .range_read import RANGE_BATCH_BYTES, RANGE_BATCH_MESSAGES, RangeBatch, SupportsRangeRead, count_to
 from .rates import Rates
 from .read_ahead import ReadAhead, ReadAheadJob
@@ -147,7 +147,13 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return self._index.has_files or self._index.unflushed_bytes > RECOVERED_UNFLUSHED_BYTES
 
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
-        found = self._recovery.finish(terms, missing)
+        self._begin(self._recovery.finish(terms, missing))
+
+    def begin_empty(self, numbering: range) -> None:
+        """Begin without a message, with the numbering of an earlier process of the queue (`numbering_of`)."""
+        self._begin(found_empty(numbering))
+
+    def _begin(self, found: RecoveredQueue) -> None:
         self.may_expire = found.may_expire
         self._place.has_shared = found.has_shared
         self._next, self._watermark, self.gap = found.next_number, found.watermark, found.gap

@@ -93,6 +93,9 @@ class Stage:
         return self.base.newPrimaryActor(actor_class)
 
     def actor(self, address: Any) -> Any:
+        if address.actorAddressString in self.base.dormant:
+            self.tell(self.metadata, address, "recovered")  # wakes it
+            self.settle()
         return self.base.cells[address.actorAddressString].actor
 
     def is_alive(self, address: Any) -> bool:

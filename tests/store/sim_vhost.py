@@ -283,6 +283,7 @@ class SimQueue:
         node, base = self.vhost.node, self.vhost.base
         node.restarted.pop(self.row.queue_id, None)
         self.vhost.world.advance(60.0)  # without this time, a queue that crashes again soon stays down
+        assert self.actor is not None  # wakes a dormant queue
         base.crash(base.cells[self.row.address.actorAddressString], RuntimeError("as the test wants"))
         self.vhost.run_until(lambda: self.row.queue_id in node.restarted)
         self.vhost.put(self.number, node.restarted[self.row.queue_id])
@@ -408,6 +409,8 @@ class SimVhost:
     # -- processes -------------------------------------------------------------------------------
 
     def actor(self, address: Any) -> Any:
+        if address.actorAddressString in self.base.dormant:
+            self.ask(address, to_queue.counts())  # wakes it
         return self.base.cells[address.actorAddressString].actor
 
     @property

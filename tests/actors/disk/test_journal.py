@@ -141,9 +141,10 @@ class JournalStage(DiskStage):
         for directory in ("journal", "queues"):
             disk.make_dir(directory)
         self.journal = self.create(Journal)
-        self.journaled = self.ask(
+        self.found = self.ask(
             self.journal, "start", JournalSettings(disk, frozenset(queues), SEGMENT, "/", self.alarms, **settings)
         ).answer()
+        self.journaled = self.found.levels
 
     def files(self) -> list[str]:
         return self.disk.list("journal")
@@ -512,9 +513,10 @@ class QueueStandIn(Process):
     async def on_create(self, sender, root, file_limit):
         self.journal = self.createActor(Journal)
         self.monitor(self.journal, "journal")
-        return await self.ask(
+        found = await self.ask(
             self.journal, ("start", JournalSettings(RealDisk(root), frozenset({ONE}), SEGMENT, "/", None, file_limit))
         )
+        return found.levels
 
     async def on_open(self, sender):
         found = await self.ask(self.journal, ("open", ONE, self.myAddress))

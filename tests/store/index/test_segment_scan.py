@@ -201,3 +201,18 @@ def test_it_is_the_union(flushes, in_journal):
         for number, (_, persistent) in kinds.items()
         if (number in acked or not persistent) and number not in acked_here
     }
+
+
+@pytest.mark.parametrize("recorded", [0, -1, None], ids=["its size", "a smaller size", "no size"])
+def test_only_what_the_journal_has_not_recorded_as_synced_is_synced(monkeypatch, recorded):
+    """A power cut after the scan takes nothing back, and the start of ten thousand small queues waits for no sync."""
+    disk = FaultyDisk()
+    write(disk, ([Entries(run_of(0, 4), False)], []))
+    file = disk.open(PATH)
+    size = file.size()
+    syncs = []
+    monkeypatch.setattr(type(file), "sync", lambda file: syncs.append(file))
+    replayed = Replayed() if recorded is None else Replayed(sizes={BASE // ENTRIES: size + recorded})
+    found = scan(disk, replayed)
+    assert found.unacked == 4 and found.was_synced == (recorded == 0)
+    assert len(syncs) == (recorded != 0)

@@ -1,0 +1,74 @@
+"""What each queue of a virtual host is to be recovered from, and which queues have nothing to recover.
+
+A queue without a message has nothing on the disk but its numbering: where the numbers of its messages continue. Its
+process is needed only when somebody publishes to it, consumes from it or asks it something, so that the supervisor
+creates it as a dormant process (`runtime.dormant`) and the start of a hundred thousand such queues costs next to
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ...routing.rows import QueueRow
+from ...store.data_dir.data_dir import queue_number
+from ...store.data_dir.vhost_dir import LEVEL_BITS
+from ...store.queue.queue_recovery import empty_terms, numbering_of
+from ..disk.contract import FoundJournal
+from ..queue.contract import QueueRecovery
+
+if TYPE_CHECKING:
+    from ..queue.contract import Terms
+
+
+def queue_recoveries(
+    rows: Iterable[QueueRow], terms: dict[int, Terms], levels: Iterable[int], journal: FoundJournal
+) -> Iterator[tuple[QueueRow, QueueRecovery]]:
+    """The recovery of each queue; one with `numberings` has no message.
+
+    terms     of the queues, if all stopped cleanly; otherwise none
+    levels    the priority levels that have a directory
+    """
+    on_disk: dict[int, set[int]] = {}
+    for level in levels:
+        on_disk.setdefault(level >> LEVEL_BITS, set()).add(level)
+    for row in rows:
+        queue = queue_number(row.queue_id)
+        of_queue = terms.get(queue)
+        if queue in journal.occupied or of_queue is None and queue in on_disk:
+            numberings = None
+        elif of_queue is not None:
+            numberings = _numberings_of(of_queue)
+        else:
+            numberings = journal.numberings.get(queue, _NEVER_USED)
+        yield row, QueueRecovery(of_queue, False, frozenset(on_disk.get(queue, ())), numberings)
+
+
+def may_be_dormant(row: QueueRow) -> bool:
+    """Whether the queue may stay without a process while nobody needs it. A queue that expires needs its timer."""
+    return not any(name == "x-expires" for name, _, _ in row.arguments)
+
+
+def terms_of_dormant(row: QueueRow, numberings: dict[int, range]) -> Terms:
+    """The terms of a queue that was not needed since the start: it has nothing but these numberings."""
+    levels = {priority: empty_terms(numbering) for priority, numbering in numberings.items()}
+    if any(name == "x-max-priority" for name, _, _ in row.arguments):
+        return {"levels": levels}
+    return levels.get(0) or empty_terms(range(0))
+
+
+def _numberings_of(terms: Terms) -> dict[int, range] | None:
+    """The numberings of a queue whose terms say that it has no message and no segment; None for any other."""
+    levels = terms.get("levels")
+    numberings = {}
+    for priority, of_level in {0: terms}.items() if levels is None else levels.items():
+        numbering = numbering_of(of_level)
+        if numbering is None:
+            return None
+        numberings[int(priority)] = numbering
+    return numberings
+
+
+#: The numberings of a queue that never had a message, shared by all such queues. Nobody changes it.
+_NEVER_USED: dict[int, range] = {}

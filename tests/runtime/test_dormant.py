@@ -1,0 +1,112 @@
+"""Dormant processes: an address whose process the first message creates."""
+
+from __future__ import annotations
+
+import pytest
+from thespian.actors import ActorExitRequest
+
+from warren.runtime.address import LoopAddress
+from warren.runtime.errors import ProcessDown
+from warren.runtime.process import Process
+
+WAIT = 5
+
+
+class Sleeper(Process):
+    """Notes what it receives, in order."""
+
+    def __init__(self):
+        self.received = []
+
+    def on_begin(self, sender, value, parent):
+        self.received.append((value, sender == parent))
+
+    def on_note(self, sender, value):
+        self.received.append(value)
+        return self.received
+
+    def on_crash(self, sender):
+        raise ZeroDivisionError
+
+
+class Watcher(Process):
+    """Answers `ended` with the name of the next process that it monitors and that ends."""
+
+    def __init__(self):
+        self.waiting, self.ended = None, None
+
+    def on_watch(self, sender, address):
+        self.monitor(address, "it")
+        return True
+
+    def on_ended(self, sender):
+        self.waiting = sender
+        return self.ended
+
+    def on_down(self, name, reason):
+        self.ended = (name, reason.is_fault)
+        if self.waiting is not None:
+            self.reply(self.waiting, self.ended)
+
+
+class Parent(Watcher):
+    def on_make(self, sender, count):
+        return [self.create_dormant(Sleeper, ("begin", number, self.myAddress), number) for number in range(count)]
+
+    def on_sleeps(self, sender, address):
+        return self.is_dormant(address)
+
+
+@pytest.fixture
+def parent(system):
+    return system.createActor(Parent)
+
+
+def test_the_first_message_creates_the_process(client, base, parent):
+    """The process handles the message that it was made with first, which comes from its parent."""
+    one, two = client.ask(parent, ("make", 2), WAIT)
+    assert len(base.dormant) == 2 and one._aaddr not in base.cells
+    assert client.ask(one, ("note", "hello"), WAIT) == [(0, True), "hello"]
+    assert client.ask(one, ("note", "again"), WAIT) == [(0, True), "hello", "again"]
+    assert not client.ask(parent, ("sleeps", one), WAIT)
+    assert client.ask(parent, ("sleeps", two), WAIT)
+
+
+def test_a_copy_of_the_address_wakes_it_too(client, parent):
+    """The address that its parent got leads to the same process afterwards."""
+    [one] = client.ask(parent, ("make", 1), WAIT)
+    copy = LoopAddress(one._aaddr)
+    assert client.ask(copy, ("note", 1), WAIT) == [(0, True), 1]
+    assert client.ask(one, ("note", 2), WAIT) == [(0, True), 1, 2]
+
+
+def test_its_parent_monitors_it(client, parent):
+    """Under the name that was given at its making, and it learns of a crash."""
+    one, two = client.ask(parent, ("make", 2), WAIT)
+    client.tell(two, ("crash",))
+    assert client.ask(parent, ("ended",), WAIT) == (1, True)
+    with pytest.raises(ProcessDown):
+        client.ask(two, ("note", 1), WAIT)
+    assert client.ask(parent, ("sleeps", one), WAIT)
+
+
+def test_a_monitor_wakes_it(client, system, parent):
+    """Who monitors it gets its end, as with any process."""
+    [one] = client.ask(parent, ("make", 1), WAIT)
+    watcher = system.createActor(Watcher)
+    client.ask(watcher, ("watch", one), WAIT)
+    assert not client.ask(parent, ("sleeps", one), WAIT)
+    client.tell(one, ("crash",))
+    assert client.ask(watcher, ("ended",), WAIT) == ("it", True)
+
+
+def test_it_ends_with_its_parent(client, base, system, parent):
+    """No entry of it is left, and an asker learns that there is no such process."""
+    [one] = client.ask(parent, ("make", 1), WAIT)
+    watcher = system.createActor(Watcher)
+    client.ask(watcher, ("watch", parent), WAIT)
+    client.tell(parent, ActorExitRequest())
+    assert client.ask(watcher, ("ended",), WAIT) == ("it", False)
+    assert base.dormant == {}
+    with pytest.raises(ProcessDown):
+        client.ask(one, ("note", 1), WAIT)
