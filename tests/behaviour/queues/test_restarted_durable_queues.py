@@ -127,3 +127,19 @@ def test_x_death_survives(restarts):
         assert (newest["queue"], newest["reason"], newest["count"]) == (b"q", b"rejected", count)
         restarts.channel.nack(event.tag, requeue=False)
         restarts.channel.expect_ready("q", 1)
+
+
+@pytest.mark.parametrize("size", [10, 5000], ids=["embedded", "stored"])
+def test_a_dead_letter_reaches_a_queue_that_nobody_has_needed_since_the_restart(restarts, size):
+    """The queue of dead letters has no process until the first dead letter comes, and the next restart has all."""
+    restarts.channel.queue("dead", durable=True)
+    restarts.channel.queue("q", DEAD, durable=True)
+    bodies = [str(number).ljust(size) for number in range(6)]
+    restarts.fill("q", bodies)
+    for end in (3, 6):
+        restarts.again()
+        for _ in range(3):
+            restarts.channel.reject(restarts.channel.get("q").tag, requeue=False)
+        restarts.channel.expect_ready("dead", end)
+    restarts.again()
+    assert restarts.channel.get_all("dead") == [body.encode() for body in bodies]
