@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ...definitions.definitions import Definitions
 from ...routing.rows import QueueRow
 from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS
 from ...store.queue.queue_recovery import empty_terms, numbering_of
 from ..disk.contract import FoundJournal
 from ..queue.contract import QueueRecovery
+from ..queue.policed_settings import policed_settings
 
 if TYPE_CHECKING:
     from ..queue.contract import Terms
@@ -45,9 +47,11 @@ def queue_recoveries(
         yield row, QueueRecovery(of_queue, False, frozenset(on_disk.get(queue, ())), numberings)
 
 
-def may_be_dormant(row: QueueRow) -> bool:
+def may_be_dormant(row: QueueRow, definitions: Definitions) -> bool:
     """Whether the queue may stay without a process while nobody needs it. A queue that expires needs its timer."""
-    return not any(name == "x-expires" for name, _, _ in row.arguments)
+    if not row.arguments and definitions.policies_of(row.vhost) is None:
+        return True
+    return policed_settings(row, definitions).expires is None
 
 
 def terms_of_dormant(row: QueueRow, numberings: dict[int, range]) -> Terms:

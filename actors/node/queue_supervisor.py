@@ -118,7 +118,7 @@ class QueueSupervisor(Process):
         may_any = not self.context.extensions.queue_decorators
         for count, (row, recovery) in enumerate(queue_recoveries(rows, terms, numbers, journal), 1):
             supervised = self.queues[row.queue_id] = _Supervised(row)
-            if recovery.numberings is not None and may_any and may_be_dormant(row):
+            if recovery.numberings is not None and may_any and may_be_dormant(row, self.context.definitions):
                 supervised.numberings = recovery.numberings
                 start = to_queue.start(self.context, row, self.storage, recovery)
                 address = self.create_dormant(Queue, start, row.queue_id)

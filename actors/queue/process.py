@@ -271,11 +271,12 @@ class Queue(Process):
         memory is lost when its node stops, so `hold` changes nothing for it.
         """
         effects = self.effects
-        work = self.work
-        work.left = work.most
         if not self.is_released:
+            # The queue may not even have been started: its supervisor may end before.
             self._do_effects()
             return
+        work = self.work
+        work.left = work.most
         is_held, durability = self.is_held, self.durability
         self.role.end_turn(is_held)
         if not is_held:

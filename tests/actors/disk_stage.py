@@ -165,8 +165,7 @@ class DurableStage(DiskStage):
         for row in found:
             self.routing.put_queue(row)
         self.routing.recovering.discard("/")
-        for row in found:
-            self.tell(self.metadata, row.address, "recovered")
+        self.tell(self.metadata, self.supervisor, "recovered")
 
     @property
     def target(self) -> float:
