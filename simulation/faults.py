@@ -30,6 +30,8 @@ ALARM_SECONDS = 1.2
 #: Intervals of the heartbeat after which a silent connection has ended (AB-25).
 HEARTBEATS = 3.2
 RESOURCES = ("memory", "disk")
+#: The definition of the policy: limits that are wider than those of every kind of queue.
+WIDE_POLICY = '{"queue-mode":"lazy","max-length":1000,"message-ttl":3600000,"overflow":"reject-publish"}'
 #: Lines of the story for a resource that becomes low, and for one that no longer is.
 _LOW_TEXTS = {
     "memory": ("memory is low", "there is memory again"),
@@ -242,6 +244,16 @@ class Faults:
         self.world.run(action.number("for") / 1000)
         self.node.machine.resume()
         self._paused_until = self.world.time
+
+    # -- operators ---
+
+    def do_policy(self, action: Action) -> None:
+        if action.number("on"):
+            self._tell("an operator sets a policy for all queues")
+            self.node.begin_operation("set_policy", name="wide", pattern="", definition=WIDE_POLICY)
+        else:
+            self._tell("an operator removes the policy")
+            self.node.begin_operation("clear_policy", name="wide")
 
     # -- memory and disk ---
 

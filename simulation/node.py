@@ -106,6 +106,11 @@ class SimNode:
         """Begin to stop, as an operator stops a node. `has_stopped` is True at the end."""
         self._stopping = self.port.begin(self.address, to_node.stop("shutdown"))
 
+    def begin_operation(self, operation: str, **arguments: object) -> None:
+        """Begin what an operator asks for. Nobody waits for the end, and a node that ends meanwhile does not do it."""
+        if self.is_up:
+            self.port.begin(self.address, to_node.operate(operation, arguments))
+
     @property
     def is_stopping(self) -> bool:
         return self._stopping is not None

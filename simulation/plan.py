@@ -35,6 +35,9 @@ The machine's actions:
     crash                 a process of the class `process`, `after` so many messages: before it handles the next one,
                           with late=1 after it has handled it
     pause                 the process does nothing `for` so many ms
+    policy                on=1 sets a policy for all queues that changes nothing which clients could see: queues become
+                          lazy, and their limits stay as they are because the policy's are wider; on=0 removes it. Drawn
+                          plans do not use it
     memory, disk          low=1 fills it, low=0 frees it; a disk with low=1 takes `room` more bytes, which drawn plans
                           do not use
 

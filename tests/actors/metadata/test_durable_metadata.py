@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from thespian.actors import ActorExitRequest
 
 from warren.actors.disk.errors import StorageError
+from warren.actors.metadata.state.commands import ChangeUser
 from warren.actors.node.queue_supervisor import QueueSupervisor
 from warren.actors.node.vhost_supervisor import VhostSupervisor
 from warren.amqp.errors import AmqpError
@@ -423,6 +424,18 @@ class TestDiskErrors:
             "queues": [],
             "bindings": [],
         }
+
+    def test_a_record_that_could_not_be_replaced_stays_as_it_was(self, full, disk):
+        """A failed commit may have written the new record, so the old one is written again, and not deleted."""
+        [before] = full.metadata.log.store.load()["users"]
+        refused(full.meta.ask, "change_definitions", ChangeUser("guest", (("tags", ("other",)),)))
+        assert full.metadata.state.definitions.user("guest").tags == ("administrator",)
+        disk.is_full = False
+        full.meta.ask("write")
+        assert full.metadata.log.store.load()["users"] == [before]
+        full.meta.ask("change_definitions", ChangeUser("guest", (("tags", ("other",)),)))
+        [after] = full.metadata.log.store.load()["users"]
+        assert after.fields == {**before.fields, "tags": ("other",)}
 
     def test_a_declaration_after_a_removal_that_fails_stands(self, full, disk, eventually):
         """The deletions that a failed commit owes are written before what is asked for later."""
