@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .model import invariants
-from .model.copies import PromiseBroken
+from .model.copies import Copy, PromiseBroken
 from .model.protocols import Channel
 from .model.queue_model import QueueModel
 from .plan import PLAIN, Action
@@ -49,8 +49,10 @@ def audit(schedule: Schedule) -> None:
         (queue for queue in schedule.queues.values() if queue.exists is not False),
         key=lambda queue: bool(queue.dead_letter_sources),
     )
+    unseen = [copy for queue in queues for copy in queue.deaths.unseen()]
     for queue in queues:
         _empty(schedule, queue)
+    _check_once(unseen)
     for queue in queues:
         missing = queue.missing()
         if missing:
@@ -60,6 +62,16 @@ def audit(schedule: Schedule) -> None:
     schedule.until(lambda: not auditor.is_connected, lambda: "the auditor's connection is not closed")
     _check_nothing_left(schedule)
     _check_names(schedule)
+
+
+def _check_once(unseen: list[Copy]) -> None:
+    """Check that of each message either the message itself or its dead letter was there, whatever has crashed."""
+    for copy in unseen:
+        times = copy.seen + (copy.dead_letter.seen if copy.dead_letter is not None else 0)
+        if times != 1:
+            raise PromiseBroken(
+                f"{copy} was confirmed, and it and its dead letter were there {times} times instead of once"
+            )
 
 
 def _check_nothing_left(schedule: Schedule) -> None:

@@ -57,9 +57,10 @@ CREDIT = (4000, 800)
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
 
-#: The most bytes of dead letters in transit that are written again so that a file can be freed. More of them wait for
-#: queues that are down, and keep the file until these queues run: writing them again would fill the next file.
-REPEATED_BYTES = 8 << 20
+#: The most bytes of dead letters in transit that are written again so that a file can be freed, unless half a file is
+#: less. More of them wait for queues that are down, and keep the file until these queues run: writing them again would
+#: make the next file large enough to be freed at once, and so on for ever.
+REPEATED_BYTES = IDLE_BYTES // 2
 
 log = logging.getLogger("warren.journal")
 
@@ -367,7 +368,7 @@ class Journal(Process):
     def _begin_freeing(self, before: int) -> None:
         if self._is_freeing or self._is_freeing_paused or self._closer is not None:
             return
-        if self.files.in_transit_before(before) > REPEATED_BYTES:
+        if self.files.in_transit_before(before) > min(REPEATED_BYTES, self._settings.file_limit // 2):
             self._pause_freeing()
             return
         self._is_freeing = True

@@ -1,8 +1,8 @@
 """`Deaths`: which messages of a queue may have died, and the dead letters that they become.
 
 A message dies when a consumer rejects it, when it expires and no channel holds it, and when a queue of limited length
-drops its head. The broker sends each dead letter once, without a confirm, so it may be lost when its target is purged,
-deleted or crashes at that moment.
+drops its head. While clients work nobody can know when a message has died, so a crash leaves open whether the message
+or its dead letter is there. But just one of them is: `unseen` are the messages of which the auditor must receive one.
 """
 
 from __future__ import annotations
@@ -65,6 +65,26 @@ class Deaths:
                 raise PromiseBroken(f"{copy} expired {(expires_at - queue.clock()) * 1000:.0f} ms before its time")
         elif not (reason == "rejected" and copy.is_rejected or reason == "maxlen" and queue.kind.drops_head):
             raise PromiseBroken(f"{copy} died for no reason: '{reason}'")
+
+    def unseen(self) -> list[Copy]:
+        """The safe copies of which no client has received anything, if nothing but their death can have removed them.
+
+        From now on either the copy or its dead letter is delivered, and once.
+        """
+        queues = (self._queue, self.target)
+        if not all(queue is not None and queue.survives_restart and queue.exists is True for queue in queues):
+            return []
+        if any(queue is not None and queue.may_have_leaked for queue in queues):
+            return []
+        return [
+            copy
+            for copy in self._queue.copies.values()
+            if copy.is_safe
+            and not copy.seen
+            and (copy.dead_letter is None or not copy.dead_letter.seen)
+            and self.target is not None
+            and self.target.existed_at(copy.message.sent_at)
+        ]
 
     def die(self, copy: Copy, state: State) -> Copy | None:
         """Give the copy a dead letter in `state`; None if the schedule has no queue for it."""

@@ -57,6 +57,9 @@ class QueueModel:
         self.has_unseen_deliveries = False
         self.has_unseen_without_ack = False
         self.has_old_deliveries = False
+        #: Whether messages may ever have left other than by a settlement or by their death: with the queue, by a purge,
+        #: or to a consumer that does not acknowledge.
+        self.may_have_leaked = False
         #: Whether a message came in, or came back, since the node was last at rest.
         self.has_new_messages = False
         #: Channels whose purge is in flight.
@@ -219,6 +222,10 @@ class QueueModel:
         self.has_new_messages = True
         return added
 
+    def existed_at(self, time: float) -> bool:
+        """Whether the queue, which exists, existed then."""
+        return self._exists_since <= time
+
     def has_kept_since(self, time: float) -> bool:
         """Whether every message that came in since then must still be here, or have been delivered."""
         return (
@@ -239,6 +246,7 @@ class QueueModel:
         self.has_unseen_deliveries = True
         self._unseen_at = self.clock()
         self.has_unseen_without_ack |= without_ack
+        self.may_have_leaked |= without_ack
         for copy in self.copies.values():
             copy.may_be_redelivered = True
         if without_ack:
@@ -262,6 +270,7 @@ class QueueModel:
 
     def on_purge(self, channel: Channel) -> None:
         """A channel purges the queue."""
+        self.may_have_leaked = True
         self.purging.add(channel)
         self._make_unheld_uncertain()
 
@@ -328,6 +337,7 @@ class QueueModel:
 
     def on_delete(self) -> list[Copy]:
         """A channel deletes the queue. Returns what `on_delete_ok` needs."""
+        self.may_have_leaked = True
         self.deletes_in_flight += 1
         self.delete_count += 1
         self.exists = self.is_bound = None
@@ -376,6 +386,7 @@ class QueueModel:
 
     def _may_end(self, is_certain: bool = True) -> None:
         """From now on the queue may end by itself."""
+        self.may_have_leaked = True
         self.delete_count += 1
         self.exists = self.is_bound = None
         # After a crash the new process may never have had a consumer, and stays. The same holds for a queue that is

@@ -136,6 +136,7 @@ class LogWriter:
         self._next.setdefault(queue, 0)
         return self.position
 
+    @seam("which dead letters a queue records as taken")
     def take_over(self, queue: int, first_id: int, count: int) -> int:
         """Record that the queue has taken dead letters that were in transit to it; returns the position."""
         self._taken.setdefault(queue, []).append(Taken(queue, first_id, count))

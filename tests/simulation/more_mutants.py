@@ -8,9 +8,9 @@ from .planting import bug
 
 
 @bug("which dead messages become dead letters")
-def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any) -> None:
+def dead_letter_lost(publish: Any, self: Any, reason: str, messages: Any) -> bool:
     """A queue drops the last of several messages that die together."""
-    publish(self, reason, messages[:-1] if len(messages) > 1 else messages)
+    return bool(publish(self, reason, messages[:-1] if len(messages) > 1 else messages))
 
 
 @bug("whether a new consumer becomes the single active one")
@@ -31,6 +31,12 @@ def body_misplaced_in_garbage_collection(next_offset: Any, self: Any) -> int:
     """When two files are combined, each body but the first is recorded at the place of the one before it."""
     before = [move.offset for move in self.moves if move.offset is not None]
     return before[-1] if before else int(next_offset(self))
+
+
+@bug("which dead letters a queue records as taken")
+def dead_letter_taken_without_record(take_over: Any, self: Any, *taken: Any) -> int:
+    """The record of a target's message lacks that it was in transit: after a crash it comes again."""
+    return int(self.position)
 
 
 @bug("when the journal may delete what a queue has written")
