@@ -50,6 +50,7 @@ EXEMPT = {
     "limiter_request_now": "a number",
     "limiter_return": "a number",
     "publish_at_most_once": "as publish",
+    "handed_over": "as publish",
     "cancel": "one consumer",
     "consume": "one consumer",
     "confirm": "ranges of publishes, which credit bounds",
