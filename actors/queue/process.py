@@ -479,8 +479,12 @@ class Queue(Process):
         self.credit.peer_down(channel_id)
         if record is not None:
             record.has_ended = True
-            if self.is_open:
-                yield from self._in_slices(self.role.forget_channel(record))
+            try:
+                if self.is_open:
+                    yield from self._in_slices(self.role.forget_channel(record))
+            finally:
+                # The queue may be ending, or end between two slices, and its end no longer finds this record.
+                record.drop_consumers()
 
     # -- publishing ---------------------------------------------------------------------------------
 

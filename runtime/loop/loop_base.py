@@ -199,6 +199,7 @@ class LoopBase(ActorBase):
         next_poll = next_mark = 0.0
         floor = watchdog.floor
         now = monotonic()
+        cell: Cell | None
         while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
@@ -231,8 +232,8 @@ class LoopBase(ActorBase):
                     floor = watchdog.floor
                 if now > round_ends:
                     break
-            # The loop may sleep for long, and must not keep a large message alive.
-            message = None
+            # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
+            message = cell = None
             if condition is not None and (condition() or (deadline is not None and now >= deadline)):
                 return
             if lanes.crowd:
