@@ -154,6 +154,15 @@ class ActorBase:
         parent.dormant.add(address._aaddr)
         return address
 
+    def woken(self, address: ActorAddress) -> Cell | None:
+        """Create the dormant process at this address, if there is one, and return its cell."""
+        dormant = self.dormant.get(getattr(address, "_aaddr", ""))
+        if dormant is None:
+            return None
+        cell = self._wake(dormant)
+        self.schedule(cell)
+        return cell
+
     def _wake(self, dormant: Dormant) -> Cell:
         """Create a dormant process, with its first message in its mailbox."""
         parent, details = dormant.parent, dormant.address._aaddr

@@ -228,8 +228,9 @@ class Cell:
             self.base.schedule(self)
 
     def monitor(self, address: ActorAddress, ref: int) -> None:
-        # Registered at once if the target is in this system, so that it cannot end before the request arrives.
-        cell = getattr(address, "_cell", None)
+        # Registered at once if the target is in this system, so that it cannot end before the request arrives. That is
+        # why a dormant target is woken here: a demonitor might otherwise overtake a request in its mailbox.
+        cell = getattr(address, "_cell", None) or self.base.woken(address)
         if isinstance(cell, Cell) and cell.base is self.base:
             cell.add_monitor(self.address, ref)
         else:

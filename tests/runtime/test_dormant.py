@@ -39,6 +39,10 @@ class Watcher(Process):
         self.monitor(address, "it")
         return True
 
+    def on_glance(self, sender, address):
+        self.monitor(address, "glance")
+        self.demonitor("glance")
+
     def on_ended(self, sender):
         self.waiting = sender
         return self.ended
@@ -98,6 +102,15 @@ def test_a_monitor_wakes_it(client, system, parent):
     assert not client.ask(parent, ("sleeps", one), WAIT)
     client.tell(one, ("crash",))
     assert client.ask(watcher, ("ended",), WAIT) == ("it", True)
+
+
+def test_a_monitor_that_is_taken_back_at_once_is_gone(client, base, system, parent):
+    """The one who monitored it may end before the process handles anything, and must not be kept in its monitors."""
+    [one] = client.ask(parent, ("make", 1), WAIT)
+    watcher = system.createActor(Watcher)
+    client.tell(watcher, ("glance", one))
+    client.ask(one, ("note", "awake"), WAIT)
+    assert watcher not in base.cells[one._aaddr].monitors.values()
 
 
 def test_it_ends_with_its_parent(client, base, system, parent):
