@@ -125,16 +125,18 @@ class TestRestart:
         with DurableNode(tmp_path / "killed") as node:
             assert node.durable() == before
 
-    def test_queues_are_started_recovering_and_keep_their_ids(self, data_dir):
-        """A restart recovers each durable queue under its old id."""
+    @pytest.mark.parametrize("arguments", [{}, {"x-expires": 60_000}], ids=["dormant", "started at once"])
+    def test_queues_are_started_recovering_and_keep_their_ids(self, data_dir, arguments):
+        """A restart recovers each durable queue under its old id, an empty one when it gets its first message."""
         with DurableNode(data_dir) as node:
-            before, _ = node.meta.queue("q", durable=True)
+            before, _ = node.meta.queue("q", durable=True, arguments=arguments)
             assert node.client.ask(before.address, ("row",), WAIT)[1] is False
         with DurableNode(data_dir) as node:
             row = node.routing.queue(V, "q")
             assert row.queue_id == before.queue_id
-            assert node.client.ask(row.address, ("row",), WAIT) == (row, True)
-            assert node.meta.queue("q", durable=True) == (row, False)
+            own, is_recovered = node.client.ask(row.address, ("row",), WAIT)
+            assert own.at(row.address) == row and is_recovered
+            assert node.meta.queue("q", durable=True, arguments=arguments) == (row, False)
 
     def test_they_are_used_like_others(self, data_dir):
         """Recovered exchanges, queues and bindings route, are declared again, and are deleted."""
@@ -674,7 +676,7 @@ class TestRecovery:
     def test_a_queue_that_is_deleted_before_it_was_recovered_stays_away(self, data_dir, monkeypatch):
         """AB-63: when the deletion is answered its supervisor no longer tries to recover it."""
         with DurableNode(data_dir) as node:
-            node.meta.queue("q", durable=True)
+            node.meta.queue("q", durable=True, arguments={"x-expires": 60_000})  # it is started at once
         monkeypatch.setitem(StubQueue._handlers, "start", None)
         with DurableNode(data_dir) as node:
             supervisor = supervisor_of(node)
