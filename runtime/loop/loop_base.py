@@ -240,7 +240,8 @@ class LoopBase(ActorBase):
                 self._serve_crowd()
                 now = monotonic()
             if active or ready or lanes.crowd or self._unserved:
-                if now >= next_poll:
+                # Descriptors that are left from the last time are all that there is to do: no turn moves `now` on.
+                if now >= next_poll or self._unserved and not active:
                     self._serve_descriptors(0)
                     watchdog.mark()
                     now = monotonic()

@@ -174,6 +174,17 @@ def test_a_long_round_is_interrupted_for_a_poll(loop, pipes, monkeypatch):
     assert noted[0] - before <= 5
 
 
+def test_descriptors_that_were_left_out_are_served_next(loop, pipes, monkeypatch):
+    """The turn of one descriptor took all the time for descriptors, and nothing else is to be done."""
+    monkeypatch.setattr(loop_base, "ROUND_SECONDS", 0.0)
+    noted: list[int] = []
+    for reading, _ in pipes[:5]:
+        opened(loop, Relay, "open", reading, 0, noted)
+    for _, writing in pipes[:5]:
+        os.write(writing, b".")
+    assert loop.run_until(lambda: len(noted) == 5, WAIT)
+
+
 def test_an_idle_client_has_no_lane(loop, pipes):
     """A lane takes memory, and most connections are idle most of the time."""
     clients = [opened(loop, Client, "open", reading, 1, 3) for reading, _ in pipes[:20]]
