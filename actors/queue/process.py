@@ -656,10 +656,10 @@ class Queue(Process):
         self.is_ending = True
         self.is_open = self.is_released = False
         self.backing.delete_and_terminate()
+        if self.durability is not None and self.row.durable:
+            await self._remove_row()
         await self._dispose()
         if self.durability is not None:
-            if self.row.durable:
-                await self._remove_row()
             await self.durability.delete()
         # Channels monitor the queue: at this end they cancel their consumers and confirm what is unconfirmed (AB-86).
         self.stop(reason)

@@ -94,8 +94,8 @@ def test_messages_expire_that_were_due_while_the_node_was_down(tmp_path, disk):
         stage.terminate()
         rows = stage.rows
     with DurableStage(tmp_path, disk, rows) as stage:
-        queue = stage.recovered()
-        stage.until(lambda: not queue.actor.backing.depth())
+        queue = stage.recovered().actor
+        stage.until(lambda: not queue.backing.depth())
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
