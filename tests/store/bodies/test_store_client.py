@@ -29,7 +29,7 @@ def test_a_remove_before_its_write_was_sent_cancels_both():
     client = StoreClient()
     client.write([(name(1), b"a"), (name(2), b"b")])
     client.remove([name(1), name(9)])
-    assert client.take() == ([(name(2), b"b")], [name(9)], [])
+    assert client.take() == ([(name(2), b"b")], [name(9)], False, [])
     client.answered([name(2)])
     assert client.durable == 1
     client.write([(name(3), b"c")])
@@ -43,7 +43,7 @@ def test_a_remove_after_its_write_was_sent_is_sent():
     client.write([(name(1), b"a")])
     client.take()
     client.remove([name(1)])
-    assert client.take() == ([], [name(1)], [])
+    assert client.take() == ([], [name(1)], False, [])
     assert client.durable == 0
     client.answered([name(1)])
     assert client.durable == 1
