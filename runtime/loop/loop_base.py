@@ -43,7 +43,7 @@ from typing import Any
 from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, WatchMessage
 
 from ..actor_base import ActorBase
-from ..cell import Cell
+from ..cell import Cell, Lane
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
@@ -200,6 +200,7 @@ class LoopBase(ActorBase):
         floor = watchdog.floor
         now = monotonic()
         cell: Cell | None
+        lane: Lane | None
         while not self._is_stopping:
             if inbox:
                 self._drain_inbox()
@@ -233,7 +234,7 @@ class LoopBase(ActorBase):
                 if now > round_ends:
                     break
             # The loop may sleep for long, and must not keep alive a large message, or a process that has ended.
-            message = cell = None
+            message = cell = lane = None
             if condition is not None and (condition() or (deadline is not None and now >= deadline)):
                 return
             if lanes.crowd:
