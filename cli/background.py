@@ -13,7 +13,7 @@ import click
 from ..actors.control.place import memory_place
 from ..settings import Settings
 from .failure import EX_CONFIG, EX_SOFTWARE, EX_USAGE, CommandFailure
-from .node_client import NodeClient, Target, Unreachable
+from .node_client import NodeClient, NodeFailure, Target, Unreachable
 
 #: Lines of the log that are shown if the broker cannot start.
 SHOWN_LINES = 20
@@ -68,8 +68,8 @@ def _has_started(target: Target, pid: int) -> bool:
                 return False
             client.call("await_startup", timeout=float("inf"))
             return True
-    except Unreachable:
-        return False
+    except (Unreachable, NodeFailure):
+        return False  # the node does not listen yet, or ends while it answers
 
 
 def _default_log(node_name: str) -> Path:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from warren import Broker
+from warren.cli import background
+from warren.cli.node_client import NodeFailure, Target
 
 WARREN = Path(sys.executable).with_name("warren")
 
@@ -37,6 +39,26 @@ def test_it_returns_when_the_broker_accepts_connections(home, place):
     assert warren("-n", "mine", "ping").returncode == 69
     assert "stopped" in log.read_text()
     assert "stopped" not in (home / "old.log").read_text()
+
+
+def test_a_node_that_ends_while_it_is_asked_has_not_started(monkeypatch):
+    """It may answer once before it finds that its port is taken."""
+
+    class Ending:
+        def __init__(self, target):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def call(self, operation, **arguments):
+            raise NodeFailure("unavailable", "the process that performs this has ended", [])
+
+    monkeypatch.setattr(background, "NodeClient", Ending)
+    assert not background._has_started(Target("warren@test"), 1)
 
 
 def test_a_broker_that_cannot_start_shows_why(tmp_path):
