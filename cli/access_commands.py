@@ -42,7 +42,7 @@ def add_user(call: Call, username: str, password: str | None, pre_hashed_passwor
     else:
         call.remark(
             "Done. Don't forget to grant the user permissions to some virtual hosts! "
-            "See 'warren help set_permissions' to learn more."
+            "See 'warren set_permissions --help' to learn more."
         )
 
 

@@ -15,7 +15,7 @@ from warren.cli.main import main
 
 DONE = (
     "Done. Don't forget to grant the user permissions to some virtual hosts! "
-    "See 'warren help set_permissions' to learn more."
+    "See 'warren set_permissions --help' to learn more."
 )
 OVERRIDE = (
     'Setting operator policy override "o" for pattern "^o" to "{"max-length":1}" with priority "0" for vhost "/" ...'
