@@ -39,6 +39,7 @@ class Definitions:
         "global_parameters",
         "policies",
         "_of_vhost",
+        "_with_policies",
         "_limits",
     )
 
@@ -52,8 +53,10 @@ class Definitions:
         self.global_parameters: dict[RecordKey, GlobalParameter] = {}
         self.policies: dict[RecordKey, Policy] = {}
         self.tables: dict[str, dict[RecordKey, Record]] = {name: getattr(self, name) for name in TABLES}
-        #: The policies of a virtual host, None if it has none. It is made when they are asked for.
-        self._of_vhost: dict[str, VhostPolicies | None] = {}
+        #: The virtual hosts that have policies, and these as they are asked for. Names of other virtual hosts are not
+        #: kept: they would be left behind by virtual hosts that are deleted.
+        self._with_policies: set[str] = set()
+        self._of_vhost: dict[str, VhostPolicies] = {}
         #: The limits of a virtual host that has any.
         self._limits: dict[str, dict[str, int]] = {}
 
@@ -68,10 +71,13 @@ class Definitions:
 
     def policies_of(self, vhost: str) -> VhostPolicies | None:
         """The policies of this virtual host; None if it has none. The same object until one of them changes."""
-        if vhost not in self._of_vhost:
-            policies = [policy for policy in self.policies.values() if policy.vhost == vhost]
-            self._of_vhost[vhost] = VhostPolicies(policies) if policies else None
-        return self._of_vhost[vhost]
+        if vhost not in self._with_policies:
+            return None
+        found = self._of_vhost.get(vhost)
+        if found is None:
+            found = VhostPolicies([policy for policy in self.policies.values() if policy.vhost == vhost])
+            self._of_vhost[vhost] = found
+        return found
 
     def vhost_limit(self, vhost: str, name: str) -> int | None:
         """The limit `max-connections` or `max-queues` of a virtual host; None if there is none."""
@@ -119,6 +125,10 @@ class Definitions:
         self.version += 1
         if isinstance(record, Policy):
             self._of_vhost.pop(record.vhost, None)
+            if record.key in self.policies or any(one.vhost == record.vhost for one in self.policies.values()):
+                self._with_policies.add(record.vhost)
+            else:
+                self._with_policies.discard(record.vhost)
         elif isinstance(record, Parameter) and record.key[1:] == VHOST_LIMITS:
             found = self.parameters.get(record.key)
             if found is None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warren.definitions.definitions import Definitions
 from warren.definitions.errors import DefinitionError
 from warren.definitions.policies import VhostPolicies, merged
 from warren.definitions.policy_keys import checked_policy
@@ -134,3 +135,15 @@ def test_the_merge_has_all_keys_the_smaller_numbers_and_the_operators_booleans(o
             assert value == min(given_values)
         elif key in operator:
             assert value is operator[key]
+
+
+def test_nothing_is_kept_for_virtual_hosts_without_policies():
+    """Virtual hosts come and go, and each is asked for when a queue is declared in it."""
+    definitions = Definitions()
+    policy = Policy("here", "all", ".*", "{}")
+    definitions.put(policy)
+    assert definitions.policies_of("here") is definitions.policies_of("here") is not None
+    assert definitions.policies_of("gone") is None
+    definitions.remove(policy)
+    assert definitions.policies_of("here") is None
+    assert not definitions._of_vhost and not definitions._with_policies
