@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ....definitions import patterns
-from ....definitions.records import Permission, Record, TopicPermission
+from ....definitions.records import Permission, Record, RecordKey, TopicPermission
 from ...metadata.state.commands import PutRecords, RemoveRecords
 from .changing import change, check_vhost, known_user, refusals
 from .registry import OperationError, Operator, Rows, operation
@@ -29,24 +31,14 @@ async def clear_permissions(operator: Operator, *, user: str, vhost: str = "/") 
 async def list_permissions(operator: Operator, *, vhost: str = "/") -> Rows:
     """The permissions of all users in a virtual host (CM-97)."""
     check_vhost(operator, vhost)
-    found = operator.context.definitions.permissions.values()
-    return [
-        {"user": each.user, "configure": each.configure, "write": each.write, "read": each.read}
-        for each in found
-        if each.vhost == vhost
-    ]
+    return _listed(operator.context.definitions.permissions, ("user", "configure", "write", "read"), vhost=vhost)
 
 
 @operation()
 async def list_user_permissions(operator: Operator, *, user: str) -> Rows:
     """A user's permissions in all virtual hosts (CM-98)."""
     known_user(operator, user)
-    found = operator.context.definitions.permissions.values()
-    return [
-        {"vhost": each.vhost, "configure": each.configure, "write": each.write, "read": each.read}
-        for each in found
-        if each.user == user
-    ]
+    return _listed(operator.context.definitions.permissions, ("vhost", "configure", "write", "read"), user=user)
 
 
 @operation()
@@ -75,23 +67,22 @@ async def clear_topic_permissions(
 async def list_topic_permissions(operator: Operator, *, vhost: str = "/") -> Rows:
     """The topic permissions of all users in a virtual host (CM-101)."""
     check_vhost(operator, vhost)
-    found = operator.context.definitions.topic_permissions.values()
-    return [
-        {"user": each.user, "exchange": each.exchange, "write": each.write, "read": each.read}
-        for each in found
-        if each.vhost == vhost
-    ]
+    return _listed(operator.context.definitions.topic_permissions, ("user", "exchange", "write", "read"), vhost=vhost)
 
 
 @operation()
 async def list_user_topic_permissions(operator: Operator, *, user: str) -> Rows:
     """A user's topic permissions in all virtual hosts (CM-102)."""
     known_user(operator, user)
-    found = operator.context.definitions.topic_permissions.values()
+    return _listed(operator.context.definitions.topic_permissions, ("vhost", "exchange", "write", "read"), user=user)
+
+
+def _listed(records: Mapping[RecordKey, Permission | TopicPermission], columns: tuple[str, ...], **wanted: str) -> Rows:
+    """The columns of the records whose fields have the `wanted` values."""
     return [
-        {"vhost": each.vhost, "exchange": each.exchange, "write": each.write, "read": each.read}
-        for each in found
-        if each.user == user
+        {name: getattr(record, name) for name in columns}
+        for record in records.values()
+        if all(getattr(record, name) == value for name, value in wanted.items())
     ]
 
 
