@@ -84,7 +84,7 @@ def authenticate_user(call: Call, username: str, password: str | None) -> None:
 @click.argument("username")
 @click.argument("tag", nargs=-1)
 def set_user_tags(call: Call, username: str, tag: tuple[str, ...]) -> None:
-    """Replace the tags of USERNAME by each TAG; without one the user has none."""
+    """Give USERNAME exactly the tags TAG ...; without any, all tags of the user are removed."""
     call.banner(f'Setting tags for user "{username}" to [{", ".join(tag)}] ...')
     call.ask("set_user_tags", user=username, tags=list(tag))
     call.done()

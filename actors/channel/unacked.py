@@ -75,7 +75,7 @@ class Unacked:
         return iter(self._runs)
 
     def source(self, queue_id: str) -> DeliverySource:
-        """The source of deliveries that come from the queue now."""
+        """The object that deliveries from this queue share until its process ends; it is made for the first of them."""
         found = self.sources.get(queue_id)
         if found is None:
             found = self.sources[queue_id] = DeliverySource(queue_id)

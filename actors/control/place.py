@@ -110,7 +110,7 @@ def cookie(directory: str) -> bytes:
 
 
 def publish(directory: str, run_file: RunFile) -> None:
-    """Write the run file in one step, when the node listens. Raises OSError."""
+    """Write the run file of a node that listens already; readers see it whole or not at all. Raises OSError."""
     if run_file.socket is not None:
         os.chmod(run_file.socket, 0o600)
     temporary = os.path.join(directory, f"{RUN_FILE}.new")
@@ -183,7 +183,7 @@ def read_run_file(directory: str) -> RunFile:
 
 
 def connect(run_file: RunFile, timeout: float | None) -> socket.socket:
-    """A socket that is connected with the node of a run file. Raises OSError."""
+    """Connect to the node that the run file describes, and return the socket. Raises OSError."""
     if run_file.socket is None:
         return socket.create_connection((run_file.host or "127.0.0.1", run_file.port or 0), timeout)
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

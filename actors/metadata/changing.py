@@ -108,7 +108,7 @@ class Changing:
         return rows is not None and rows.is_source(exchange)
 
     def is_wide(self, vhost: str, end: str | Destination) -> bool:
-        """Whether this exchange or destination has more bindings than one turn can remove."""
+        """Whether this exchange or destination has more than `STEP` bindings, which are removed in several turns."""
         rows = self._state.vhosts.get(vhost)
         return rows is not None and rows.count_bindings(end) > STEP
 

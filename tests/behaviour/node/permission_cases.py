@@ -86,7 +86,7 @@ def outcome(connection: Any, action: str) -> str | None:
 
 
 def outcomes(port: int) -> dict[str, str | None]:
-    """What becomes of each action of the user, who has his permissions already."""
+    """By action: the broker's refusal, or None if it allows the action. The user's permissions are set before."""
 
     def connect(user: str, password: str) -> Any:
         credentials = pika.PlainCredentials(user, password)
