@@ -19,6 +19,7 @@ from .actors.resources.contract import MemoryStatus
 from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
+from .runtime.machine.garbage import examine_once
 from .runtime.machine.port_holder import port_holder
 from .settings import Settings
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
@@ -69,7 +70,8 @@ def serve(
             raise
         raise StartError(f"{error}. The port is in use by {holder}.", error.errno, error.port) from None
     finally:
-        _tune_garbage_collector()
+        # Only the server does this. A program that embeds a broker decides for itself how garbage is collected.
+        examine_once()
     on_ready(report(settings, node.host, node.port, node.memory, node.tls_port, node.down))
     try:
         reason = node.run_until_interrupted()
@@ -81,20 +83,6 @@ def serve(
     )
     node.stop()
     log.info("stopped")
-
-
-def _tune_garbage_collector() -> None:
-    """Make the garbage collector examine fewer objects, less often.
-
-    A broker makes few reference cycles and many long-lived objects, which the collector would examine again and again
-    by default: opening 20,000 channels took 1.9 s, and takes 0.4 s with these thresholds. The middle generation has at
-    most 50,000 new objects, because nobody else has a turn while they are examined: with 400,000, everybody waited for
-    136 ms while a client declared 4,000 queues. Objects that exist now are never examined. Only the server does this; a
-    program that embeds a broker decides for itself.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 5, 400)
-    gc.enable()
 
 
 def report(
