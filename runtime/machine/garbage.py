@@ -7,7 +7,7 @@ the arrival of a few thousand long runs, stopped everybody for 30 to 200 ms.
 Processes free what they made by reference counting, and `tests/system_crash/test_nothing_left.py` proves it. So the
 collector is needed only for the cycles of code that is not warren's, such as an extension's or an exception's. Most of
 these are garbage soon after they were made. So `examine_once` has each container examined once, soon after it was made,
-in small portions; whatever is in use then is never examined again, until memory runs short: before its alarm the memory
+in small batches; whatever is in use then is never examined again, until memory runs short: before its alarm the memory
 monitor calls `collect_all`, which examines everything.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 #: Containers that are made, less those that are freed, until the collector examines them. With runs of 1,000 messages
 #: that takes 2 ms.
-PORTION = 1_000
+BATCH = 1_000
 
 #: A threshold that is never reached.
 _NEVER = 1 << 30
@@ -29,7 +29,7 @@ def examine_once() -> None:
     if _freeze_after not in gc.callbacks:
         gc.callbacks.append(_freeze_after)
     gc.freeze()
-    gc.set_threshold(PORTION, _NEVER, _NEVER)
+    gc.set_threshold(BATCH, _NEVER, _NEVER)
     gc.enable()
 
 

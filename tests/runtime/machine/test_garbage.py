@@ -5,7 +5,7 @@ import sys
 
 BEGIN = """
 import gc, weakref
-from warren.runtime.machine.garbage import PORTION, collect_all, examine_once
+from warren.runtime.machine.garbage import BATCH, collect_all, examine_once
 
 class Cycle:
     def __init__(self):
@@ -23,7 +23,7 @@ def run(program):
 def test_a_cycle_that_soon_becomes_garbage_is_freed():
     run("""
 gone = weakref.ref(Cycle())
-kept = [[] for _ in range(2 * PORTION)]
+kept = [[] for _ in range(2 * BATCH)]
 assert gone() is None
 """)
 
@@ -32,10 +32,10 @@ def test_what_was_examined_once_is_not_examined_again():
     """The collector's own list of what it will examine stays short, however much there is."""
     run("""
 kept = []
-for _ in range(50 * PORTION):
+for _ in range(50 * BATCH):
     kept.append([b"a message"] * 10)
     if len(kept) % 500 == 0:
-        assert len(gc.get_objects()) < 2 * PORTION
+        assert len(gc.get_objects()) < 2 * BATCH
 """)
 
 
@@ -43,13 +43,13 @@ def test_collecting_everything_frees_the_cycles_that_became_garbage_later():
     run("""
 cycle = Cycle()
 gone = weakref.ref(cycle)
-kept = [[] for _ in range(2 * PORTION)]
+kept = [[] for _ in range(2 * BATCH)]
 del cycle
 gc.collect()
 assert gone() is not None, "it was examined while it was in use"
 collect_all()
 assert gone() is None
-assert len(gc.get_objects()) < PORTION, "what is in use is not examined again"
+assert len(gc.get_objects()) < BATCH, "what is in use is not examined again"
 """)
 
 
@@ -78,5 +78,5 @@ def ready(report):
     found.append((gc.get_threshold()[0], len(gc.callbacks)))
     os.kill(os.getpid(), signal.SIGTERM)
 serve(Settings(port=0), ready)
-assert found == [(PORTION, 1)], found
+assert found == [(BATCH, 1)], found
 """)
