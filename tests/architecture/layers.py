@@ -4,7 +4,8 @@
                                                  server.py, extensions.py and pytest_plugin.py
     3  cluster  simulation                       nodes
     2  mirror                                    queues across nodes
-    1  actors  gm_ring  perf_test                processes, and a load generator, which is a client of its own
+    1  actors  gm_ring  perf_test  sharding      processes, and two rooms that are clients: a load generator, and a
+                                                 library for sharded queues
     0  amqp  definitions  routing  store         pure rooms, with settings.py, limits.py, portable.py, seams.py and
        runtime                                   version.py
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 LAYERS = {
     0: {"amqp", "definitions", "routing", "store", "runtime", "limits", "portable", "seams", "settings", "version"},
-    1: {"actors", "gm_ring", "perf_test"},
+    1: {"actors", "gm_ring", "perf_test", "sharding"},
     2: {"mirror"},
     3: {"cluster", "simulation"},
     4: {

@@ -1,0 +1,310 @@
+"""`Shard`: one of the queues, with a channel for publishing and one for consuming (FC-75 to FC-79)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pika
+from pika.channel import Channel
+
+from .errors import PublishFailed, PublishReturned
+
+#: The headers that give a message its place among those of its publisher (FC-81).
+NUMBER_HEADER, PUBLISHER_HEADER = "x-msg-seq", "x-publisher"
+
+
+@dataclass(slots=True)
+class Publish:
+    """A message on its way to the broker, and the future that gets its outcome."""
+
+    number: int
+    body: bytes
+    properties: pika.BasicProperties
+    is_mandatory: bool
+    future: Future[int]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message that the queue delivered. `settle` sends the outcome on the channel that delivered it (FC-82)."""
+
+    body: bytes
+    properties: pika.BasicProperties
+    #: The shard that delivered it.
+    shard: int
+    exchange: str
+    #: The routing key of the logical queue, without the number of the shard.
+    routing_key: str
+    is_redelivered: bool
+    #: The number that the publisher gave the message, and the publisher's name; None if another program published it.
+    number: int | None
+    publisher: str | None
+    #: In strict order: whether a message with a higher number was handed over before.
+    is_late: bool
+    _settle: Callable[[str], None]
+
+    def ack(self) -> None:
+        self._settle("ack")
+
+    def reject(self, requeue: bool = False) -> None:
+        self._settle("requeue" if requeue else "reject")
+
+
+class Shard:
+    """One shard. All its methods run on the thread of the loop, except `Delivery.settle` of what it delivered."""
+
+    def __init__(
+        self, index: int, queue: str, exchange: str, routing_key: str, post: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """`post` runs a function on the thread of the loop."""
+        self.index = index
+        self.queue = f"{queue}_{index}"
+        self._exchange = exchange
+        self._logical_key = routing_key
+        self.routing_key = f"{routing_key}_{index}"
+        self._post = post
+        self._connection: pika.SelectConnection | None = None
+        self._publishing: Channel | None = None
+        self._next_tag = 1
+        #: The messages that await a confirm, by delivery tag, in the order of these.
+        self._unconfirmed: dict[int, Publish] = {}
+        #: The tags of unconfirmed messages, by message number, so that a return finds its message.
+        self._tags: dict[int, int] = {}
+        #: The messages that wait for the channel.
+        self._waiting: deque[Publish] = deque()
+        self._consuming: Channel | None = None
+        self._get: Future[Delivery | None] | None = None
+        self._consume: tuple[str, int, Callable[[Shard, Delivery], None], Callable[[Shard], None]] | None = None
+        self._started: Future[None] | None = None
+        self._trouble = "it is not connected yet"
+
+    @property
+    def is_usable(self) -> bool:
+        return self._publishing is not None
+
+    @property
+    def connection(self) -> pika.SelectConnection | None:
+        """The open connection, or None."""
+        return self._connection
+
+    @property
+    def trouble(self) -> str:
+        """Why the shard cannot be used."""
+        return self._trouble
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        return bool(self._unconfirmed or self._waiting)
+
+    # -- the connection ---
+
+    def link_opened(self, connection: pika.SelectConnection) -> None:
+        self._connection = connection
+        self._open_publishing()
+        connection.channel(on_open_callback=self._consuming_opened)
+
+    def link_lost(self, reason: str) -> None:
+        self._connection = None
+        self._publishing_closed(None, reason)
+        self._consuming_closed(None, reason)
+
+    # -- publishing ---
+
+    def _open_publishing(self) -> None:
+        if self._connection is not None and self._connection.is_open:
+            self._connection.channel(on_open_callback=self._publishing_opened)
+
+    def _publishing_opened(self, channel: Channel) -> None:
+        channel.add_on_close_callback(self._publishing_closed)
+        channel.add_on_return_callback(self._returned)
+        channel.confirm_delivery(self._confirmed, callback=partial(self._confirms_selected, channel))
+
+    def _confirms_selected(self, channel: Channel, frame: Any) -> None:
+        self._publishing, self._next_tag = channel, 1
+        while self._waiting and self._publishing is channel:
+            self._send(self._waiting.popleft())
+
+    def _publishing_closed(self, channel: Channel | None, reason: object) -> None:
+        """The messages without a confirm fail: nobody knows whether the broker has them."""
+        self._publishing = None
+        self._trouble = str(reason)
+        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        self._tags.clear()
+        for publish in unconfirmed.values():
+            publish.future.set_exception(PublishFailed(publish.number, self.index, str(reason)))
+        if channel is not None:
+            self._open_publishing()
+
+    def publish(self, publish: Publish, waits: bool) -> None:
+        """Send a message. Without a channel it waits for one if `waits` is true, and fails otherwise."""
+        if self._publishing is not None:
+            self._send(publish)
+        elif waits:
+            self._waiting.append(publish)
+        else:
+            publish.future.set_exception(PublishFailed(publish.number, self.index, self._trouble))
+
+    def _send(self, publish: Publish) -> None:
+        assert self._publishing is not None
+        tag = self._next_tag
+        self._next_tag += 1
+        self._unconfirmed[tag] = publish
+        self._tags[publish.number] = tag
+        self._publishing.basic_publish(
+            self._exchange, self.routing_key, publish.body, publish.properties, mandatory=publish.is_mandatory
+        )
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        last = method.delivery_tag
+        if method.multiple:
+            tags = []
+            for tag in self._unconfirmed:
+                if tag > last:
+                    break
+                tags.append(tag)
+        else:
+            tags = [last]
+        for tag in tags:
+            publish = self._unconfirmed.pop(tag, None)
+            if publish is None:
+                continue  # it was returned
+            self._tags.pop(publish.number, None)
+            if isinstance(method, pika.spec.Basic.Ack):
+                publish.future.set_result(publish.number)
+            else:
+                publish.future.set_exception(PublishFailed(publish.number, self.index, "the broker refused it"))
+
+    def _returned(self, channel: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        number: Any = (properties.headers or {}).get(NUMBER_HEADER)
+        publish = self._unconfirmed.pop(self._tags.pop(number, 0), None)
+        if publish is not None:
+            publish.future.set_exception(
+                PublishReturned(
+                    publish.number, method.reply_code, method.reply_text, self._exchange, self._logical_key, body
+                )
+            )
+
+    def fail_waiting(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for publish in waiting:
+            publish.future.set_exception(PublishFailed(publish.number, self.index, reason))
+
+    # -- consuming ---
+
+    def _consuming_opened(self, channel: Channel) -> None:
+        self._consuming = channel
+        channel.add_on_close_callback(self._consuming_closed)
+        channel.add_on_cancel_callback(self._cancelled)
+        channel.add_callback(self._got_nothing, [pika.spec.Basic.GetEmpty], one_shot=False)
+        if self._consume is not None:
+            self._begin_consuming()
+
+    def _consuming_closed(self, channel: Channel | None, reason: object) -> None:
+        if self._consuming is None:
+            return
+        self._consuming = None
+        if self._consume is not None:
+            self._consume[3](self)
+        started, self._started = self._started, None
+        if started is not None:
+            started.set_exception(RuntimeError(f"Shard {self.index} could not begin to consume: {reason}"))
+            self._consume = None
+        got, self._get = self._get, None
+        if got is not None:
+            got.set_exception(RuntimeError(f"Shard {self.index} could not be read: {reason}"))
+        if channel is not None and self._connection is not None and self._connection.is_open:
+            self._connection.channel(on_open_callback=self._consuming_opened)
+
+    def get(self, answer: Future[Delivery | None]) -> None:
+        """Fetch one message; the answer is None if the shard has none, or cannot be reached."""
+        if self._consuming is None:
+            answer.set_result(None)
+            return
+        self._get = answer
+        self._consuming.basic_get(self.queue, self._got)
+
+    def _got(self, channel: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        got, self._get = self._get, None
+        if got is not None:
+            got.set_result(self._delivery(channel, method, properties, body))
+
+    def _got_nothing(self, frame: Any) -> None:
+        got, self._get = self._get, None
+        if got is not None:
+            got.set_result(None)
+
+    def consume(
+        self,
+        tag: str,
+        prefetch: int,
+        deliver: Callable[[Shard, Delivery], None],
+        drop: Callable[[Shard], None],
+        started: Future[None],
+    ) -> None:
+        """Consume, now and after each reconnection. `drop` is called when a channel has ended with its deliveries."""
+        self._consume, self._started = (tag, prefetch, deliver, drop), started
+        if self._consuming is not None:
+            self._begin_consuming()
+
+    def _begin_consuming(self) -> None:
+        assert self._consuming is not None and self._consume is not None
+        tag, prefetch, deliver, _ = self._consume
+        channel = self._consuming
+
+        def delivered(channel: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+            deliver(self, self._delivery(channel, method, properties, body))
+
+        def begun(frame: Any) -> None:
+            started, self._started = self._started, None
+            if started is not None:
+                started.set_result(None)
+
+        channel.basic_qos(prefetch_count=prefetch)
+        channel.basic_consume(self.queue, delivered, consumer_tag=f"{tag}{self.index}", callback=begun)
+
+    def _cancelled(self, frame: Any) -> None:
+        """The broker cancelled the consumer, because the queue of this shard was deleted: nothing more can come."""
+        self._consume = None
+
+    def cancel(self, done: Future[None]) -> None:
+        consume, self._consume = self._consume, None
+        if consume is None or self._consuming is None or not self._consuming.is_open:
+            done.set_result(None)
+            return
+        self._consuming.basic_cancel(f"{consume[0]}{self.index}", lambda frame: done.set_result(None))
+
+    def _delivery(self, channel: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> Delivery:
+        headers = properties.headers or {}
+        number, publisher = headers.get(NUMBER_HEADER), headers.get(PUBLISHER_HEADER)
+        is_ours = isinstance(number, int) and isinstance(publisher, str)
+        key = method.routing_key
+        return Delivery(
+            body=body,
+            properties=properties,
+            shard=self.index,
+            exchange=method.exchange,
+            routing_key=self._logical_key if key == self.routing_key else key,
+            is_redelivered=method.redelivered,
+            number=number if is_ours else None,
+            publisher=publisher if is_ours else None,
+            is_late=False,
+            _settle=partial(self._settle, channel, method.delivery_tag),
+        )
+
+    def _settle(self, channel: Channel, delivery_tag: int, outcome: str) -> None:
+        self._post(partial(_settle_now, channel, delivery_tag, outcome))
+
+
+def _settle_now(channel: Channel, delivery_tag: int, outcome: str) -> None:
+    if not channel.is_open:
+        return  # the broker has the message again, and delivers it once more
+    if outcome == "ack":
+        channel.basic_ack(delivery_tag)
+    else:
+        channel.basic_reject(delivery_tag, requeue=outcome == "requeue")
