@@ -17,13 +17,12 @@ WIDTH = 100
 
 
 @node_command("Monitoring, observability and health checks", timeout=120.0)
-@click.option("--seconds", type=float, default=1.0, help="How long to watch.  [default: 1]")
-def diagnose(call: Call, seconds: float) -> None:
+def diagnose(call: Call) -> None:
     """Say in a sentence each which stage holds which connections back, and what to do about it.
 
     With a formatter for programs: a row for each connection that is held back.
     """
-    rows = list(call.node.rows("diagnose", seconds=seconds))
+    rows = list(call.node.rows("diagnose"))
     if call.is_machine:
         call.list(
             ("connection", "user", "vhost", "state", "bottleneck", "subject", "evidence", "advice"),

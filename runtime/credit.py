@@ -36,6 +36,9 @@ DEFAULT_PAIR = (400, 200)
 #: The credit with a peer that is not credited.
 UNLIMITED = 1 << 62
 
+#: Whole seconds before the present one over which the share of blocked time is taken (FC-67).
+SHARE_SECONDS = 5
+
 Pair = tuple[int, int]
 
 
@@ -77,6 +80,39 @@ class _BlockClock:
             self.seconds += now - self.since
 
 
+class _BlockedTime:
+    """For how long an actor was blocked by whichever peer: since its start, and in each of the last seconds.
+
+    A block that ends costs one addition. It seldom lasts into another second of the clock.
+    """
+
+    __slots__ = ("_by_second", "total")
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        #: By whole second of the clock: the blocked time in this second.
+        self._by_second: dict[int, float] = {}
+
+    def add(self, since: float, until: float) -> None:
+        """Count a block that has ended."""
+        self.total += until - since
+        by_second, last = self._by_second, int(until)
+        if last not in by_second:
+            for second in [second for second in by_second if second < last - SHARE_SECONDS]:
+                del by_second[second]
+        for second in range(max(int(since), last - SHARE_SECONDS), last + 1):
+            blocked = min(until, second + 1) - max(since, second)
+            by_second[second] = by_second.get(second, 0.0) + blocked
+
+    def share(self, now: float, since: float | None) -> float:
+        """The blocked share of the time since `SHARE_SECONDS` full seconds ago; `since`: begin of the present block."""
+        begin = int(now) - SHARE_SECONDS
+        blocked = sum([seconds for second, seconds in self._by_second.items() if second >= begin])
+        if since is not None:
+            blocked += now - max(since, begin)
+        return min(1.0, blocked / (now - begin))
+
+
 class CreditFlow:
     """The credit of one actor with all its peers.
 
@@ -89,13 +125,14 @@ class CreditFlow:
     """
 
     __slots__ = (
+        "_blocked_time",
         "_clock",
         "_clocks",
         "_credit_from",
         "_credit_to",
         "_deferred",
         "_grant",
-        "_entered_at",
+        "_last_blocked",
         "_hold",
         "_hold_from_end",
         "_pair",
@@ -127,9 +164,11 @@ class CreditFlow:
         self._credit_to: dict[Hashable, int] = {}
         self._deferred: dict[Hashable, int] = {}
         self._clocks: dict[str, _BlockClock] = {}
+        #: None before the first block.
+        self._blocked_time: _BlockedTime | None = None
         self.credit_blocked: dict[Hashable, None] = {}
-        #: When each peer that has ever blocked this actor did so last.
-        self._entered_at: dict[Hashable, float] = {}
+        #: By peer that has ever blocked this actor: when the last block began, or ended if it has.
+        self._last_blocked: dict[Hashable, float] = {}
         self.blocked_at: float | None = None
         self._unblocked_at: float | None = None
 
@@ -154,7 +193,7 @@ class CreditFlow:
         if peer in self.credit_blocked:
             self._leave(peer)
         self._relations.pop(peer, None)
-        self._entered_at.pop(peer, None)
+        self._last_blocked.pop(peer, None)
 
     # -- sending, taking and granting --------------------------------------------------------------
 
@@ -248,14 +287,32 @@ class CreditFlow:
             return 0.0
         return clock.seconds + (self._clock() - clock.since if clock.blocked else 0.0)
 
-    def longest_blocked_seconds(self) -> float:
-        """For how long peers have blocked this actor, of the kind that did so for the longest time."""
-        return max(map(self.blocked_seconds, self._clocks), default=0.0)
+    def blocked_seconds_by_kind(self) -> dict[str, float]:
+        """For how long each kind of peer has blocked this actor; kinds that never did are left out."""
+        return {kind: round(self.blocked_seconds(kind), 3) for kind in self._clocks}
 
-    def blockers(self, seconds: float = 1.0) -> list[Hashable]:
-        """The peers that block this actor now, or began to within so many seconds (FC-68)."""
-        since = self._clock() - seconds
-        return [peer for peer, at in self._entered_at.items() if at >= since or peer in self.credit_blocked]
+    def flow_items(self) -> dict[str, Any]:
+        """What listings show of the credit beside the state and the names of the peers that block this actor (FC-45).
+
+        `blocked_share` is the share of the last `SHARE_SECONDS` during which any peer blocked this actor.
+        """
+        blocks = sum(map(self.blocks, self._clocks))
+        if not blocks:
+            return {"blocks": 0, "blocked_seconds": 0.0, "blocked_share": 0.0}
+        now, time = self._clock(), self._blocked_time or _BlockedTime()
+        since = self.blocked_at if self.credit_blocked else None
+        return {
+            "blocks": blocks,
+            "blocked_seconds": round(time.total + (0.0 if since is None else now - since), 3),
+            "blocked_share": round(time.share(now, since), 3),
+        }
+
+    def blockers(self) -> list[Hashable]:
+        """The peers that have blocked this actor within the last `SHARE_SECONDS` (FC-68)."""
+        if not self._last_blocked:
+            return []
+        since = self._clock() - SHARE_SECONDS
+        return [peer for peer, at in self._last_blocked.items() if at >= since or peer in self.credit_blocked]
 
     # -- bookkeeping -------------------------------------------------------------------------------
 
@@ -277,16 +334,20 @@ class CreditFlow:
             # The first exhausted peer sets it; further peers do not move it and unblocking does not clear it (FC-10).
             self.blocked_at = now
         self.credit_blocked[peer] = None
-        self._entered_at[peer] = now
+        self._last_blocked[peer] = now
         self._clock_of(peer).enter(now)
 
     def _leave(self, peer: Hashable) -> None:
-        now = self._clock()
+        self._last_blocked[peer] = now = self._clock()
         del self.credit_blocked[peer]
         self._clock_of(peer).leave(now)
         if self.credit_blocked:
             return
         self._unblocked_at = now
+        if self.blocked_at is not None:
+            if self._blocked_time is None:
+                self._blocked_time = _BlockedTime()
+            self._blocked_time.add(self.blocked_at, now)
         deferred = self._deferred
         # In tests a grant may run other actors at once and block this one again; then the rest stays deferred.
         while deferred and not self.credit_blocked:

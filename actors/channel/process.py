@@ -575,7 +575,7 @@ class Channel(Process):
                 for peer in self.credit.blockers()
                 if (row := self.queues.rows.get(cast(str, peer))) is not None
             ],
-            "blocked_seconds": self.credit.longest_blocked_seconds(),
+            **self.credit.flow_items(),
         }
 
 

@@ -602,11 +602,11 @@ class Connection(Process):
             ),
             "ssl": False,
             "blocked_by": [
-                entry.number
+                f"channel {entry.number}"
                 for peer in self.credit.blockers()
                 if (entry := self.channels.by_id.get(cast(str, peer))) is not None
             ],
-            "blocked_seconds": self.credit.longest_blocked_seconds(),
+            **self.credit.flow_items(),
             "pauses": sorted(self.pauses),
             "alarms": sorted(self.alarms),
         }

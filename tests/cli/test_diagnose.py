@@ -5,30 +5,50 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pika
 import pytest
 
 from warren import Broker
+from warren.actors.queue.master.master import Master
 from warren.amqp import methods
+from warren.extensions import BasicPublish, ChannelInterceptor
+from warren.store.disk.real_disk import RealFile
 from warren.tests.behaviour.wire import Client
+from warren.tests.system.wire import publish_frames
 
 WARREN = Path(sys.executable).with_name("warren")
 
 
 @pytest.fixture
-def broker(tmp_path):
-    with Broker(port=0, control_dir=str(tmp_path / "control"), output_buffer_limit=100_000) as broker:
-        yield broker
+def started(tmp_path):
+    """Starts a broker that commands reach."""
+    with ExitStack() as stack:
+
+        def start(extensions=(), is_durable=False, **settings):
+            data_dir = str(tmp_path) if is_durable else None
+            control_dir = str(tmp_path / "control")
+            return stack.enter_context(
+                Broker(port=0, extensions=extensions, data_dir=data_dir, control_dir=control_dir, **settings)
+            )
+
+        yield start
 
 
 @pytest.fixture
-def diagnose(broker, tmp_path):
+def broker(started):
+    return started(output_buffer_limit=100_000)
+
+
+@pytest.fixture
+def run(tmp_path):
     def run(*arguments):
         done = subprocess.run(
-            [WARREN, "diagnose", "--seconds", "0.1", *arguments],
+            [WARREN, *arguments],
             env={"WARREN_DATA_DIR": str(tmp_path), "PATH": ""},
             capture_output=True,
             text=True,
@@ -38,6 +58,11 @@ def diagnose(broker, tmp_path):
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def diagnose(broker, run):
+    return lambda *arguments: run("diagnose", *arguments)
 
 
 def test_nothing(diagnose):
@@ -76,3 +101,128 @@ def test_a_client_that_does_not_read(broker, diagnose):
         assert [(row["bottleneck"], row["evidence"]) for row in rows] == [("client", "it does not read")]
         assert str(reader.socket.getsockname()[1]) in rows[0]["subject"]
         reader.abort()
+
+
+# -- a stage that is too slow ---
+
+#: Seconds that a publish takes in the stage that is made slow. The other stages need a small part of that.
+SLOW = 0.0005
+#: Seconds that the slow disk takes for each write and each sync.
+SLOW_WRITE = 0.2
+
+
+class SlowAudit(ChannelInterceptor):
+    """An extension that makes channels the slowest stage."""
+
+    methods = (BasicPublish,)
+
+    def intercept(self, place, method, content):
+        time.sleep(SLOW)
+        return method, content
+
+
+@pytest.fixture
+def slow_queue(monkeypatch):
+    publish = Master.publish
+
+    def slowly(self, record, entries):
+        time.sleep(SLOW * sum(len(contents) for _, contents, *_ in entries))
+        return publish(self, record, entries)
+
+    monkeypatch.setattr(Master, "publish", slowly)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """Writes take long, in threads of their own as always; the processes go on."""
+
+    def slowed(write):
+        def slowly(*arguments):
+            time.sleep(SLOW_WRITE)
+            return write(*arguments)
+
+        return slowly
+
+    for name in ("append", "append_synced"):
+        monkeypatch.setattr(RealFile, name, slowed(getattr(RealFile, name)))
+
+
+@contextmanager
+def publishing(broker, name):
+    """A client publishes persistent messages as fast as it can, and nobody consumes them."""
+    client = Client(broker.url)
+    client.channel().queue(name, durable=True)
+    frames = publish_frames(1, bytes(100), name, props=b"\x10\x00\x02", frame_max=131_072) * 4000
+    ends = threading.Event()
+
+    def publish():
+        client.socket.settimeout(0.1)
+        rest = b""
+        while not ends.is_set():
+            rest = rest or frames
+            with suppress(TimeoutError):
+                rest = rest[client.socket.send(rest) :]
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+        client.reset()
+
+
+def awaited(run, bottleneck):
+    """The row of the only connection that is held back, as soon as this stage holds it back."""
+    deadline = time.monotonic() + 60
+    while True:
+        rows = json.loads(run("diagnose", "--formatter", "json"))
+        if [row["bottleneck"] for row in rows] == [bottleneck]:
+            return rows[0]
+        assert time.monotonic() < deadline, rows
+
+
+def listed(run, command, *columns):
+    """The rows of a listing as dicts."""
+    return json.loads(run(command, *columns, "--formatter", "json"))
+
+
+def test_slow_channels(started, run):
+    """FC-66: an extension takes long for each publish, so no queue blocks the channel."""
+    with publishing(started(extensions=[SlowAudit()]), "q"):
+        row = awaited(run, "channel")
+        assert row["state"] == "flow" and row["subject"].startswith("channel 1 of connection 127.0.0.1:")
+        (connection,) = listed(run, "list_connections", "state", "bottleneck", "blocked_by", "blocked_share", "blocks")
+        assert (connection["state"], connection["bottleneck"]) == ("flow", "channel")
+        assert connection["blocked_by"] == ["channel 1"] and connection["blocks"] > 0
+        assert 0 < connection["blocked_share"] <= 1
+
+
+def test_a_slow_queue(started, run, slow_queue):
+    """FC-66, FC-68: it is named, and the channel shows it too."""
+    with publishing(started(), "orders"):
+        row = awaited(run, "queue")
+        assert row["subject"] == "queue 'orders' in vhost '/'" and row["evidence"].startswith("blocked channel 1 for ")
+        (channel,) = listed(run, "list_channels", "state", "blocked_by", "blocked_seconds")
+        assert channel["state"] == "flow" and channel["blocked_by"] == ["orders"] and channel["blocked_seconds"] > 0
+        assert "Queue: queue 'orders' in vhost '/'" in run("diagnose")
+
+
+def test_a_slow_disk(started, run, slow_disk):
+    """FC-66: the queue waits for the journal, and the channel and the connection before it wait as well."""
+    with publishing(started(is_durable=True), "orders"):
+        row = awaited(run, "message store")
+        assert row["subject"].startswith("the disk of vhost '/' on node ")
+        assert row["evidence"].startswith("its journal blocked queue 'orders' for ")
+        (queue,) = listed(run, "list_queues", "state", "blocked_by", "blocked_seconds_by")
+        assert (queue["state"], queue["blocked_by"]) == ("flow", ["journal"])
+        assert queue["blocked_seconds_by"]["journal"] > 0
+
+
+def test_a_queue_that_nothing_holds_back(started, run):
+    """The columns of a listing have values when nobody was ever blocked."""
+    broker = started()
+    broker.declare_queue("q")
+    (queue,) = listed(run, "list_queues", "state", "blocks", "blocked_seconds", "blocked_share", "blocked_by")
+    assert list(queue.values()) == ["running", 0, 0.0, 0.0, []]

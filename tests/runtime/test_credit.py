@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.runtime.credit import DEFAULT_PAIR, UNLIMITED, CreditFlow, check_pair
+from warren.runtime.credit import DEFAULT_PAIR, SHARE_SECONDS, UNLIMITED, CreditFlow, check_pair
 
 
 class Grants(list):
@@ -19,7 +19,8 @@ class Grants(list):
 
 
 class Clock:
-    now = 100.0
+    def __init__(self, now=100.0):
+        self.now = now
 
     def __call__(self):
         return self.now
@@ -343,3 +344,47 @@ class TestReportedState:
         assert credit.blocked_seconds("queue") == 3 and credit.blocked_seconds("store") == 3
         assert (credit.blocks("queue"), credit.blocks("store"), credit.blocks("mirror")) == (2, 1, 0)
         assert credit.blocked_seconds("mirror") == 0
+        assert credit.blocked_seconds_by_kind() == {"queue": 3, "store": 3}
+        assert credit.flow_items()["blocks"] == 3
+
+    def test_the_share_of_the_last_seconds(self):
+        """FC-45, FC-67: time in which several peers block counts once, and what is older than the window not at all."""
+        clock = Clock(1000.0)
+        credit, _ = flow((2, 1), clock=clock)
+        assert credit.flow_items() == {"blocks": 0, "blocked_seconds": 0.0, "blocked_share": 0.0}
+        assert credit.blockers() == []
+        for peer in "ab":
+            credit.spend(peer, 2)
+        clock.now += 2.5
+        share = round(2.5 / (SHARE_SECONDS + 2.5 % 1), 3)
+        assert credit.flow_items() == {"blocks": 2, "blocked_seconds": 2.5, "blocked_share": share}
+        credit.bump("a", 1)
+        assert credit.blockers() == ["a", "b"]
+        credit.bump("b", 1)
+        clock.now += 2.0
+        assert credit.flow_items()["blocked_seconds"] == 2.5
+        clock.now += 3.0
+        assert credit.flow_items()["blocked_share"] > 0 and credit.blockers() == ["a", "b"]
+        clock.now += 2.0
+        assert credit.blockers() == []
+        assert credit.flow_items() == {"blocks": 2, "blocked_seconds": 2.5, "blocked_share": 0.0}
+        credit.spend("a", 1)
+        clock.now += 60.0
+        assert credit.flow_items()["blocked_share"] == 1.0 and credit.blockers() == ["a"]
+
+    @given(st.lists(st.tuples(st.booleans(), st.floats(0.001, 4.0)), max_size=40))
+    def test_the_share_is_that_of_all_blocks(self, stretches):
+        """Compared with the intervals themselves, wherever the whole seconds fall."""
+        clock, blocks = Clock(500.25), []
+        credit, _ = flow((1, 1), clock=clock)
+        for is_blocked, seconds in stretches:
+            began = clock.now
+            if is_blocked:
+                credit.spend("p", 1)
+            clock.now += seconds
+            if is_blocked:
+                credit.bump("p", 1)
+                blocks.append((began, clock.now))
+        begin = int(clock.now) - SHARE_SECONDS
+        blocked = sum(max(0.0, until - max(since, begin)) for since, until in blocks)
+        assert credit.flow_items()["blocked_share"] == pytest.approx(blocked / (clock.now - begin), abs=0.001)

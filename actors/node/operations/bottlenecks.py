@@ -4,6 +4,10 @@ A stage that cannot keep up blocks the one before it by giving it no more credit
 block queues, queues block channels, and channels block the connection, which then stops reading from its client. So
 the last stage in this chain that is still blocked stands just before the one that is too slow.
 
+A listing is a sample, and a block lasts milliseconds, so what counts is the share of the last seconds during which each
+stage was blocked. A stage that was blocked for a much smaller share than the one before it is not what holds that one
+back: its own work does.
+
 The functions are pure: they compare info items of connections, channels and queues.
 """
 
@@ -11,6 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from ....runtime.credit import SHARE_SECONDS
+
+#: A stage is held back by the next one if that one was blocked for at least this part of its own blocked time.
+PASSED_ON = 0.1
 
 Items = Mapping[str, Any]
 
@@ -56,14 +65,11 @@ def verdict(
     channels: Sequence[Items],
     queue_of: Callable[[str], Items | None],
     node: str,
-    seconds: float,
 ) -> Verdict | None:
     """What holds the connection back; None if nothing does (FC-66).
 
     channels   the info items of its channels
     queue_of   the info items of the queue with this name in the connection's virtual host
-
-    All have the item `blocked_share` as well, the share of the last `seconds` during which the thing was blocked.
     """
     if connection["alarms"] and connection["state"] in ("blocked", "blocking"):
         sources = " and ".join(connection["alarms"])
@@ -73,39 +79,44 @@ def verdict(
         return Verdict("client", f"the client of connection {connection['name']}", waits)
     if connection["state"] != "flow":
         return None
-    blocked = [channel for channel in channels if channel["blocked_by"]]
+    blocked = _holding_back(connection["blocked_share"], channels)
     if not blocked:
-        numbers = connection["blocked_by"]
+        names = [name.removeprefix("channel ") for name in connection["blocked_by"]]
         return Verdict(
             "channel",
-            f"{_named('channel', numbers)} of connection {connection['name']}",
-            f"they blocked the connection for {_share([connection], seconds)}",
+            f"{_named('channel', list(map(int, names)))} of connection {connection['name']}",
+            f"blocked the connection for {_share([connection])}",
         )
     names = sorted({name for channel in blocked for name in channel["blocked_by"]})
-    queues = [(name, queue_of(name)) for name in names]
-    in_flow = [(name, items) for name, items in queues if items is not None and items["blocked_by"]]
+    queues = [items for name in names if (items := queue_of(name)) is not None]
+    in_flow = _holding_back(max(channel["blocked_share"] for channel in blocked), queues)
     if in_flow:
-        stages = sorted({str(peer) for _, items in in_flow for peer in items["blocked_by"]})
+        stages = sorted({_stage(peer) for items in in_flow for peer in items["blocked_by"]})
         return Verdict(
             "message store",
             f"the disk of vhost '{connection['vhost']}' on node {node}",
-            f"its {' and '.join(map(_stage, stages))} blocked {_named('queue', [name for name, _ in in_flow])} "
-            f"for {_share([items for _, items in in_flow], seconds)}",
+            f"its {' and '.join(stages)} blocked {_named('queue', [items['name'] for items in in_flow])} "
+            f"for {_share(in_flow)}",
         )
-    numbers = [channel["number"] for channel in blocked]
     return Verdict(
         "queue",
         f"{_named('queue', names)} in vhost '{connection['vhost']}'",
-        f"blocked {_named('channel', numbers)} for {_share(blocked, seconds)}",
+        f"blocked {_named('channel', [channel['number'] for channel in blocked])} for {_share(blocked)}",
     )
 
 
-def _share(blocked: Sequence[Items], seconds: float) -> str:
+def _holding_back(share: float, stage: Sequence[Items]) -> list[Items]:
+    """Those of the next stage that were blocked for a considerable part of the blocked share of the stage before."""
+    return [items for items in stage if items["blocked_by"] and items["blocked_share"] >= PASSED_ON * share]
+
+
+def _share(blocked: Sequence[Items]) -> str:
     """For how long the one that was blocked the longest was blocked."""
-    return f"{max(items['blocked_share'] for items in blocked):.0%} of {seconds:g} s"
+    return f"{max(items['blocked_share'] for items in blocked):.0%} of {SHARE_SECONDS} s"
 
 
 def _stage(peer: str) -> str:
+    """What an operator calls the stage behind a queue: a queue is blocked by its journal, its segments or a store."""
     return {"journal": "journal", "segments": "segment writer"}.get(peer, "message store")
 
 

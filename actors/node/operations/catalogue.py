@@ -3,13 +3,12 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import acting, definitions, diagnosing, listings, permissions, policies, status, tuning, users, vhosts
+from . import acting, definitions, listings, permissions, policies, status, tuning, users, vhosts
 from .registry import perform
 
 __all__ = [
     "acting",
     "definitions",
-    "diagnosing",
     "listings",
     "perform",
     "permissions",

@@ -36,6 +36,9 @@ class Columns:
         return tuple(dict.fromkeys(wanted)) or self.default
 
 
+#: How often and for how long peers without credit have blocked a process, which share of the last seconds, and who.
+FLOW = ("blocks", "blocked_seconds", "blocked_share", "blocked_by")
+
 QUEUES = Columns(
     ("name", "messages"),
     (
@@ -48,7 +51,7 @@ QUEUES = Columns(
         *("leader", "members", "online"),
         # warren's own (CM-153)
         *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag"),
-        *("first_number", "next_number", "readers", "unsent"),
+        *("first_number", "next_number", "readers", "unsent", *FLOW, "blocked_seconds_by"),
     ),
 )
 #: What a queue's row answers without its process.
@@ -70,7 +73,7 @@ CONNECTIONS = Columns(
         *("vhost", "timeout", "frame_max", "channel_max", "client_properties", "recv_oct", "recv_cnt", "send_oct"),
         *("send_cnt", "send_pend", "connected_at"),
         # warren's own
-        "user_provided_name",
+        *("user_provided_name", "bottleneck", "pauses", "alarms", *FLOW),
     ),
 )
 VHOSTS = Columns(("name",), ("description", "tags", "default_queue_type", "tracing", "cluster_state"))
@@ -80,7 +83,7 @@ CHANNELS = Columns(
         *("connection", "name", "number", "vhost", "transactional", "confirm", "messages_uncommitted"),
         *("acks_uncommitted", "messages_unconfirmed", "prefetch_count", "global_prefetch_count"),
         # warren's own
-        "state",
+        *("state", *FLOW),
     ),
 )
 CONSUMERS = Columns(

@@ -28,13 +28,11 @@ from .columns import (
     QUEUES,
     UNRESPONSIVE_QUEUES,
 )
-from .registry import OperationError, Operator, Rows, operation
+from .diagnosing import bottleneck
+from .registry import ANSWER_SECONDS, OperationError, Operator, Rows, operation
 
 #: Things in one slice.
 SLICE = 100
-
-#: Seconds that a listing waits for a process. One that does not answer has no row, or a row with its name alone.
-ANSWER_SECONDS = 5.0
 
 #: The states of a connection that is being closed already.
 ENDING = ("closing", "closed")
@@ -127,10 +125,25 @@ async def list_bindings(operator: Operator, *, vhost: str, columns: list[str] | 
 
 @operation()
 async def list_connections(operator: Operator, *, columns: list[str] | None = None) -> AsyncIterator[Rows]:
-    """The connections of all virtual hosts, in every state."""
+    """The connections of all virtual hosts in every state; with the column `bottleneck` not those that are ending."""
     chosen = CONNECTIONS.chosen(columns or [])
+    if "bottleneck" in chosen:
+        async for address, items in connections(operator):
+            found = await bottleneck(operator, address, items)
+            items = {**items, "pid": pid(operator, items["pid"]), "bottleneck": found and found.bottleneck}
+            yield [_selected(items, chosen)]
+        return
     async for answers in _of_connections(operator, to_connection.info):
         yield [_selected({**answer, "pid": pid(operator, answer["pid"])}, chosen) for answer in answers]
+
+
+@operation()
+async def diagnose(operator: Operator) -> AsyncIterator[Rows]:
+    """A row for each connection that something holds back: what it is, how that shows, and what to do."""
+    async for address, items in connections(operator):
+        found = await bottleneck(operator, address, items)
+        if found is not None:
+            yield [found.row(items)]
 
 
 @operation()

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 #: part of the node that does not answer, a wrong state inside the node, and a wait that took too long.
 ErrorKind = Literal["usage", "data", "no_user", "unavailable", "software", "timeout"]
 
+#: Seconds that an operation waits for a process. One that does not answer has no row, or a row with its name alone.
+ANSWER_SECONDS = 5.0
+
 #: A piece of a listing.
 Rows = list[dict[str, Any]]
 

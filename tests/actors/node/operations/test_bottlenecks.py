@@ -9,15 +9,15 @@ from warren.actors.node.operations.bottlenecks import ADVICE, verdict
 
 def connection(**items):
     usual = {"name": "a -> b", "user": "guest", "vhost": "/", "state": "flow", "alarms": [], "pauses": []}
-    return {**usual, "blocked_by": [1], "blocked_share": 0.5, **items}
+    return {**usual, "blocked_by": ["channel 1"], "blocked_share": 0.5, **items}
 
 
-def channel(number, *queues, share=0.0):
+def channel(number, *queues, share=0.5):
     return {"number": number, "blocked_by": list(queues), "blocked_share": share}
 
 
-def queue(*peers, share=0.0):
-    return {"blocked_by": list(peers), "blocked_share": share}
+def queue(name, *peers, share=0.0):
+    return {"name": name, "blocked_by": list(peers), "blocked_share": share}
 
 
 @pytest.mark.parametrize(
@@ -29,28 +29,28 @@ def queue(*peers, share=0.0):
             {},
             "channel",
             "channel 1 of connection a -> b",
-            "they blocked the connection for 50% of 2 s",
+            "blocked the connection for 50% of 5 s",
         ),
         (
             connection(),
             [channel(1, "orders", share=0.25), channel(2, "orders", "bills", share=0.83), channel(3)],
-            {"orders": queue(), "bills": queue()},
+            {"orders": queue("orders"), "bills": queue("bills")},
             "queue",
             "queues 'bills', 'orders' in vhost '/'",
-            "blocked channels 1, 2 for 83% of 2 s",
+            "blocked channels 1, 2 for 83% of 5 s",
         ),
         (
             connection(),
             [channel(1, "orders", "bills")],
-            {"orders": queue("journal", share=0.4), "bills": queue()},
+            {"orders": queue("orders", "journal", share=0.4), "bills": queue("bills")},
             "message store",
             "the disk of vhost '/' on node warren@a",
-            "its journal blocked queue 'orders' for 40% of 2 s",
+            "its journal blocked queue 'orders' for 40% of 5 s",
         ),
         (
             connection(state="blocked", alarms=["disk", "memory"]),
             [channel(1, "orders")],
-            {"orders": queue("journal")},
+            {"orders": queue("orders", "journal")},
             "resource alarm",
             "low disk and memory on node warren@a",
             "the connection is blocked",
@@ -75,7 +75,7 @@ def queue(*peers, share=0.0):
 )
 def test_the_stage_that_is_too_slow(held, channels, queues, bottleneck, subject, evidence):
     """FC-66, FC-68: it is named, with what shows it."""
-    found = verdict(held, channels, queues.get, "warren@a", 2.0)
+    found = verdict(held, channels, queues.get, "warren@a")
     assert found == (bottleneck, subject, evidence)
     assert found.row(held)["advice"] == ADVICE[bottleneck]
 
@@ -83,10 +83,10 @@ def test_the_stage_that_is_too_slow(held, channels, queues, bottleneck, subject,
 @pytest.mark.parametrize("state", ["running", "closing", "blocking"])
 def test_a_connection_that_is_not_held_back(state):
     """An alarm that is off does not count; `blocking` without one is over in a moment."""
-    assert verdict(connection(state=state), [channel(1, "orders")], {}.get, "warren@a", 1.0) is None
+    assert verdict(connection(state=state), [channel(1, "orders")], {}.get, "warren@a") is None
 
 
 def test_many_names_are_cut():
     queues = [f"q{number}" for number in range(10)]
-    found = verdict(connection(), [channel(1, *queues)], {}.get, "warren@a", 1.0)
+    found = verdict(connection(), [channel(1, *queues)], {}.get, "warren@a")
     assert found.subject == "queues 'q0', 'q1', 'q2' and 7 others in vhost '/'"
