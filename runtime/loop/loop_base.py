@@ -68,10 +68,10 @@ SHUTDOWN_SECONDS = 5.0
 #: Seconds that the threads may take to end at least, whatever the actors took.
 THREADS_SECONDS = 0.5
 
-#: Seconds between two polls while the run queue is never empty. A poll is a system call of about 1 µs, and a round of
-#: two actors that play ping-pong takes 0.8 µs. A message takes less than this for its whole way through a broker, so
-#: that no poll comes in the middle of it.
-POLL_INTERVAL = 200e-6
+#: Seconds between two polls while the run queue is never empty. What clients send meanwhile is read at once, so that
+#: channels and queues have fewer turns with more messages each: with 100 busy clients a fifth of the processor time is
+#: saved against a poll every 0.2 ms. A client that was idle waits this much longer, but only while others are busy.
+POLL_INTERVAL = 1e-3
 
 #: Seconds after which a round is interrupted for a poll. A round has a turn of every busy client, and a client that was
 #: idle must not wait for all of them before its input is read.
@@ -221,12 +221,14 @@ class LoopBase(ActorBase):
                     lanes.give_back(lane)
                     raise
                 if ready:
-                    lane.extend(ready)
+                    lane += ready
                     ready.clear()
-                if lane:
+                    active.append(lane)
+                elif lane:
                     active.append(lane)
                 else:
-                    lanes.retire(lane)
+                    # Forgotten while it is empty: it takes 0.8 KiB, and most connections are idle.
+                    lane.owner.lane = None
                 began, now = now, monotonic()
                 if now - began > floor:
                     watchdog.note(cell, message, now - began)
@@ -275,23 +277,26 @@ class LoopBase(ActorBase):
         if not events:
             return
         owners, lanes = self.poller.owners, self.lanes
-        ends = time.monotonic() + ROUND_SECONDS
+        now = time.monotonic()
+        ends = now + ROUND_SECONDS
         plain: dict[int, tuple[Cell, list[int]]] = {}
         at = 0
         for fd, mask in events:
             at += 1
-            if fd == self._wake_fd:
-                self._waker.drain()
-                continue
             owner = owners.get(fd)
-            if owner is None:
-                self.poller.forget(fd)
+            if owner is None or fd == self._wake_fd:
+                if owner is None:
+                    self.poller.forget(fd)
+                else:
+                    self._waker.drain()
             elif owner[0].handlers is None:
                 plain.setdefault(id(owner[0]), (owner[0], []))[1].append(fd)
             elif owner[0].group:
                 lanes.put_off(fd, mask)
-            elif self._serve(fd, mask, owner) > ends:
-                break
+            else:
+                now = self._serve(fd, mask, owner, now)
+                if now > ends:
+                    break
         self._unserved = events[at:]
         for cell, fds in plain.values():
             self._plain_message(cell, cell.address, WatchMessage(fds))
@@ -301,12 +306,11 @@ class LoopBase(ActorBase):
         fd, mask = self.lanes.next_of_crowd()
         owner = self.poller.owners.get(fd)
         if owner is not None and owner[0].handlers is not None:
-            self._serve(fd, mask, owner)
+            self._serve(fd, mask, owner, time.monotonic())
 
-    def _serve(self, fd: int, mask: int, owner: tuple[Cell, int]) -> float:
+    def _serve(self, fd: int, mask: int, owner: tuple[Cell, int], began: float) -> float:
         """Let the process that watches `fd` have its turn, and return the time afterwards."""
         cell, wanted = owner
-        began = time.monotonic()
         self.descriptor_turn(cell, fd, mask, wanted)
         if self.ready:
             self.lanes.admit(cell)
