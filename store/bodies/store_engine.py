@@ -114,6 +114,8 @@ class StoreEngine:
         self._report_next: dict[str, dict[bytes, None]] = {}
         self._report_now: dict[str, dict[bytes, None]] = {}
         self._cache: dict[bytes, bytes] = {}
+        # Ids of messages that lost their last reference while the sync under way wrote them. They are in the cache.
+        self._gone_under_way: list[bytes] = []
         self._durable = Checkpoint(0, 0)
         self._syncing: SyncJob | None = None
         self._reports: dict[tuple[str, str], list[bytes]] = {}
@@ -302,6 +304,8 @@ class StoreEngine:
                 self._summary.unwanted(entry.file, entry.total_size)
                 if self._is_on_disk(entry):
                     self._cache.pop(message_id, None)
+                else:
+                    self._gone_under_way.append(message_id)
         if ignored:
             self._report(client, "ignored", ignored)
 
@@ -455,6 +459,12 @@ class StoreEngine:
                 self._cache = {
                     message_id: self._cache[message_id] for message_id, _ in last.messages if message_id in self._cache
                 }
+        gone, self._gone_under_way = self._gone_under_way, []
+        for message_id in gone:
+            entry = self._index.get(message_id)
+            if entry is None or not entry.ref_count:
+                # Nobody reads it any more; without this it would stay in memory until the next file begins.
+                self._cache.pop(message_id, None)
         for client, ids in self._report_now.items():
             if ids:
                 self._report(client, "written", ids)

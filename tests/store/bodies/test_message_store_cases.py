@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 from random import Random
 
 import pytest
@@ -244,6 +245,29 @@ def test_msg_store_forget_with_writes_in_flight(store):
     assert {report.kind for report in store.take_reports()} <= {"ignored"}
     assert not any(map(store.contains, (A, B, name(3))))
     store.check()
+
+
+def test_a_body_removed_while_it_is_written_leaves_memory_with_the_sync(store):
+    """Not only when the next file begins: until then 16 MB of bodies that nobody can read would stay in memory."""
+    body = b"body" * 1000
+    references = sys.getrefcount(body)
+    store.write("q", [(A, body)])
+    job = store.take_sync()
+    store.remove("q", [A])
+    job.run()
+    store.finish_sync(job)
+    del job
+    assert sys.getrefcount(body) == references
+
+
+def test_a_body_that_is_wanted_again_while_it_is_written_can_be_read(store):
+    store.write("q", [(A, b"body")])
+    job = store.take_sync()
+    store.remove("q", [A])
+    store.write("p", [(A, b"body")])
+    job.run()
+    store.finish_sync(job)
+    assert read(store, A) == [b"body"]
 
 
 def test_bq_variable_queue_delete_msg_store_files_callback(tmp_path):
