@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ..amqp import methods
@@ -33,6 +34,11 @@ from .load.broker import BrokerFailed, Warren, memory
 GROWTH = 10_000_000
 #: Entities of one kind, before the churn goes on with the next kind.
 ENTITIES = 60
+#: After so many milliseconds messages of the load expire.
+EXPIRE_MS = 2000
+EXPIRE_SECONDS = EXPIRE_MS / 1000
+#: Seconds that an answer may take. The machine may be busy with other work.
+ANSWER_SECONDS = 120.0
 #: Messages that the load publishes in one round. A third is acknowledged, a third rejected, the rest expires.
 MESSAGES = 150
 #: Churns that need the controls of an embedded broker.
@@ -68,7 +74,9 @@ def churn(server: Server, is_over: threading.Event) -> None:
 
 def load(server: Server, is_over: threading.Event) -> None:
     with open_channel(server) as wire:
-        dead = table_from({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 2000})
+        dead = table_from(
+            {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": EXPIRE_MS}
+        )
         wire.call(1, methods.QueueDeclare(queue="load", durable=True, arguments=dead))
         wire.call(1, methods.QueueDeclare(queue="dead", durable=True, arguments=table_from({"x-max-length": 5000})))
         wire.call(1, methods.ConfirmSelect())
@@ -79,21 +87,15 @@ def load(server: Server, is_over: threading.Event) -> None:
             sent += MESSAGES
             confirmed_up_to(wire, sent)
             wire.send(frames(1, methods.BasicConsume(queue="load", consumer_tag="load")))
-            read_until(wire, 1, methods.BasicDeliver, MESSAGES // 3 * 2)
-            wire.send(frames(1, methods.BasicCancel("load")))
-            last = tag
-            while True:
-                method = next_method(wire)
-                if isinstance(method, methods.BasicCancelOk):
-                    break
-                if isinstance(method, methods.BasicDeliver):
-                    last = method.delivery_tag
-            third = tag + MESSAGES // 3
-            wire.send(
-                frames(1, methods.BasicAck(third, True), methods.BasicNack(third + MESSAGES // 3, True, False)),
-                frames(1, methods.BasicNack(0, True, True)),
-            )
-            tag = max(last, third + MESSAGES // 3)
+            last = delivered_up_to(wire, tag)
+            third = (last - tag) // 3
+            if third:
+                wire.send(
+                    frames(1, methods.BasicAck(tag + third, True), methods.BasicNack(tag + 2 * third, True, False)),
+                )
+            if last > tag:
+                wire.send(frames(1, methods.BasicNack(0, True, True)))
+            tag = last
             read_dead_letters(server)
 
 
@@ -104,10 +106,27 @@ def confirmed_up_to(wire: Wire, number: int) -> None:
             return
 
 
-def next_method(wire: Wire) -> object:
+def delivered_up_to(wire: Wire, tag: int) -> int:
+    """Cancel the consumer after `MESSAGES` / 3 * 2 deliveries, or fewer if messages have expired meanwhile, as they do
+    on a busy machine. Returns the tag of the last delivery; `tag` is that of the delivery before.
+    """
+    last = tag
+    with suppress(TimeoutError):
+        while last < tag + MESSAGES // 3 * 2:
+            method = next_method(wire, EXPIRE_SECONDS)
+            if isinstance(method, methods.BasicDeliver):
+                last = method.delivery_tag
+    wire.send(frames(1, methods.BasicCancel("load")))
+    while not isinstance(method := next_method(wire), methods.BasicCancelOk):
+        if isinstance(method, methods.BasicDeliver):
+            last = method.delivery_tag
+    return last
+
+
+def next_method(wire: Wire, timeout: float = ANSWER_SECONDS) -> object:
     """The next method on channel 1; contents are dropped."""
     while True:
-        found = wire.on(1)
+        found = wire.on(1, timeout)
         if found.kind == FRAME_METHOD:
             return decode_method(found.payload)
 
