@@ -152,7 +152,7 @@ class Warren:
             "--log-level",
             "error",
         ]
-        # An installed package has its bytecode. Without it a start would compile 200 modules, which takes half a second.
+        # An installed package has its bytecode. Without it a start compiles 200 modules, which takes half a second.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         began = time.monotonic()
         process = self._process = subprocess.Popen(
