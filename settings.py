@@ -137,6 +137,25 @@ class Settings:
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     # AB-16
     loopback_users: tuple[str, ...] = setting(("guest",), "users that may log in from this machine only")
+    event_exchange_vhost: str | None = setting(
+        None,
+        "virtual host of the exchange `amq.rabbitmq.event`, which publishes what happens in the node; None is no such"
+        " exchange",
+        text=True,
+        optional=True,
+    )
+    log_exchange_vhost: str | None = setting(
+        None,
+        "virtual host of the exchange `amq.rabbitmq.log`, which publishes the lines of the log; None is no such"
+        " exchange",
+        text=True,
+        optional=True,
+    )
+    log_exchange_level: str = setting(
+        "info",
+        "lowest level of the lines that `amq.rabbitmq.log` publishes, if the log has them",
+        choices=("debug", "info", "warning", "error"),
+    )
     connection_max: int | None = setting(
         None, "connections that may be open at once; None is no limit", low=0, optional=True
     )
@@ -314,6 +333,9 @@ class NodeKeywords(TypedDict, total=False):
     default_pass_file: str | PathLike[str] | None
     default_vhost: str
     loopback_users: tuple[str, ...]
+    event_exchange_vhost: str | None
+    log_exchange_vhost: str | None
+    log_exchange_level: str
     connection_max: int | None
     max_message_size: int
     consumer_timeout: int | None
@@ -372,6 +394,10 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
         if not isinstance(value, (str, PathLike)):
             raise _wrong(key, value, "a path")
         return str(value)
+    if limits.get("text"):
+        if not isinstance(value, str) or not value:
+            raise _wrong(key, value, "a text that is not empty")
+        return value
     if key == "server_properties":
         if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
             raise _wrong(key, value, "a table of texts, such as {owner = 'team-a'}")

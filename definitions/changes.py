@@ -8,9 +8,10 @@ from .records import Record
 
 
 class RecordPut(NamedTuple):
-    """A record was added, or replaced the one with its key."""
+    """A record was added, or replaced the one with its key, which is `before`."""
 
     record: Record
+    before: Record | None = None
 
 
 class RecordRemoved(NamedTuple):

@@ -94,6 +94,10 @@ class TopicRouter:
     def __init__(self) -> None:
         self._trie = TopicTrie()
 
+    def is_bound(self) -> bool:
+        """Whether the exchange has any binding."""
+        return bool(self._trie)
+
     def add(self, binding: Binding) -> None:
         self._trie.insert(binding.routing_key, binding.target)
 

@@ -35,7 +35,7 @@ from .changes import (
 )
 from .decorators import ExchangeDecorator, notify, notify_of
 from .destinations import Destination, DestinationSet
-from .exchange_types import EXCHANGE_TYPES, Router, UnavailableRouter
+from .exchange_types import EXCHANGE_TYPES, Router, TopicRouter, UnavailableRouter
 from .rows import Binding, ExchangeRow, QueueRow
 from .vhost_rows import VhostRows
 
@@ -127,6 +127,12 @@ class RoutingTable:
             rows = _rows(host.queues, [name for _, name in destinations])
             self._last_wide = self.version, destinations, rows
         return rows
+
+    def is_topic_bound(self, vhost: str, exchange: str) -> bool:
+        """Whether anything is bound to this topic exchange."""
+        host = self._vhosts.get(vhost)
+        router = None if host is None else host.routers.get(exchange)
+        return isinstance(router, TopicRouter) and router.is_bound()
 
     def depends_on_headers(self, vhost: str, exchange: str) -> bool:
         """Whether the headers of a message published to this exchange may decide where it goes."""

@@ -37,6 +37,10 @@ class TopicTrie:
     def __init__(self) -> None:
         self._root = _Node(False)
 
+    def __bool__(self) -> bool:
+        """Whether it has any destination."""
+        return bool(self._root.edges) or self._root.bound is not None
+
     def insert(self, pattern: str, destination: Destination) -> None:
         node = self._root
         for word in _words(pattern):

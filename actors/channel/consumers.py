@@ -36,6 +36,7 @@ from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ...seams import seam
 from ...store.messages.message import Origin, any_of
+from ..events import client_events
 from ..node.context import NodeContext
 from ..queue.contract import ToQueue, to_queue
 from .client_output import CONTENT_CHANNEL, LARGE_CONTENT, ClientOutput
@@ -179,6 +180,7 @@ class ChannelConsumers:
             self.by_tag.pop(tag, None)
             raise
         consumer.stage = "running"
+        self._report_created(consumer)
         if not method.nowait:
             self._output.put_method(methods.BasicConsumeOk(tag))
 
@@ -208,13 +210,15 @@ class ChannelConsumers:
                 self._queues.flush()
                 with suppress(ProcessDown):
                     await self._process.ask(row.address, to_queue.cancel(self._config.channel_id, tag))
-            self.by_tag.pop(tag, None)
+            if self.by_tag.pop(tag, None) is not None:
+                self._report_deleted(consumer)
         if not method.nowait:
             self._output.put_method(methods.BasicCancelOk(tag))
 
     def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
         """End a consumer, and notify the client if it supports that; the client sends no answer."""
         del self.by_tag[consumer.tag]
+        self._report_deleted(consumer)
         if self._config.has_cancel_notify:
             self._put_unasked(methods.BasicCancel(consumer.tag, True))
 
@@ -224,6 +228,37 @@ class ChannelConsumers:
         if consumer is None or consumer.queue_id != queue_id or consumer.stage != "running":
             return None
         return consumer
+
+    # -- events ---
+
+    def _report_created(self, consumer: ChannelConsumer) -> None:
+        """Report a consumer to those who watch events."""
+        events = self._context.events
+        if events.are_watched():
+            fields = {
+                **client_events.consumer_identity(
+                    self._context.node_name, self._config, consumer.row.name, consumer.tag
+                ),
+                "exclusive": consumer.exclusive,
+                "ack_required": not consumer.no_ack,
+                "prefetch_count": consumer.prefetch,
+                "arguments": consumer.arguments,
+            }
+            events.emit(self._process, "consumer.created", fields)
+
+    def _report_deleted(self, consumer: ChannelConsumer) -> None:
+        events = self._context.events
+        if events.are_watched():
+            fields = client_events.consumer_identity(
+                self._context.node_name, self._config, consumer.row.name, consumer.tag
+            )
+            events.emit(self._process, "consumer.deleted", fields)
+
+    def report_all_deleted(self) -> None:
+        """The channel has ended, and its consumers with it."""
+        for consumer in self.by_tag.values():
+            if consumer.stage != "starting":
+                self._report_deleted(consumer)
 
     # -- queues that end ---
 

@@ -75,6 +75,7 @@ class Declares:
                     method.auto_delete,
                     method.internal,
                     method.arguments,
+                    self._config.user,
                 )
             )
         if not method.nowait:
@@ -97,7 +98,9 @@ class Declares:
         check_not_default_exchange(name)
         check_not_system_exchange(self._config.vhost, name)
         self._config.access.check("configure", "exchange", name)
-        await self._ask_metadata(to_metadata.delete_exchange(self._config.vhost, name, method.if_unused))
+        await self._ask_metadata(
+            to_metadata.delete_exchange(self._config.vhost, name, method.if_unused, self._config.user)
+        )
         if not method.nowait:
             self._output.put_method(methods.ExchangeDeleteOk())
 
@@ -138,14 +141,16 @@ class Declares:
         vhost, connection_id = self._config.vhost, self._config.connection_id
         self._check_binding(kind, destination, source, routing_key)
         await self._ask_metadata(
-            to_metadata.bind(vhost, kind, destination, source, routing_key, arguments, connection_id)
+            to_metadata.bind(vhost, kind, destination, source, routing_key, arguments, connection_id, self._config.user)
         )
 
     async def _unbind(self, kind: Kind, destination: str, source: str, routing_key: str, arguments: Table) -> None:
         vhost, connection_id = self._config.vhost, self._config.connection_id
         self._check_binding(kind, destination, source, routing_key)
         await self._ask_metadata(
-            to_metadata.unbind(vhost, kind, destination, source, routing_key, arguments, connection_id)
+            to_metadata.unbind(
+                vhost, kind, destination, source, routing_key, arguments, connection_id, self._config.user
+            )
         )
 
     def _check_binding(self, kind: Kind, destination: str, source: str, routing_key: str) -> None:
@@ -202,6 +207,7 @@ class Declares:
                     method.auto_delete,
                     method.arguments,
                     connection_id,
+                    self._config.user,
                 )
             )
             if method.nowait:
@@ -257,7 +263,7 @@ class Declares:
         name = without_cr_lf(self._queues.name_or_last_declared(method.queue))
         self._config.access.check("configure", "queue", name)
         count = await self._ask_metadata(
-            to_metadata.delete_queue(vhost, name, method.if_unused, method.if_empty, connection_id)
+            to_metadata.delete_queue(vhost, name, method.if_unused, method.if_empty, connection_id, self._config.user)
         )
         if not method.nowait:
             self._output.put_method(methods.QueueDeleteOk(count))

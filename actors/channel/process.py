@@ -380,6 +380,7 @@ class Channel(Process):
                 )
             except (ProcessDown, ProcessTimeout):
                 pass
+        self.consumers.report_all_deleted()
         await self.deliveries.dispose()
         await self.publisher.roll_back()
         await self.in_steps(self.demonitor, tuple(self.queues.rows))

@@ -23,6 +23,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.process import Process
 from ..channel import Channel
 from ..channel.contract import ChannelConfig, ToChannel, to_channel
+from ..events import client_events
 from ..node.context import NodeContext
 from .handshake import Negotiated
 
@@ -40,6 +41,8 @@ class ChannelEntry:
     is_closing: bool = False
     #: Whether the channel has reported its end, or was asked to end.
     is_ended: bool = False
+    #: Whether those who watch events were told that the channel is closed.
+    is_over: bool = False
 
 
 class ChannelTable:
@@ -180,6 +183,10 @@ class ChannelTable:
         self._process.monitor(address, channel_id)
         entry = ChannelEntry(number, channel_id, address)
         self.by_number[number] = self.by_id[channel_id] = entry
+        events = self._context.events
+        if events.are_watched():
+            fields = client_events.channel_created(self._context.node_name, config)
+            events.emit(self._process, "channel.created", fields)
         self._reader.credit[number] = self._credit.credit_from(channel_id)
         return entry
 
@@ -193,6 +200,8 @@ class ChannelTable:
         for entry in entries:
             entry.is_ended = True
         await self._process.ask_each(((entry.address, to_channel.shut_down()) for entry in entries), limit)
+        for entry in entries:
+            self._report_end(entry)
 
     def closed(self, entry: ChannelEntry, is_crossed: bool) -> None:
         """The channel has ended. `is_crossed`: both sides sent channel.close."""
@@ -202,6 +211,7 @@ class ChannelTable:
 
     def remove(self, entry: ChannelEntry) -> None:
         """Forget a channel whose process has ended."""
+        self._report_end(entry)
         self._free_number(entry)
         self.by_id.pop(entry.channel_id, None)
         if entry.events:
@@ -209,6 +219,14 @@ class ChannelTable:
             self._with_events.remove(entry)
         self._process.demonitor(entry.channel_id)
         self._credit.peer_down(entry.channel_id)
+
+    def _report_end(self, entry: ChannelEntry) -> None:
+        """Report that a channel is closed to those who watch events, once."""
+        events = self._context.events
+        if not entry.is_over and events.are_watched():
+            fields = client_events.channel_closed(self._context.node_name, entry.channel_id, self._negotiated.user)
+            events.emit(self._process, "channel.closed", fields)
+        entry.is_over = True
 
     def _free_number(self, entry: ChannelEntry) -> None:
         if self.by_number.get(entry.number) is entry:

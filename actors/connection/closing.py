@@ -193,4 +193,5 @@ class Closing:
 
     def _end_when_clean(self) -> None:
         if self._is_clean and self.connection.sock is None:
+            self.connection.report_closed()
             self.connection.stop("normal")

@@ -90,8 +90,12 @@ class Handshake:
         mechanisms: tuple[str, ...],
         certified: Callable[[], sasl.Certified],
         is_refused: bool,
+        report_login: Callable[[str, str | None], None],
     ) -> None:
-        """`certified` returns the user of the client's certificate. `is_refused`: the node has too many connections."""
+        """`certified` returns the user of the client's certificate. `is_refused`: the node has too many connections.
+
+        `report_login` is called with the user of each login, and with the reason if it is refused.
+        """
         self._context = context
         self._settings = context.settings
         self._negotiated = negotiated
@@ -100,6 +104,7 @@ class Handshake:
         self._mechanisms = mechanisms
         self._certified = certified
         self._is_refused = is_refused
+        self._report_login = report_login
         self._header = b""
         #: Takes the client's answer to a challenge.
         self._proceed: Callable[[bytes], sasl.Credentials] | None = None
@@ -169,6 +174,7 @@ class Handshake:
             return Step(SECURING, methods.ConnectionSecure(answer.text))
         settings = self._settings
         refusal = sasl.verify(answer, self._context.definitions, settings, self._peer_host)
+        self._report_login(answer.user, refusal)
         if refusal is not None:
             log.warning("%s refused: %s", self._connection_name, one_line(refusal))
             raise AmqpError(

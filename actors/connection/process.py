@@ -37,6 +37,7 @@ from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ..channel.contract import DeliveryNotice, to_channel
+from ..events import client_events
 from ..metadata.contract import to_metadata
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
@@ -180,7 +181,14 @@ class Connection(Process):
         )
         self.heartbeat_sender, self.heartbeat_monitor = HeartbeatSender(), HeartbeatMonitor()
         self.handshake = Handshake(
-            context, self.negotiated, self.name, str(peer[0]), self.mechanisms, self.certified, is_refused
+            context,
+            self.negotiated,
+            self.name,
+            str(peer[0]),
+            self.mechanisms,
+            self.certified,
+            is_refused,
+            self._report_login,
         )
         self.channels = ChannelTable(
             self,
@@ -450,6 +458,17 @@ class Connection(Process):
         user, vhost = self.negotiated.user, self.negotiated.vhost
         self.context.sessions.enter(Session(self.connection_id, self.myAddress, user, vhost, self.channels.by_number))
         log.info("%s opened by '%s' on vhost '%s'", self.name, self.negotiated.user, self.negotiated.vhost)
+        events = self.context.events
+        if events.are_watched():
+            items = self.on_info(self.myAddress)
+            events.emit(self, "connection.created", client_events.connection_created(self.context.node_name, items))
+
+    def report_closed(self) -> None:
+        """Report to those who watch events that the connection has ended, if it was open."""
+        events = self.context.events
+        if self.negotiated.vhost and events.are_watched():
+            items = self.on_info(self.myAddress)
+            events.emit(self, "connection.closed", client_events.connection_closed(self.context.node_name, items))
 
     def on_force_close(self, sender: Sender, code: int, text: str) -> None:
         self.closing.forced(AmqpError(code, text))
@@ -511,7 +530,13 @@ class Connection(Process):
         """Whether the socket has not taken all output."""
         return self.output.size > 0
 
-    # -- login by certificate ---
+    # -- login ---
+
+    def _report_login(self, user: str, refusal: str | None) -> None:
+        events = self.context.events
+        if events.are_watched():
+            name = f"user.authentication.{'success' if refusal is None else 'failure'}"
+            events.emit(self, name, client_events.login(user, refusal, self.on_info(self.myAddress)))
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

@@ -66,11 +66,15 @@ class ToMetadata(Contract):
         auto_delete: bool,
         internal: bool,
         arguments: Table,
+        by: str = "",
     ) -> None:
-        """From channels: exchange.declare (AB-65)."""
+        """From channels and operations: exchange.declare (AB-65).
+
+        `by` is in this message and others the user who asks, for events.
+        """
 
     @message
-    def delete_exchange(self, vhost: str, name: str, if_unused: bool) -> None:
+    def delete_exchange(self, vhost: str, name: str, if_unused: bool, by: str = "") -> None:
         """From channels: exchange.delete (AB-66)."""
 
     @message
@@ -83,6 +87,7 @@ class ToMetadata(Contract):
         routing_key: str,
         arguments: Table,
         connection_id: str,
+        by: str = "",
     ) -> None:
         """From channels: queue.bind, exchange.bind (AB-73).
 
@@ -99,6 +104,7 @@ class ToMetadata(Contract):
         routing_key: str,
         arguments: Table,
         connection_id: str,
+        by: str = "",
     ) -> None:
         """From channels: queue.unbind, exchange.unbind. A binding that does not exist is success."""
 
@@ -112,6 +118,7 @@ class ToMetadata(Contract):
         auto_delete: bool,
         arguments: Table,
         connection_id: str,
+        by: str = "",
     ) -> tuple[QueueRow, bool]:
         """From channels: queue.declare (AB-82 to AB-88). Answered with the queue's row and whether the queue is new.
 
@@ -119,7 +126,9 @@ class ToMetadata(Contract):
         """
 
     @message
-    def delete_queue(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> int:
+    def delete_queue(
+        self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str = ""
+    ) -> int:
         """From channels, and from Metadata itself for exclusive queues: queue.delete.
 
         Answered with the ready messages.

@@ -89,10 +89,10 @@ class _Proposal:
 class LocalLog:
     """Belongs to `process`, a Metadata, whose `after_batch` calls `begin`. Keeps nothing on a disk until `open`.
 
-    applied   called with what each command did, right after it was applied to `state`
+    applied   called with each command and what it did, right after it was applied to `state`
     """
 
-    def __init__(self, process: Process, state: State, applied: Callable[[Applied], None]) -> None:
+    def __init__(self, process: Process, state: State, applied: Callable[[Command, Applied], None]) -> None:
         self._process = process
         self._state = state
         self._applied = applied
@@ -185,7 +185,7 @@ class LocalLog:
                 for change in applied.changes
                 if isinstance(change, _REMOVALS) and is_durable(change)
             )
-        self._applied(applied)
+        self._applied(command, applied)
         return applied
 
     def _owe(self, deletions: Iterable[Change]) -> None:

@@ -37,6 +37,7 @@ from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir
 from ..connection.contract import to_connection
+from ..events.events import watching_exchanges
 from ..node.context import NodeContext
 from .changing import Changing
 from .contract import ToMetadata
@@ -50,6 +51,7 @@ from .queues import Queues
 from .recovery import Recovery
 from .state.commands import (
     Bind,
+    Command,
     DeclareExchange,
     DeclareQueue,
     DefinitionCommand,
@@ -96,7 +98,7 @@ class Metadata(Process):
     async def on_start(self, sender: Sender, context: NodeContext, node: Address[ToNode]) -> None:
         # Every process of the node reads the definitions, so the state has those of the node.
         self.state.definitions = context.definitions
-        self.sessions = context.sessions
+        self.sessions, self.events = context.sessions, context.events
         routing, state, name, data_dir = context.routing, self.state, context.node_name, context.settings.data_dir
         self.routing = routing
         #: Where new queues are: the node that decides, and all that keep their messages.
@@ -106,7 +108,9 @@ class Metadata(Process):
         self.exchanges = Exchanges(self, self.log, self.changing, self._answer_with)
         self.queues = Queues(self, routing, state, self.changing, self.policies, name, data_dir is not None)
         self.owner_waiters = OwnerWaiters(self, routing)
-        self.vhosts = VirtualHosts(routing, self.changing, self.queues, self.turns)
+        self.vhosts = VirtualHosts(
+            routing, self.changing, self.queues, self.turns, watching_exchanges(context.settings)
+        )
         self.recovery = Recovery(self, node, routing, state, self.changing, self.queues, self.policies, name)
         if data_dir is not None:
             await self.recovery.recover(DataDir(data_dir), self.log)
@@ -116,13 +120,14 @@ class Metadata(Process):
 
     # --- the log ---
 
-    def _applied(self, applied: Applied) -> None:
+    def _applied(self, command: Command, applied: Applied) -> None:
         """A command was applied to the state: show readers what changed."""
         if not applied.changes:
             return
         rows = [change for change in applied.changes if not isinstance(change, (RecordPut, RecordRemoved))]
         # The routing table's version changes for records too: what channels remember of a publish may follow from them.
         self.routing.publish(rows)
+        self.events.emit_applied(self, command, applied.changes)
         self.policies.exchanges_added(change for change in rows if isinstance(change, ExchangePut))
         self.queues.published(rows)
         if len(rows) < len(applied.changes):
@@ -164,6 +169,7 @@ class Metadata(Process):
         self.turns.take((name,), sender, self.recovery.revive, name)
 
     async def on_vhost_down(self, sender: Sender, name: str) -> None:
+        self.events.emit_vhost_down(self, name)
         await self.vhosts.went_down(name)
 
     async def on_trace(self, sender: Sender, vhost: str, on: bool) -> None:
@@ -191,12 +197,13 @@ class Metadata(Process):
         auto_delete: bool,
         internal: bool,
         arguments: Table,
+        by: str = "",
     ) -> None:
         row = ExchangeRow(vhost, name, exchange_type, durable, auto_delete, internal, arguments)
-        self.exchanges.propose(sender, DeclareExchange(row))
+        self.exchanges.propose(sender, DeclareExchange(row, by))
 
-    def on_delete_exchange(self, sender: Sender, vhost: str, name: str, if_unused: bool) -> None:
-        self.exchanges.propose(sender, DeleteExchange(vhost, name, if_unused))
+    def on_delete_exchange(self, sender: Sender, vhost: str, name: str, if_unused: bool, by: str = "") -> None:
+        self.exchanges.propose(sender, DeleteExchange(vhost, name, if_unused, by))
 
     def on_bind(
         self,
@@ -208,9 +215,10 @@ class Metadata(Process):
         routing_key: str,
         arguments: Table,
         connection_id: str,
+        by: str = "",
     ) -> None:
         binding = Binding.of(source, kind, destination, routing_key, arguments)
-        self.exchanges.propose(sender, Bind(vhost, binding, connection_id))
+        self.exchanges.propose(sender, Bind(vhost, binding, connection_id, by))
 
     def on_unbind(
         self,
@@ -222,9 +230,10 @@ class Metadata(Process):
         routing_key: str,
         arguments: Table,
         connection_id: str,
+        by: str = "",
     ) -> None:
         binding = Binding.of(source, kind, destination, routing_key, arguments)
-        self.exchanges.propose(sender, Unbind(vhost, binding, connection_id))
+        self.exchanges.propose(sender, Unbind(vhost, binding, connection_id, by))
 
     # --- queues ---
 
@@ -238,6 +247,7 @@ class Metadata(Process):
         auto_delete: bool,
         arguments: Table,
         connection_id: str,
+        by: str = "",
     ) -> None:
         server_named = not name
         if server_named:
@@ -256,12 +266,12 @@ class Metadata(Process):
             None,
             *self.home,
         )
-        self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named))
+        self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named, by))
 
     def on_delete_queue(
-        self, sender: Sender, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str
+        self, sender: Sender, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str = ""
     ) -> None:
-        self.turns.take((vhost, name), sender, self.queues.delete, vhost, name, if_unused, if_empty, connection_id)
+        self.turns.take((vhost, name), sender, self.queues.delete, vhost, name, if_unused, if_empty, connection_id, by)
 
     def on_connection_ending(self, sender: Sender, connection_id: str) -> None:
         self.owner_waiters.owner_ending(connection_id)

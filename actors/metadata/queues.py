@@ -71,7 +71,7 @@ class Queues:
             raise queue_unavailable(vhost, name, "", self._node_name)
         return row, bool(applied.changes)
 
-    async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str) -> int:
+    async def delete(self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str) -> int:
         """Return the number of ready messages that the queue had."""
         row = self._state.queue(vhost, name)
         if row is None:
@@ -91,7 +91,7 @@ class Queues:
             with suppress(ProcessDown):  # The queue crashed or ended just now.
                 ready = await self._process.ask(shown.address, to_queue.delete(if_unused, if_empty))
                 is_ended = not self._is_restarted(vhost, name, row.queue_id, shown.address)
-        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended))
+        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
         return ready
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:

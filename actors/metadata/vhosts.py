@@ -6,24 +6,40 @@ A virtual host that is down keeps its rows: its queues are stopped, and no new o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...routing.rows import ExchangeRow
 from ...routing.table import RoutingTable
 from .changing import Changing
 from .queues import Queues
-from .state.commands import CreateVhost, DeleteVhost
+from .state.commands import CreateVhost, DeclareExchange, DeleteVhost
 from .turns import Turns
 
 
 class VirtualHosts:
     """Belongs to the Metadata."""
 
-    def __init__(self, routing: RoutingTable, changing: Changing, queues: Queues, turns: Turns) -> None:
+    def __init__(
+        self,
+        routing: RoutingTable,
+        changing: Changing,
+        queues: Queues,
+        turns: Turns,
+        system_exchanges: Sequence[tuple[str, str]],
+    ) -> None:
+        """`system_exchanges` are topic exchanges, each with its virtual host, that the broker itself publishes to."""
         self._routing = routing
         self._changing = changing
         self._queues = queues
         self._turns = turns
+        self._system_exchanges = system_exchanges
 
     async def create(self, name: str) -> None:
         await self._changing.change(CreateVhost(name))
+        for vhost, exchange in self._system_exchanges:
+            if vhost == name:
+                row = ExchangeRow(vhost, exchange, "topic", internal=True)
+                await self._changing.change(DeclareExchange(row, is_system=True))
 
     async def delete(self, name: str) -> bool:
         """Return True when nothing of the virtual host is left, False if there is none."""

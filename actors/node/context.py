@@ -14,6 +14,7 @@ from ...store.data_dir.file_limits import REAL_FILES, FileLimits
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
+from ..events.events import Events
 from .extensions import NO_EXTENSIONS, Extensions
 from .sessions import Sessions
 
@@ -45,3 +46,5 @@ class NodeContext:
     definitions: Definitions = field(default_factory=Definitions)
     #: The open connections. Each enters and leaves by itself.
     sessions: Sessions = field(default_factory=Sessions)
+    #: How processes report what happens, for consumers of `amq.rabbitmq.event` and for commands that watch.
+    events: Events = field(default_factory=Events)

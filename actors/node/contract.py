@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..channel.contract import ToDirectClient
     from ..connection.contract import ToConnection
     from ..disk.contract import FoundJournal
+    from ..events.contract import ToEventHub
     from ..metadata.info_items import InfoItems
     from ..queue.contract import NeededBodies, Terms, VhostStorage
     from ..resources.contract import DiskStatus, MemoryStatus
@@ -114,6 +115,10 @@ class ToNode(Contract):
     @message
     def status(self) -> NodeStatus:
         """From operations: what the node itself knows for `warren status`."""
+
+    @message
+    def event_hub(self) -> Address[ToEventHub]:
+        """From operations: the process to which they subscribe; the node starts it if it has none."""
 
     @message
     def connections(self) -> list[Address[ToConnection]]:

@@ -54,6 +54,9 @@ from ..control.contract import ToControlListener, to_control_listener
 from ..control.listener import ControlError, ControlListener
 from ..disk.disk_retry import Backoff
 from ..disk.errors import StorageError
+from ..events.contract import ToEventHub, to_event_hub
+from ..events.events import watching_exchanges
+from ..events.hub import EventHub
 from ..metadata.contract import ToMetadata, to_metadata
 from ..metadata.info_items import InfoItems, queue_items
 from ..metadata.process import Metadata
@@ -151,6 +154,8 @@ class NodeSupervisor(Process):
             limits,
         )
         self.operator = Operator(self, self.context, self.myAddress)
+        if settings.event_exchange_vhost is not None or settings.log_exchange_vhost is not None:
+            self._start_event_hub()
         memory = await self.ask(self.memory_monitor, to_memory_monitor.start(self.context))
         self.disk_monitor: Address[ToDiskMonitor] | None = None
         if settings.data_dir is not None:
@@ -196,14 +201,16 @@ class NodeSupervisor(Process):
                 raise
 
     async def _create_defaults(self) -> None:
-        """Create what a new node has, and the default virtual host if it is missing.
+        """Create what a new node has, and the virtual hosts that settings name if they are missing.
 
         A node is new until it has an id for its cluster. Later the default user is a user as any other: an operator may
         have changed or deleted him, and the settings must not bring him back.
         """
         settings, definitions = self.settings, self.context.definitions
-        vhosts = [] if self.routing.has_vhost(settings.default_vhost) else [settings.default_vhost]
-        await self.ask(self.metadata, to_metadata.create_vhost(settings.default_vhost))
+        named = dict.fromkeys((settings.default_vhost, *(vhost for vhost, _ in watching_exchanges(settings))))
+        vhosts = [vhost for vhost in named if not self.routing.has_vhost(vhost)]
+        for vhost in named:
+            await self.ask(self.metadata, to_metadata.create_vhost(vhost))
         records: list[Record] = []
         if definitions.record("global_parameters", ("internal_cluster_id",)) is None:
             cluster_id = f"warren-cluster-id-{self.random_bytes(16).hex()}"
@@ -264,6 +271,25 @@ class NodeSupervisor(Process):
                 await self.ask(address, to_vhost.terminate())
         self.stop(reason)
         return True
+
+    def on_event_hub(self, sender: Sender) -> Address[ToEventHub]:
+        return self.context.events.hub or self._start_event_hub()
+
+    def _start_event_hub(self) -> Address[ToEventHub]:
+        settings = self.settings
+        hub: Address[ToEventHub] = self._create(EventHub)
+        start = to_event_hub.start(
+            self.routing,
+            self.context.events,
+            settings.node_name,
+            self.alarms,
+            settings.event_exchange_vhost,
+            settings.log_exchange_vhost,
+            settings.log_exchange_level,
+        )
+        self.send(hub, start)
+        self.context.events.open(hub, self.routing, settings.event_exchange_vhost)
+        return hub
 
     async def on_status(self, sender: Sender) -> NodeStatus:
         disk = None if self.disk_monitor is None else await self.ask(self.disk_monitor, to_disk_monitor.status())

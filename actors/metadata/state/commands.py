@@ -3,6 +3,9 @@
 A command is a value. Whoever proposes it puts into it what the state must not find out for itself: names that the
 broker generates, ids of queues, the node where a queue will be. So a command does the same to every copy of the state
 that applies it.
+
+`by` is the user who asked, whom events name (`actors/events`); it is empty if the broker acts by itself. The state does
+not read it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ class DeclareExchange(NamedTuple):
     """exchange.declare (AB-65); `row` has no alternate exchange yet, because that is one of the arguments."""
 
     row: ExchangeRow
+    by: str = ""
+    #: Whether the broker declares it for itself, which may use reserved names.
+    is_system: bool = False
 
 
 class DeleteExchange(NamedTuple):
@@ -40,6 +46,7 @@ class DeleteExchange(NamedTuple):
     vhost: str
     name: str
     if_unused: bool
+    by: str = ""
 
 
 class Bind(NamedTuple):
@@ -48,6 +55,7 @@ class Bind(NamedTuple):
     vhost: str
     binding: Binding
     connection_id: str
+    by: str = ""
 
 
 class Unbind(NamedTuple):
@@ -56,6 +64,7 @@ class Unbind(NamedTuple):
     vhost: str
     binding: Binding
     connection_id: str
+    by: str = ""
 
 
 class TrimBindings(NamedTuple):
@@ -73,6 +82,7 @@ class DeclareQueue(NamedTuple):
     row: QueueRow
     #: Whether the broker generated the name.
     server_named: bool
+    by: str = ""
 
 
 class DeleteQueue(NamedTuple):
@@ -83,6 +93,7 @@ class DeleteQueue(NamedTuple):
     queue_id: str
     #: Whether the queue's process has ended by itself, or is about to, so that nobody has to end it.
     is_ended: bool
+    by: str = ""
 
 
 class SetQueueStates(NamedTuple):
@@ -105,6 +116,7 @@ class PutRecords(NamedTuple):
     records: tuple[Record, ...]
     #: Whether it is an error that a record of its key exists.
     is_new: bool = False
+    by: str = ""
 
 
 class ChangeUser(NamedTuple):
@@ -113,12 +125,14 @@ class ChangeUser(NamedTuple):
     name: str
     #: Fields of `User` and their values.
     values: tuple[tuple[str, Any], ...]
+    by: str = ""
 
 
 class RemoveRecords(NamedTuple):
     """Remove the records with these tables and keys; a user's permissions go with him. Missing ones are no error."""
 
     keys: tuple[tuple[str, RecordKey], ...]
+    by: str = ""
 
 
 #: The commands of operators on definitions. They are refused with DefinitionErrors, all others with AmqpErrors.

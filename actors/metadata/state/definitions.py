@@ -23,7 +23,8 @@ def put_records(definitions: Definitions, vhosts: Container[str], command: PutRe
         _check(record, definitions, vhosts, users)
         if command.is_new and definitions.record(record.table, record.key) is not None:
             raise DefinitionError("software", f'User "{record.key[0]}" already exists')
-    return [RecordPut(record) for record in command.records if definitions.record(record.table, record.key) != record]
+    found = [(record, definitions.record(record.table, record.key)) for record in command.records]
+    return [RecordPut(record, before) for record, before in found if before != record]
 
 
 def _check(record: Record, definitions: Definitions, vhosts: Container[str], users: Container[str]) -> None:
@@ -42,7 +43,7 @@ def change_user(definitions: Definitions, command: ChangeUser) -> list[RecordPut
     if user is None:
         raise no_user(command.name)
     changed = replace(user, **dict(command.values))
-    return [] if changed == user else [RecordPut(changed)]
+    return [] if changed == user else [RecordPut(changed, user)]
 
 
 def remove_records(definitions: Definitions, command: RemoveRecords) -> list[RecordChange]:

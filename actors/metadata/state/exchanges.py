@@ -34,7 +34,8 @@ def new_exchange(rows: VhostRows, command: DeclareExchange) -> ExchangeRow | Non
         ]
         check_exchange_equivalence(vhost, name, old, new)
         return None
-    check_not_reserved("exchange", name)
+    if not command.is_system:
+        check_not_reserved("exchange", name)
     check_exchange_arguments(vhost, name, wanted.arguments)
     return replace(wanted, alternate=alternate_exchange(wanted.arguments))
 

@@ -6,6 +6,7 @@ from ....amqp.constants import CONNECTION_FORCED, NOT_FOUND, PRECONDITION_FAILED
 from ....amqp.errors import AmqpError
 from ....routing.rows import QueueRow
 from ...connection.contract import to_connection
+from ...events.events import OPERATOR
 from ...metadata.contract import to_metadata
 from ...queue.contract import to_queue
 from .listings import check_vhost, connections, pid
@@ -31,7 +32,7 @@ async def delete_queue(
     row = _queue(operator, vhost, name)
     if row is None:
         raise OperationError("usage", "Queue not found")
-    request = to_metadata.delete_queue(vhost, name, if_unused, if_empty, row.exclusive_owner or "")
+    request = to_metadata.delete_queue(vhost, name, if_unused, if_empty, row.exclusive_owner or "", OPERATOR)
     try:
         return await operator.process.ask(operator.context.metadata, request)
     except AmqpError as error:

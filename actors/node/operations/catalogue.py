@@ -3,7 +3,7 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import acting, definitions, listings, permissions, policies, status, tuning, users, vhosts
+from . import acting, definitions, listings, permissions, policies, status, tuning, users, vhosts, watching
 from .registry import perform
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "tuning",
     "users",
     "vhosts",
+    "watching",
 ]

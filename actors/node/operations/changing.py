@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from ....amqp.errors import AmqpError
 from ....definitions.errors import DefinitionError
 from ....definitions.records import User
+from ...events.events import OPERATOR
 from ...metadata.contract import to_metadata
 from ...metadata.state.commands import DefinitionCommand
 from .registry import OperationError, Operator
@@ -28,7 +29,9 @@ def refusals() -> Iterator[None]:
 async def change(operator: Operator, command: DefinitionCommand) -> int:
     """Have the command applied, and return how many records it changed. Raises OperationError."""
     with refusals():
-        return await operator.process.ask(operator.context.metadata, to_metadata.change_definitions(command))
+        return await operator.process.ask(
+            operator.context.metadata, to_metadata.change_definitions(command._replace(by=OPERATOR))
+        )
 
 
 def check_vhost(operator: Operator, name: str) -> None:

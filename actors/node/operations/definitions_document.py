@@ -28,6 +28,7 @@ from ....routing.equivalence import check_exchange_equivalence, check_queue_equi
 from ....routing.exchange_types import check_exchange_type
 from ....routing.phrases import check_not_reserved
 from ....routing.rows import QueueRow
+from ...events.events import OPERATOR
 from ...metadata.contract import to_metadata
 from ..context import NodeContext
 from .listings import SLICE
@@ -180,7 +181,7 @@ class Document:
             check_not_reserved("exchange", name)
             check_exchange_arguments(vhost, name, arguments)
         self._declared.add(("exchange", vhost, name))
-        request = to_metadata.declare_exchange(vhost, name, kind, durable, auto_delete, internal, arguments)
+        request = to_metadata.declare_exchange(vhost, name, kind, durable, auto_delete, internal, arguments, OPERATOR)
         self.requests.append((f"exchange '{name}' in vhost '{vhost}'", request))
 
     def _take_queues(self, item: _Item) -> None:
@@ -199,7 +200,7 @@ class Document:
             check_not_reserved("queue", name)
             check_queue_declaration(QueueRow(vhost, name, None, "", durable, auto_delete, None, arguments))
         self._declared.add(("queue", vhost, name))
-        request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "")
+        request = to_metadata.declare_queue(vhost, name, durable, None, auto_delete, arguments, "", OPERATOR)
         self.requests.append((f"queue '{name}' in vhost '{vhost}'", request))
 
     def _take_bindings(self, item: _Item) -> None:
@@ -210,7 +211,9 @@ class Document:
         for of_kind, name in (("exchange", source), (kind, destination)):
             if not self._exists(of_kind, vhost, name):
                 raise _WrongError(f"there is no {of_kind} '{name}' in vhost '{vhost}'")
-        request = to_metadata.bind(vhost, kind, destination, source, item.text("routing_key", ""), arguments, "")
+        request = to_metadata.bind(
+            vhost, kind, destination, source, item.text("routing_key", ""), arguments, "", OPERATOR
+        )
         self.requests.append((f"binding of {kind} '{destination}' to exchange '{source}' in vhost '{vhost}'", request))
 
     def _exists(self, kind: str, vhost: str, name: str) -> bool:

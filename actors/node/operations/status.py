@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import sys
@@ -12,6 +11,7 @@ from ....version import __version__
 from ...resources.contract import to_alarms, to_memory_monitor
 from ..contract import to_node
 from .registry import OperationError, Operator, operation
+from .watching import log_files
 
 #: Seconds between two looks of `await_startup`.
 STARTUP_CHECK = 0.1
@@ -91,9 +91,7 @@ async def status(operator: Operator) -> dict[str, Any]:
         "erlang_version": f"{platform.python_implementation()} {sys.version.split()[0]}",
         "data_directory": settings.data_dir or "",
         "config_files": [],
-        "log_files": [
-            handler.baseFilename for handler in logging.getLogger().handlers if isinstance(handler, logging.FileHandler)
-        ],
+        "log_files": log_files(),
         "active_plugins": [],
         "is_under_maintenance": False,
         "vm_memory_calculation_strategy": "rss",

@@ -1,0 +1,67 @@
+"""The messages of `EventHub`, which passes events on to those who watch the node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.contract import message
+from ..resources.contract import ToAlarmListener
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...routing.table import RoutingTable
+    from ...runtime.contract import Address
+    from ..metadata.state.commands import Command
+    from ..metadata.state.effects import Change
+    from ..resources.contract import ToAlarms
+    from .events import Events
+
+#: What an event says, by name: texts, numbers, booleans, None, tables of AMQP, lists of texts, and dicts of these.
+Fields = dict[str, Any]
+
+
+class ToEventHub(ToAlarmListener):
+    """What `EventHub` receives."""
+
+    @message
+    def start(
+        self,
+        routing: RoutingTable,
+        events: Events,
+        node_name: str,
+        alarms: Address[ToAlarms],
+        event_vhost: str | None,
+        log_vhost: str | None,
+        log_level: str,
+    ) -> None:
+        """From the node: publish events in `event_vhost`, and lines of the log from `log_level` on in `log_vhost`.
+
+        `events` is the one that all processes of the node emit with.
+        """
+
+    @message
+    def event(self, name: str, fields: Fields) -> None:
+        """From connections and channels: this has happened."""
+
+    @message
+    def applied(self, command: Command, changes: Sequence[Change]) -> None:
+        """From Metadata: the command made these changes."""
+
+    @message
+    def vhost_down(self, name: str) -> None:
+        """From Metadata: a process of this virtual host failed, so that it serves nobody."""
+
+    @message
+    def subscribe(self, pattern: str, is_log: bool) -> int:
+        """From operations: gather the events whose name matches the topic pattern, or lines of the log by level.
+
+        Answered with a number for `take`. The subscription ends with the process that asked.
+        """
+
+    @message
+    def take(self, number: int) -> list[dict[str, Any]]:
+        """From operations: answered at once with what the subscription has gathered since the last `take`."""
+
+
+to_event_hub = ToEventHub()

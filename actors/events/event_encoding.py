@@ -1,0 +1,37 @@
+"""The fields of events as headers of an AMQP message, and as plain values for a command.
+
+Texts are longstr, whole numbers long, booleans bool; None is an empty longstr, a list an array, a dict a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...amqp.fields import Table, table_to_dict
+
+
+def as_table(fields: Mapping[str, Any]) -> Table:
+    """The headers of a message."""
+    return Table([(name, *_typed(value)) for name, value in fields.items()])
+
+
+def _typed(value: Any) -> tuple[str, Any]:
+    if isinstance(value, bool):
+        return "t", value
+    if isinstance(value, int):
+        return "l", value
+    if isinstance(value, float):
+        return "d", value
+    if isinstance(value, Table):
+        return "F", value
+    if isinstance(value, Mapping):
+        return "F", as_table(value)
+    if isinstance(value, (list, tuple)):
+        return "A", tuple(_typed(element) for element in value)
+    return "S", ("" if value is None else str(value)).encode("utf-8", "surrogateescape")
+
+
+def as_plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields for a command, which prints them as JSON."""
+    return {name: table_to_dict(value) if isinstance(value, Table) else value for name, value in fields.items()}

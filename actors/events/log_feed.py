@@ -1,0 +1,62 @@
+"""`LogFeed`: lines of the log for consumers of `amq.rabbitmq.log` and for commands that follow the log.
+
+A line may come from any thread, and in the middle of any process's turn, where no message can be sent. So the feed only
+keeps it, and the hub fetches what has come a few times a second. If more than `LINES_KEPT` lines come in between, the
+oldest are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import NamedTuple
+
+from ...runtime.log_format import LineFormatter
+
+#: Lines that wait for the hub at most.
+LINES_KEPT = 1_000
+
+#: The logger above all loggers of the broker. Programs that embed several brokers have one log for all of them.
+ROOT = "warren"
+
+
+class LogLine(NamedTuple):
+    """One line of the log; `time` is in seconds since the epoch."""
+
+    level: str
+    time: float
+    text: str
+
+
+class LogFeed(logging.Handler):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(LineFormatter())
+        self._lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
+        self.is_open = False
+
+    def open(self, level: int) -> None:
+        """Take lines from this level on, from now on."""
+        self.setLevel(level)
+        if not self.is_open:
+            self.is_open = True
+            logging.getLogger(ROOT).addHandler(self)
+
+    def shut(self) -> None:
+        """Take no more lines."""
+        if self.is_open:
+            self.is_open = False
+            logging.getLogger(ROOT).removeHandler(self)
+            self._lines.clear()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(LogLine(record.levelname.lower(), record.created, self.format(record)))
+
+    def taken(self) -> list[LogLine]:
+        """The lines that have come since the last call."""
+        lines = []
+        while self._lines:
+            lines.append(self._lines.popleft())
+        return lines
