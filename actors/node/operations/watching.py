@@ -22,14 +22,14 @@ TAIL_BYTES = 4 * 1024 * 1024
 async def consume_event_stream(
     operator: Operator, *, pattern: str = "#", duration: float | None = None
 ) -> AsyncIterator[Rows]:
-    """The events whose name matches the topic pattern, for `duration` seconds or until the command ends (CM-204)."""
+    """The events whose name matches the topic pattern, for `duration` seconds or until the command ends."""
     async for rows in _watch(operator, pattern, False, duration):
         yield rows
 
 
 @operation(while_booting=True)
 async def log_tail_stream(operator: Operator, *, duration: float | None = None) -> AsyncIterator[Rows]:
-    """The lines of the log from now on, for `duration` seconds or until the command ends (CM-203)."""
+    """The lines of the log from now on, for `duration` seconds or until the command ends."""
     async for rows in _watch(operator, "#", True, duration):
         yield rows
 
@@ -48,13 +48,13 @@ async def _watch(operator: Operator, pattern: str, is_log: bool, duration: float
 
 @operation(while_booting=True)
 async def log_location(operator: Operator) -> list[str]:
-    """The files to which the node writes its log; none if that is its standard error (CM-203)."""
+    """The files to which the node writes its log; none if that is its standard error."""
     return log_files()
 
 
 @operation(while_booting=True)
 async def log_tail(operator: Operator, *, lines: int = 50) -> Rows:
-    """The last lines of the node's log file (CM-203)."""
+    """The last lines of the node's log file."""
     files = log_files()
     if not files:
         raise OperationError(
