@@ -3,8 +3,8 @@ out among queues.
 
 It samples the memory in use from time to time (queue-and-store sections 8.1 and 8.2, QS-16, D-11):
 
-    memory in use > limit, no alarm      collect garbage, give free heap back and sample again; if still above, raise
-                                         the alarm
+    memory in use > limit, no alarm      collect garbage, unless that was done a moment ago, give free heap back and
+                                         sample again; if still above, raise the alarm
     memory in use <= limit, alarm        clear the alarm
 
 Between two samples a fast publisher could fill the memory of a small machine. So connections report what they receive,
@@ -21,6 +21,7 @@ It also gives back the heap of drained queues (`heap_return`), and limits what e
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -43,6 +44,10 @@ ORIGIN = "memory monitor"
 LOOK_SHARE = 0.02
 LOOK_BYTES = 4 << 20
 
+#: Seconds between two collections of garbage at least. One stops everybody, for longer the more the node has in memory,
+#: and finds little if another has just been made.
+COLLECT_SECONDS = 30.0
+
 
 class MemoryMonitor(Process):
     """See the module."""
@@ -60,6 +65,8 @@ class MemoryMonitor(Process):
         self.received = 0
         #: Whether what they have received has led to a sample, which may wait for heap to be given back.
         self.is_rechecking = False
+        #: When garbage was collected last.
+        self.collected_at = -math.inf
 
     async def on_start(self, sender: Sender, context: NodeContext) -> MemoryStatus:
         self.context = context
@@ -151,8 +158,9 @@ class MemoryMonitor(Process):
         is_pressed = self.alarmed or used > self.limit
         if self.heap_return.is_due(self.now(), used, is_pressed):
             seconds = 0.0
-            if is_pressed and self.collect is not None:
+            if is_pressed and self.collect is not None and self.now() - self.collected_at >= COLLECT_SECONDS:
                 seconds += _timed(self.collect)
+                self.collected_at = self.now()
             if self.trim is not None:
                 seconds += await self.run_blocking(_timed, self.trim)
             self.used = self.memory.anonymous()

@@ -23,12 +23,12 @@ only before an alarm and during it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from .cgroups import cgroup_memory_limit
-from .garbage import collect_all
 from .portable_memory import physical_memory
 
 _PROC = Path("/proc")
@@ -47,7 +47,7 @@ class LinuxMemory:
         return heap_trimmer()
 
     def collector(self) -> Callable[[], object]:
-        return collect_all
+        return gc.collect
 
 
 def total_memory(proc: Path = _PROC) -> int:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable
-
-from .garbage import collect_all
 
 #: Bytes that are assumed on a system that does not report its memory (queue-and-store section 1).
 UNKNOWN_TOTAL = 1 << 30
@@ -41,7 +40,7 @@ class PortableMemory:
         return None
 
     def collector(self) -> Callable[[], object]:
-        return collect_all
+        return gc.collect
 
 
 class FunctionMeter:

@@ -62,6 +62,7 @@ class PendingRuns:
                 and last.accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base)
             )
         ):
+            last.complete()
             self.runs.append(run)
         elif run.first == end:
             last.extend(run.contents, run.origins, run.body_bytes)

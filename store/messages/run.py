@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from ...seams import seam
 from .ascending_runs import AscendingRuns
 from .message import Delivery, Origin, Origins, QueuedMessage, Sizes, body_sizes, each_of, have_same_fate, slice_of
 from .spans import consecutive
+from .untracked import UNTRACKED_FROM, untrack
 
 #: A run shorter than this takes in its successor, so that single publishes do not cost a run each.
 COALESCE_BELOW = 256
@@ -69,6 +71,10 @@ class Run:
         self.live = len(contents)
         self.kind = kind
         self.id_base = id_base
+        if self.live >= UNTRACKED_FROM:
+            untrack(contents)
+            if isinstance(origins, list):
+                untrack(origins)
 
     @property
     def end(self) -> int:
@@ -126,6 +132,13 @@ class Run:
         self.contents += contents
         self.live += len(contents)
         self.body_bytes += body_bytes
+
+    def complete(self) -> None:
+        """A run of higher numbers follows now, so this one grows no more at its end."""
+        if len(self.contents) >= UNTRACKED_FROM and gc.is_tracked(self.contents):
+            untrack(self.contents)
+            if isinstance(self.origins, list):
+                untrack(self.origins)
 
     def join(self, other: Run) -> None:
         """Add the messages of `other`, whose numbers follow or precede those of this run directly."""

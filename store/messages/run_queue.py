@@ -33,6 +33,8 @@ class RunQueue:
         if block and block[-1].accepts(first, any_of(origins), expiry, False):
             block[-1].extend(contents, origins, body_bytes)
         else:
+            if block:
+                block[-1].complete()
             self.runs.append(Run(first, list(contents), slice_of(origins, slice(None)), expiry, False, body_bytes))
 
     def push(self, run: Run) -> None:
@@ -43,6 +45,8 @@ class RunQueue:
         if block and block[-1].accepts(run.first, run.origin, run.expiry, run.redelivered, run.kind, run.id_base):
             block[-1].extend(run.contents, run.origins, run.body_bytes)
         else:
+            if block:
+                block[-1].complete()
             self.runs.append(run)
 
     def take_last(self, count: int) -> list[Run]:

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from warren.actors.node.context import NodeContext
-from warren.actors.resources import heap_return
+from warren.actors.resources import heap_return, memory_monitor
 from warren.actors.resources.memory_monitor import MemoryMonitor
 from warren.limits import LimitError
 from warren.runtime.machine.memory import SystemMemory
@@ -142,6 +142,16 @@ def test_before_the_alarm_garbage_is_collected(machine, start, active):
     assert machine.collections == 1
 
 
+def test_garbage_is_not_collected_again_and_again(machine, start, sampled, monkeypatch):
+    """A collection stops everybody, and memory may stay at its limit for long."""
+    monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
+    machine.used = 500 * MIB
+    start()
+    for _ in range(5):
+        sampled()
+    assert machine.trims > 1 and machine.collections == 1
+
+
 def test_what_clients_send_brings_the_next_look_forward(machine, start, client, monitor, active_alarms, eventually):
     """2 % of the limit, which is 400 MiB here, by how many connections and in how many reports ever."""
     start()
@@ -166,6 +176,7 @@ def test_little_that_clients_send_brings_no_look(machine, start, client, monitor
 
 def test_under_the_alarm_garbage_is_collected_again(machine, start, active, monkeypatch):
     monkeypatch.setattr(heap_return, "ALARM_PAUSE", 0.0)
+    monkeypatch.setattr(memory_monitor, "COLLECT_SECONDS", 0.0)
     start()
     machine.used = 500 * MIB
     assert active() == ("memory",)
