@@ -31,6 +31,8 @@ DEFAULT_EXCHANGES = (
     ("amq.topic", "topic", False),
 )
 
+_DEFAULT_NAMES = frozenset(name for name, _, _ in DEFAULT_EXCHANGES)
+
 
 def default_exchanges(vhost: str) -> list[ExchangeRow]:
     """The exchanges that every virtual host has (AB-64)."""
@@ -130,6 +132,24 @@ class VhostRows:
         changes: list[Change] = [self._unlink(binding) for binding in bindings]
         exchanges = self._without_bindings([binding.source for binding in bindings], changes)
         return changes + exchanges
+
+    def count(self) -> int:
+        """How many rows there are, besides the default exchanges."""
+        bindings = sum(map(len, self._by_source.values()))
+        return bindings + len(self.queues) + len(self.exchanges) - len(DEFAULT_EXCHANGES)
+
+    def trim_all(self, count: int) -> list[Change]:
+        """Remove `count` rows, or all but the default exchanges if there are fewer: bindings first, then queues."""
+        changes: list[Change] = []
+        for binding, _ in list(islice(self.bindings(), count)):
+            if self.binding(binding) is not None:  # else it went with an auto-delete exchange
+                changes += self.remove_binding(binding)
+        for name in list(islice(self.queues, max(0, count - len(changes)))):
+            changes += self.remove_queue(name)
+        added = (name for name in self.exchanges if name not in _DEFAULT_NAMES)
+        for name in list(islice(added, max(0, count - len(changes)))):
+            changes += self.remove_exchange(name)
+        return changes
 
     def remove_everything(self) -> list[Change]:
         """Remove all rows."""

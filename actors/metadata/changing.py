@@ -24,7 +24,7 @@ from ...runtime.signal import Signal
 from ..node.contract import ToQueueSupervisor, to_node, to_queue_supervisor
 from .live_policies import LivePolicies
 from .log import Log, Outcome
-from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings
+from .state.commands import Command, DeleteExchange, DeleteQueue, DeleteVhost, TrimBindings, TrimVhost
 from .state.effects import Applied, Effect, EndQueue, StartQueue, StartVhost
 from .state.state import State
 
@@ -136,6 +136,15 @@ class Changing:
     async def _trim(self, vhost: str, end: str | Destination) -> None:
         while self.is_wide(vhost, end):
             await self.note(TrimBindings(vhost, end, STEP))
+            await self._process.next_turn()
+
+    async def trim_vhost(self, name: str) -> None:
+        """Remove the rows of a virtual host that has very many, so that few are left for its deletion.
+
+        Its processes go on until then. A crash meanwhile leaves the virtual host with the rest.
+        """
+        while (rows := self._state.vhosts.get(name)) is not None and rows.count() > STEP:
+            await self.note(TrimVhost(name, STEP))
             await self._process.next_turn()
 
     # -- effects ---

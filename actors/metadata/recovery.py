@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("warren.metadata")
 
+#: Queues that are shown in one turn.
+ROWS_AT_A_TIME = 1_000
+
 
 class Recovery:
     """Belongs to `process`, the Metadata; `node` starts the processes of a virtual host."""
@@ -109,8 +112,13 @@ class Recovery:
         If it shows something else by now, a report about the queue was quicker than the answer that has `rows`, and is
         newer.
         """
-        routing, state = self._routing, self._state
         self._changing.supervisors[vhost] = supervisor
+        for at in range(0, len(rows), ROWS_AT_A_TIME):
+            await self._show(vhost, shown, rows[at : at + ROWS_AT_A_TIME])
+            await self._process.next_turn()
+
+    async def _show(self, vhost: str, shown: Mapping[str, QueueRow], rows: Sequence[QueueRow]) -> None:
+        routing, state = self._routing, self._state
         states: list[tuple[str, str, QueueState]] = []
         news = []
         for row in rows:

@@ -1,6 +1,7 @@
 """`VirtualHosts`: creates and deletes virtual hosts whole (AB-169 to AB-171).
 
-A virtual host that is deleted leaves the state first, in one command; an operation that had begun in it finds it gone.
+A virtual host that is deleted leaves the state first: if it has very many rows in several commands, and at last in one
+that takes the rest. An operation that had begun in it finds it gone.
 A virtual host that is down keeps its rows: its queues are stopped, and no new ones can be declared.
 """
 
@@ -43,6 +44,7 @@ class VirtualHosts:
 
     async def delete(self, name: str) -> bool:
         """Return True when nothing of the virtual host is left, False if there is none."""
+        await self._changing.trim_vhost(name)
         applied = await self._changing.change(DeleteVhost(name))
         # Operations on its queues that had begun end now; a virtual host created under the same name must not inherit
         # a queue from them.

@@ -186,6 +186,10 @@ class ToVhost(Contract):
         """
 
     @message
+    def end_queues(self) -> bool:
+        """From the node: the virtual host is deleted. Answered True when its queues have ended."""
+
+    @message
     def terminate(self) -> None:
         """From the node, which stops: write everything that the next start needs. The process goes on."""
 
@@ -228,6 +232,10 @@ class ToQueueSupervisor(Contract):
     @message
     def forget_queue(self, queue_id: str) -> bool:
         """From Metadata: end this queue if it runs, do not restart it, and remove its files. Answered True."""
+
+    @message
+    def end_queues(self) -> bool:
+        """From the virtual host, which is deleted: delete every queue. Answered True when all have ended."""
 
     @message
     def terminate(self) -> dict[int, Terms]:

@@ -385,6 +385,10 @@ class NodeSupervisor(Process):
         address = self.vhosts.pop(name, None)
         if address is not None:
             self.demonitor(("vhost", name))
+            # Otherwise a turn of its supervisors would grow with the number of queues, and one of a queue with that of
+            # its messages.
+            with suppress(ProcessDown):
+                await self.ask(address, to_vhost.end_queues())
             self.request_exit(address)
         # A store that still runs when its directory is gone could not close its index, whose memory would never be
         # freed.

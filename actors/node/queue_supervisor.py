@@ -77,8 +77,9 @@ class _Supervised:
         return queue_phrase(self.row.vhost, self.row.name)
 
 
-#: Queues that a recovery goes through in one turn.
+#: Queues that a recovery goes through in one turn. One that gets its process at once counts as `STARTED_AS` others.
 QUEUES_AT_A_TIME = 500
+STARTED_AS = 8
 
 
 class QueueSupervisor(Process):
@@ -116,7 +117,8 @@ class QueueSupervisor(Process):
         dormant: dict[int, Address[ToQueue]] = {}
         # Extensions are told of each queue that starts.
         may_any = not self.context.extensions.queue_decorators
-        for count, (row, recovery) in enumerate(queue_recoveries(rows, terms, numbers, journal), 1):
+        done = 0
+        for row, recovery in queue_recoveries(rows, terms, numbers, journal):
             supervised = self.queues[row.queue_id] = _Supervised(row)
             if recovery.numberings is not None and may_any and may_be_dormant(row, self.context.definitions):
                 supervised.numberings = recovery.numberings
@@ -125,12 +127,15 @@ class QueueSupervisor(Process):
                 supervised.row = row.at(address)
                 dormant[queue_number(row.queue_id)] = address
                 needed[row.queue_id] = {}
+                done += 1
             else:
                 recovery = replace(recovery, numberings=None)
                 address = self._create(supervised)
                 start = to_queue.start(self.context, supervised.row, self.storage, recovery)
                 asked.append((supervised, self.ask(address, start)))
-            if not count % QUEUES_AT_A_TIME:
+                done += STARTED_AS
+            if done >= QUEUES_AT_A_TIME:
+                done = 0
                 await self.next_turn()
         if dormant:
             self.send(self.storage.journal, to_journal.dormant(dormant))
@@ -148,32 +153,35 @@ class QueueSupervisor(Process):
         messages = 0
         asked = []
         for supervised in list(self.queues.values()):
-            if self.is_dormant(supervised.row.address):
-                rows.append(supervised.row)
-            elif supervised.row.queue_id in needed:
-                bodies = needed[supervised.row.queue_id]
-                asked.append((supervised, self.ask(supervised.row.address, to_queue.open(bodies))))
+            if supervised.row.queue_id in needed and not self.is_dormant(supervised.row.address):
+                asked.append(supervised)
             else:
                 rows.append(supervised.row)
-        for supervised, opened in asked:
-            try:
-                messages += await opened
-            except ProcessDown as down:
-                self._lost(supervised, down)
-                rows.append(supervised.row)
-            else:
-                # The row is taken before `_started`, which restarts a queue that has crashed by now: Metadata must not
-                # get the address of a process that is not open yet.
+        opened = await self.ask_each(
+            (supervised.row.address, to_queue.open(needed[supervised.row.queue_id])) for supervised in asked
+        )
+        for supervised, answer in zip(asked, opened):
+            # The row is taken before `_started`, which restarts a queue that has crashed by now: Metadata must not get
+            # the address of a process that is not open yet.
+            if isinstance(answer, int):
+                messages += answer
                 rows.append(supervised.row)
                 self._started(supervised)
+            elif isinstance(answer, ProcessDown):
+                self._lost(supervised, answer)
+                rows.append(supervised.row)
+            else:
+                raise answer
         self.is_recovering = False
         return rows, messages
 
-    def on_recovered(self, sender: Sender) -> None:
-        for supervised in self.queues.values():
-            # A dormant queue looks at the routing table when it is created.
-            if supervised.is_running and not self.is_dormant(supervised.row.address):
-                self.send(supervised.row.address, to_queue.recovered())
+    async def on_recovered(self, sender: Sender) -> None:
+        await self.in_steps(self._release, list(self.queues.values()))
+
+    def _release(self, supervised: _Supervised) -> None:
+        """Have the queue let messages go from now on. A dormant one looks at the routing table when it is created."""
+        if supervised.is_running and not self.is_dormant(supervised.row.address):
+            self.send(supervised.row.address, to_queue.recovered())
 
     def _lost(self, supervised: _Supervised, down: ProcessDown) -> None:
         """The queue could not be recovered: mark it stopped, and try again later."""
@@ -322,6 +330,19 @@ class QueueSupervisor(Process):
                 self.spawn(restart)
 
     # --- the end ---
+
+    async def on_end_queues(self, sender: Sender) -> bool:
+        self.is_ending = True
+        running = [
+            supervised
+            for supervised in self.queues.values()
+            if supervised.is_running and not self.is_dormant(supervised.row.address)
+        ]
+        await self.in_steps(self.demonitor, list(self.queues))
+        self.queues.clear()
+        # A queue that ends anyway gives no answer, and one that crashes meanwhile has ended as well.
+        await self.ask_each((each.row.address, to_queue.delete(False, False)) for each in running)
+        return True
 
     async def on_terminate(self, sender: Sender) -> dict[int, Terms]:
         self.is_ending = True

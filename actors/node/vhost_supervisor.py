@@ -202,6 +202,9 @@ class VhostSupervisor(Process):
         self.monitor(address, name or process.__name__)
         return address
 
+    async def on_end_queues(self, sender: Sender) -> bool:
+        return await self.ask(self.queues, to_queue_supervisor.end_queues())
+
     async def on_terminate(self, sender: Sender) -> None:
         storage = self.storage
         if storage is None:

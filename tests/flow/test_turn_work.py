@@ -136,6 +136,24 @@ def test_a_connection_ends_with_many_exclusive_queues(client, broker, turns):
     assert not broker.queues()
 
 
+def test_a_virtual_host_with_many_queues_exchanges_and_bindings_is_deleted(broker, turns, monkeypatch):
+    """Nothing of it is left in a virtual host that is created under its name."""
+    monkeypatch.setattr(wire, "TIMEOUT", 180)
+    broker.create_vhost("tenant")
+    client = Client(broker.url_of("tenant"))
+    channel = client.channel()
+    declare(channel, durable=True)
+    bind(channel)
+    all_at_once(
+        channel, [m.ExchangeDeclare(exchange=f"x{number}", type="direct", nowait=True) for number in range(MANY)]
+    )
+    client.abort()
+    broker.delete_vhost("tenant")
+    broker.create_vhost("tenant")
+    assert not broker.queues("tenant") and len(broker.exchanges("tenant")) == 7 and not broker.bindings("tenant")
+    broker.delete_vhost("tenant")
+
+
 def test_a_transaction_publishes_to_many_queues(client, broker, turns):
     """The commit is answered when every queue has the messages."""
     channel = client.channel()

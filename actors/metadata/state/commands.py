@@ -76,6 +76,13 @@ class TrimBindings(NamedTuple):
     most: int
 
 
+class TrimVhost(NamedTuple):
+    """Remove some of the exchanges, queues and bindings of a virtual host that is about to be deleted."""
+
+    vhost: str
+    most: int
+
+
 class DeclareQueue(NamedTuple):
     """queue.declare (AB-82 to AB-88). A queue that exists keeps its row, and only must be equivalent to `row`."""
 
@@ -146,6 +153,7 @@ Command = (
     | Bind
     | Unbind
     | TrimBindings
+    | TrimVhost
     | DeclareQueue
     | DeleteQueue
     | SetQueueStates

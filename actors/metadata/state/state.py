@@ -34,6 +34,7 @@ from .commands import (
     RemoveRecords,
     SetQueueStates,
     TrimBindings,
+    TrimVhost,
     Unbind,
 )
 from .definitions import change_user, put_records, remove_all, remove_records
@@ -93,6 +94,9 @@ def apply(state: State, command: Command) -> Applied:
     if isinstance(command, TrimBindings):
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else rows.trim(command.end, command.most), [])
+    if isinstance(command, TrimVhost):
+        rows = state.vhosts.get(command.vhost)
+        return Applied([] if rows is None else rows.trim_all(command.most), [])
     if isinstance(command, SetQueueStates):
         rows = state.vhosts.get(command.vhost)
         return Applied([] if rows is None else set_queue_states(rows, command), [])

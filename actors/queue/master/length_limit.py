@@ -13,7 +13,8 @@ from .dead_letterer import DeadLetterer
 #: Messages dropped from the head at a time.
 DROP_BATCH = 400
 
-#: How many messages a turn may drop from the head instead of settling one.
+#: How many messages a turn may drop from the head with one call instead of settling one. The call itself, which may
+#: drop a single message, counts as much as settling one.
 DROPPED_AS_ONE = 2
 
 
@@ -84,9 +85,9 @@ class LengthLimit:
         last step.
         """
         backing, dead_letterer, effects = self._backing, self._dead_letterer, self._effects
-        dropped, self.is_behind = 0, False
+        used, self.is_behind = 0, False
         while len(backing) and self.is_exceeded_by(0, 0):
-            if dropped >= DROPPED_AS_ONE * self._work.most:
+            if used >= self._work.most:
                 self.is_behind = True
                 effects.need_turn()
                 return
@@ -108,4 +109,4 @@ class LengthLimit:
                 )
             else:
                 dead_letterer.count("maxlen", backing.drop(min(excess, DROP_BATCH)))
-            dropped += before - len(backing)
+            used += 1 + (before - len(backing)) // DROPPED_AS_ONE
