@@ -3,10 +3,12 @@
     python -m warren.bench.abuse                               a warren of its own
     python -m warren.bench.abuse --port 5673                   another broker, for example RabbitMQ
     python -m warren.bench.abuse --only fanout --scale 0.1     the rows with this word, with a tenth of everything
+    python -m warren.bench.abuse --port 5673 --command "rabbitmqctl -n rabbit@localhost" --tls-port 5671
 
 A witness publishes 100 messages a second on a queue of its own and consumes them. Meanwhile an abuser does what the row
 says. The table has the witness's waits from publish to delivery: the longest, and the one that one in a thousand
-exceeds. The first row is that of a witness alone, which is what the machine itself adds. The program needs pika.
+exceeds. In rows with a memory alarm, which blocks publishers, the witness asks for the length of its queue instead. The
+first row is that of a witness alone, which is what the machine itself adds. The program needs pika and trustme.
 
 Exit code 0 if no wait is longer than 25 ms, 1 if one is, 2 if nothing could be measured.
 """
@@ -14,6 +16,7 @@ Exit code 0 if no wait is longer than 25 ms, 1 if one is, 2 if nothing could be 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import tempfile
 import time
@@ -22,10 +25,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pika  # type: ignore[import-untyped]
+import trustme
 
-from ..load.broker import BrokerFailed, Warren
-from . import backlog, settling, topology
+from ..load.broker import BrokerFailed, Warren, free_port
+from . import backlog, operating, settling, topology
 from .row import Row
+from .target import Target
 from .witness import Waits, Witness
 
 #: Seconds that no wait of the witness may exceed.
@@ -38,12 +43,13 @@ def idle(port: int) -> Generator[None, None, None]:
     yield
 
 
-def all_rows(scale: float) -> list[Row]:
+def all_rows(scale: float, target: Target) -> list[Row]:
     return [
         Row("nothing", idle),
         *settling.rows(int(30_000 * scale)),
         *backlog.rows(scale),
         *topology.rows(scale),
+        *operating.rows(scale, target),
     ]
 
 
@@ -51,7 +57,7 @@ def measure(port: int, row: Row) -> tuple[float, Waits]:
     """Seconds that the abuse took, and the witness's waits meanwhile."""
     abuse = row.abuse(port)
     next(abuse)
-    witness = Witness(port)
+    witness = Witness(port, row.publishes)
     witness.begin()
     began = time.monotonic()
     next(abuse)
@@ -68,18 +74,23 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="how much of everything, for a short run below 1")
     parser.add_argument("--only", default="", help="rows whose name has this word")
     parser.add_argument("--port", type=int, help="of a broker that runs; by default one is started")
+    parser.add_argument("--command", default="", help="what operates the broker on that port, such as rabbitmqctl")
+    parser.add_argument("--tls-port", type=int, help="of the broker on that port")
     options = parser.parse_args()
     longest = 0.0
     with ExitStack() as stack:
         try:
-            port = options.port or started(stack)
-            for row in all_rows(options.scale):
+            if options.port:
+                target = Target(options.port, shlex.split(options.command), options.tls_port)
+            else:
+                target = started(stack)
+            for row in all_rows(options.scale, target):
                 if options.only not in row.name:
                     continue
-                if options.port and row.not_for_rabbitmq:
-                    print(f"{row.name:70} {row.not_for_rabbitmq}")
+                if options.port and row.left_out:
+                    print(f"{row.name:70} {row.left_out}")
                     continue
-                seconds, waits = measure(port, row)
+                seconds, waits = measure(target.port, row)
                 if row.abuse is not idle:
                     longest = max(longest, waits.longest)
                 print(
@@ -93,12 +104,17 @@ def main() -> int:
     return int(longest > BAR)
 
 
-def started(stack: ExitStack) -> int:
-    """Start a warren that ends with `stack`, and return its port."""
-    warren = Warren(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data", {"channel_max": 0})
+def started(stack: ExitStack) -> Target:
+    """Start a warren that ends with `stack`."""
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    certificate, tls_port = directory / "cert.pem", free_port()
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    settings = {"channel_max": 0, "tls_port": tls_port, "tls_cert_file": str(certificate)}
+    warren = Warren(directory / "data", settings)
     warren.start()
     stack.callback(warren.kill)
-    return warren.port
+    command = ("env", f"WARREN_DATA_DIR={warren.data_dir}", str(Path(sys.executable).parent / "warren"))
+    return Target(warren.port, command, tls_port)
 
 
 if __name__ == "__main__":

@@ -20,15 +20,15 @@ TIMEOUT = 300.0
 _METHOD = 1
 
 
-def publish(exchange: str, routing_key: str, body: bytes = b"x") -> bytes:
-    """The frames of one transient message on channel 1."""
-    return method_frame(1, methods.BasicPublish(0, exchange, routing_key)) + build_content(1, b"\0\0", body, 131072)
+def publish(exchange: str, routing_key: str, body: bytes = b"x", properties: bytes = b"\0\0") -> bytes:
+    """The frames of one message on channel 1, by default a transient one."""
+    return method_frame(1, methods.BasicPublish(0, exchange, routing_key)) + build_content(1, properties, body, 131072)
 
 
 class Flood:
     """An open connection, which may use channel numbers up to `channels` if the broker allows that."""
 
-    def __init__(self, port: int, channels: int = 2047) -> None:
+    def __init__(self, port: int, channels: int = 2047, vhost: str = "/") -> None:
         self._unread = b""
         self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         self.send(b"AMQP\0\0\x09\x01")
@@ -39,7 +39,7 @@ class Flood:
         #: The highest channel number that the client may use.
         self.channel_max = min(channels, tune.channel_max or 65535)
         self.send(method_frame(0, methods.ConnectionTuneOk(self.channel_max, 131072, 0)))
-        self.call(methods.ConnectionOpen("/", "", False), channel=0)
+        self.call(methods.ConnectionOpen(vhost, "", False), channel=0)
 
     def open_channel(self) -> None:
         self.call(methods.ChannelOpen())

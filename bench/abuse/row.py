@@ -14,5 +14,7 @@ class Row(NamedTuple):
     #: What stands in the table.
     name: str
     abuse: Abuse
-    #: Why RabbitMQ cannot be asked for this; empty if it can.
-    not_for_rabbitmq: str = ""
+    #: Why the broker that was given cannot be asked for this; empty if it can.
+    left_out: str = ""
+    #: Whether the witness publishes. Under a memory alarm a client that publishes is blocked, so it asks instead.
+    publishes: bool = True

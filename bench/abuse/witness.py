@@ -1,4 +1,6 @@
-"""`Witness`: the other client, which publishes 100 messages a second on a queue of its own and consumes them."""
+"""`Witness`: the other client. 100 times a second it publishes a message to a queue of its own, which it consumes, or
+asks how many messages are in that queue.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ INTERVAL = 0.01
 
 
 class Waits(NamedTuple):
-    """How long the messages of a witness took from publish to delivery, in seconds."""
+    """Seconds that the messages of a witness took from publish to delivery, or its questions to their answers."""
 
     count: int
     p999: float
@@ -25,9 +27,9 @@ class Waits(NamedTuple):
 class Witness:
     """A client in a process of its own. `stop` returns its waits since `begin`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, publishes: bool = True) -> None:
         self._pipe, far = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(target=_witness, args=(port, far), daemon=True)
+        self._process = multiprocessing.Process(target=_witness, args=(port, far, publishes), daemon=True)
         self._process.start()
         self._pipe.recv()
 
@@ -42,7 +44,7 @@ class Witness:
         return waits
 
 
-def _witness(port: int, pipe: Connection) -> None:
+def _witness(port: int, pipe: Connection, publishes: bool) -> None:
     waits: list[float] = []
 
     def received(channel: object, method: object, properties: object, body: bytes) -> None:
@@ -56,7 +58,12 @@ def _witness(port: int, pipe: Connection) -> None:
         sent = 0
         order = ""
         while order != "stop":
-            channel.basic_publish("", queue, repr(time.monotonic()).encode())
+            began = time.monotonic()
+            if publishes:
+                channel.basic_publish("", queue, repr(began).encode())
+            else:
+                channel.queue_declare(queue, passive=True)
+                waits.append(time.monotonic() - began)
             sent += 1
             due = max(due + INTERVAL, time.monotonic())
             while (left := due - time.monotonic()) > 0:
