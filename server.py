@@ -19,6 +19,7 @@ from .actors.resources.contract import MemoryStatus
 from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
+from .runtime.machine.heap import keep_freed_heap
 from .runtime.machine.port_holder import port_holder
 from .settings import Settings
 from .store.data_dir.file_limits import REAL_FILES, FileLimits
@@ -62,6 +63,8 @@ def serve(
     with the exit status 130.
     """
     signals = _Signals()
+    # Only the server does this, as below. A program that embeds a broker decides for itself about its heap.
+    keep_freed_heap()
     # What the start makes exists for long. The collector would examine it again and again while it becomes more.
     gc.collect()
     gc.disable()

@@ -1,0 +1,36 @@
+"""How the C library's heap behaves in a server.
+
+By default glibc gives the top of the heap back to the system as soon as twice the largest freed block is free there,
+and asks for it again with the next message. Bodies of 1 MB come and go, so that each one had its pages taken away and
+given back, zeroed, one page fault after the other: with such messages that was half of the broker's processor time.
+
+What a server keeps is given back a few seconds later, when it does not need it again (`linux_memory.heap_trimmer`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from ...portable import IS_PORTABLE
+
+#: Bytes that may lie free at the top of the heap before glibc gives them back to the system.
+KEPT = 32 << 20
+
+#: Bytes from which on a block is mapped by itself, outside the heap, and unmapped when it is freed. 32 MiB is the most
+#: that glibc allows, and what its own adjustment comes to after a block of that size was freed.
+MAPPED = 32 << 20
+
+# The numbers of the parameters in glibc's malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+def keep_freed_heap() -> bool:
+    """Let the C library keep up to `KEPT` freed bytes for the next messages. Returns whether it can be told to."""
+    if IS_PORTABLE:
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(mallopt(_M_TRIM_THRESHOLD, KEPT)) and bool(mallopt(_M_MMAP_THRESHOLD, MAPPED))

@@ -1,0 +1,45 @@
+"""A server's heap keeps what was freed at its top for the next message, until it is trimmed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from warren.portable import IS_PORTABLE
+from warren.runtime.machine.linux_memory import heap_trimmer
+
+pytestmark = pytest.mark.skipif(
+    IS_PORTABLE or sys.platform != "linux" or heap_trimmer() is None, reason="about glibc's heap on Linux"
+)
+
+#: Frees 24 blocks of 1 MB, again and again, and prints the page faults of the last ten rounds.
+CHURN = """
+import resource, sys
+from warren.runtime.machine.heap import keep_freed_heap
+if sys.argv[1] == "kept":
+    assert keep_freed_heap()
+def churn():
+    blocks = [bytes([1]) * 1_000_000 for _ in range(24)]
+    del blocks
+for _ in range(3):
+    churn()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    churn()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(kept: str) -> int:
+    done = subprocess.run([sys.executable, "-c", CHURN, kept], cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_bodies_that_come_and_go_take_no_new_pages():
+    pages = 10 * 24 * 1_000_000 // 4096
+
+    assert page_faults("as it is") > pages // 4
+    assert page_faults("kept") < pages // 100
