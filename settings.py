@@ -42,12 +42,12 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
 
     `low` and `high` are inclusive. `optional` allows None (`false` in TOML), which means off or unlimited. `zero`
     allows 0 below `low`. `choices` are the allowed strings. `path` marks a file or directory. `read` is a function that
-    returns the value in its final form or raises LimitError.
+    returns the value in its final form or raises LimitError. A `secret` value is in no error and in no `repr`.
     """
     metadata = {"doc": doc, **limits}
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not limits.get("secret"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +127,17 @@ class Settings:
 
     # -- users and virtual hosts ---
     default_user: str = setting("guest", "name of the first user, an administrator, who is added when a node is new")
-    default_pass: str = setting("guest", "that user's password; later `change_password` changes it")
+    default_pass: str = setting("guest", "that user's password; later `change_password` changes it", secret=True)
     default_pass_file: str | None = setting(
         None,
         "file with that password, which takes the place of `default_pass`; a line end behind it is left out",
         path=True,
         optional=True,
+    )
+    # AB-167
+    credential_validator_min_length: int = setting(0, "characters that a new password has at least", low=0)
+    credential_validator_regexp: str = setting(
+        "", "regular expression that a new password must match somewhere; an empty one allows every password"
     )
     default_vhost: str = setting("/", "name of the virtual host that exists from the start")
     # AB-16
@@ -259,6 +264,7 @@ class Settings:
             )
         _check_credit(self.credit_flow_default_credit)
         _check_tls(self)
+        _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
         if self.control_port is not None and self.control_cookie_file is None:
             raise _wrong("control_cookie_file", None, "the path of a file with a secret when control_port is set")
 
@@ -331,6 +337,8 @@ class NodeKeywords(TypedDict, total=False):
     default_user: str
     default_pass: str
     default_pass_file: str | PathLike[str] | None
+    credential_validator_min_length: int
+    credential_validator_regexp: str
     default_vhost: str
     loopback_users: tuple[str, ...]
     event_exchange_vhost: str | None
@@ -403,6 +411,8 @@ def _checked(key: str, value: Any, default: Any, limits: Mapping[str, Any]) -> A
             raise _wrong(key, value, "a table of texts, such as {owner = 'team-a'}")
         return dict(value)
     if isinstance(default, str):
+        if not isinstance(value, str) and limits.get("secret"):
+            raise SettingsError(key, f"setting '{key}' must be a text in quotes, and this is a {type(value).__name__}")
         if not isinstance(value, str):
             raise _wrong(key, value, f"a text, such as {default!r}")
         if value not in limits.get("choices", (value,)):
@@ -462,6 +472,15 @@ def _check_tls(settings: Settings) -> None:
         raise _wrong(
             "tls_ca_file", None, f"the path of the authorities' certificates when tls_verify is {settings.tls_verify!r}"
         )
+
+
+def _check_pattern(key: str, pattern: str) -> None:
+    if pattern:
+        from .definitions.patterns import fault  # here, because few nodes have a pattern and the import takes long
+
+        reason = fault(pattern)
+        if reason:
+            raise _wrong(key, pattern, f"a regular expression, and this is none: {reason}")
 
 
 def _wrong(key: str, value: Any, wanted: str) -> SettingsError:

@@ -50,7 +50,7 @@ def add_user(call: Call, username: str, password: str | None, pre_hashed_passwor
 @click.argument("username")
 def delete_user(call: Call, username: str) -> None:
     """Delete the user USERNAME with all permissions, and close the user's connections."""
-    call.ask("delete_user", user=username)
+    call.change("delete_user", user=username)
     call.done()
 
 
@@ -67,7 +67,7 @@ def change_password(call: Call, username: str, password: str | None) -> None:
 @click.argument("username")
 def clear_password(call: Call, username: str) -> None:
     """Take the password of USERNAME away, so that no password logs in."""
-    call.ask("clear_password", user=username)
+    call.change("clear_password", user=username)
     call.done()
 
 
@@ -86,7 +86,7 @@ def authenticate_user(call: Call, username: str, password: str | None) -> None:
 def set_user_tags(call: Call, username: str, tag: tuple[str, ...]) -> None:
     """Give USERNAME exactly the tags TAG ...; without any, all tags of the user are removed."""
     call.banner(f'Setting tags for user "{username}" to [{", ".join(tag)}] ...')
-    call.ask("set_user_tags", user=username, tags=list(tag))
+    call.change("set_user_tags", user=username, tags=list(tag))
     call.done()
 
 
@@ -141,7 +141,7 @@ _PATTERNS = ("configure", "write", "read")
 @click.argument("read")
 def set_permissions(call: Call, username: str, conf: str, write: str, read: str) -> None:
     """Set what USERNAME may do in a virtual host: CONF, WRITE and READ are regular expressions for names."""
-    call.ask("set_permissions", vhost=call.vhost, user=username, configure=conf, write=write, read=read)
+    call.change("set_permissions", vhost=call.vhost, user=username, configure=conf, write=write, read=read)
     call.done()
 
 
@@ -149,7 +149,7 @@ def set_permissions(call: Call, username: str, conf: str, write: str, read: str)
 @click.argument("username")
 def clear_permissions(call: Call, username: str) -> None:
     """Take all permissions of USERNAME in a virtual host away."""
-    call.ask("clear_permissions", vhost=call.vhost, user=username)
+    call.change("clear_permissions", vhost=call.vhost, user=username)
     call.done()
 
 

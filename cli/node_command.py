@@ -100,6 +100,12 @@ class Call:
         """A line for a person, about what was done; left out where the banner is."""
         self.banner(text)
 
+    def change(self, operation: str, **arguments: Any) -> None:
+        """Have the node make a change, and write its warning to standard error if it has one."""
+        warning = self.ask(operation, **arguments)
+        if warning:
+            click.secho(f"Warning: {warning}", err=True, fg="yellow")
+
     def done(self, **facts: Any) -> None:
         """The end of a command whose result is that it was done (CM-26); `facts` are for JSON only."""
         if self.formatter in ("json", "json_stream"):

@@ -56,6 +56,14 @@ def check(pattern: str) -> None:
         raise DefinitionError("unavailable", f"{{:invalid_regexp, '{pattern}', '{reason}'}}")
 
 
+def found(pattern: str, text: str) -> bool:
+    """Whether the pattern is found anywhere in the text. Raises TimeoutError if the search takes too long.
+
+    The pattern must be one without a `fault`, or regex.error is raised.
+    """
+    return bool(_compiled(pattern).search(text.encode("utf-8", "surrogateescape"), timeout=SEARCH_SECONDS))
+
+
 def matches(pattern: str, name: str) -> bool:
     """Whether the pattern is found anywhere in the name. A search that takes too long finds nothing.
 
@@ -64,7 +72,7 @@ def matches(pattern: str, name: str) -> bool:
     if pattern == ".*":
         return True
     try:
-        found = _compiled(pattern).search(name.encode("utf-8", "surrogateescape"), timeout=SEARCH_SECONDS)
+        return found(pattern, name)
     except TimeoutError:
         log.warning(
             "the regular expression %r takes too long on %r, so it counts as one that does not match; it has nested "
@@ -75,4 +83,3 @@ def matches(pattern: str, name: str) -> bool:
         return False
     except regex.error:
         return False
-    return bool(found)

@@ -6,7 +6,7 @@ and survive a restart as they were given. Regular expressions are texts as well 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 #: The tables of records and of their keys.
 TABLES = ("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies")
@@ -36,7 +36,7 @@ class User:
 
     name: str
     #: Base64 of 4 bytes of salt and the hash (`passwords`); empty for a user without a password.
-    password_hash: str = ""
+    password_hash: str = field(default="", repr=False)
     hashing_algorithm: str = "rabbit_password_hashing_sha256"
     tags: tuple[str, ...] = ()
     #: Names and values, sorted by name. A negative value is no limit.

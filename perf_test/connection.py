@@ -39,14 +39,24 @@ class ChannelRefused(ConnectionFailed):
 
 
 def split_uri(uri: str) -> tuple[bool, str, int, str, str, str]:
-    """Whether TLS is asked for, host, port, user, password and virtual host. Raises ValueError."""
+    """Whether TLS is asked for, host, port, user, password and virtual host.
+
+    Raises ValueError, whose text has nothing of the URI, because a password may be in any part of a wrong one.
+    """
     parts = urlsplit(uri)
     if parts.scheme not in PORTS:
-        raise ValueError(f"'{uri}' is no AMQP URI: it must begin with amqp:// or amqps://")
+        raise ValueError("a URI of a broker must begin with amqp:// or amqps://")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError(
+            "the port in the URI of a broker is no number up to 65535; reserved characters in user and password must "
+            "be percent-encoded, such as %2F for /"
+        ) from None
     return (
         parts.scheme == "amqps",
         parts.hostname or "127.0.0.1",
-        parts.port or PORTS[parts.scheme],
+        port or PORTS[parts.scheme],
         unquote(parts.username or "guest"),
         unquote(parts.password or "guest"),
         unquote(parts.path[1:]) or "/",

@@ -8,6 +8,7 @@ import hashlib
 import pytest
 
 from warren.definitions.errors import DefinitionError
+from warren.definitions.password_rules import check_password
 from warren.definitions.passwords import SHA256, check_hash, hashed, is_password
 
 
@@ -39,3 +40,32 @@ def test_a_hash_that_no_password_has_is_refused_without_showing_it(stored, algor
     with pytest.raises(DefinitionError) as refusal:
         check_hash(stored, algorithm)
     assert not stored or stored not in refusal.value.text
+
+
+@pytest.mark.parametrize(
+    ("password", "min_length", "pattern"),
+    [("", 0, ""), ("guest", 5, ""), ("päss", 4, ""), ("abc1", 0, "[0-9]"), ("abc1", 4, "^[a-z]+[0-9]$")],
+)
+def test_a_password_that_the_validators_accept(password, min_length, pattern):
+    """AB-167: the length counts characters, not bytes."""
+    check_password(password, min_length, pattern)
+
+
+@pytest.mark.parametrize(
+    ("password", "min_length", "pattern", "text"),
+    [
+        ("gues", 5, "", "minimum required password length is 5"),
+        ("letters", 5, "[0-9]", "provided password does not match the validator regular expression"),
+        (
+            "x" * 200 + "b",
+            0,
+            "(a|aa|x|xx)+$",
+            "the setting 'credential_validator_regexp' takes too long on the provided ",
+        ),
+    ],
+)
+def test_a_password_that_a_validator_refuses_is_not_in_its_text(caplog, password, min_length, pattern, text):
+    """AB-167, with RabbitMQ's texts; nor is the password in the log, whatever the expression does."""
+    with pytest.raises(DefinitionError) as refusal:
+        check_password(password, min_length, pattern)
+    assert refusal.value.text.startswith(text) and password not in refusal.value.text + caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from ....amqp.errors import AmqpError
 from ....amqp.fields import FieldError, Table, table_from
 from ....definitions import patterns
 from ....definitions.errors import DefinitionError
-from ....definitions.json_text import json_text
+from ....definitions.json_text import json_text, parse_json
 from ....definitions.limits import VHOST_LIMITS, user_limits, vhost_limits
 from ....definitions.passwords import SHA256, check_hash
 from ....definitions.policy_keys import checked_policy
@@ -286,6 +285,6 @@ class _Item:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise _WrongError(f"'definition' is not JSON: {error}") from None
+        return parse_json(text)
+    except DefinitionError as error:
+        raise _WrongError(f"'definition' is not JSON: {error.text}") from None

@@ -8,23 +8,34 @@ from ....definitions import patterns
 from ....definitions.records import Permission, Record, RecordKey, TopicPermission
 from ...metadata.state.commands import PutRecords, RemoveRecords
 from .changing import change, check_vhost, known_user, refusals
+from .lockout import Lockout
 from .registry import OperationError, Operator, Rows, operation
 
 
 @operation()
 async def set_permissions(
     operator: Operator, *, user: str, configure: str, write: str, read: str, vhost: str = "/"
-) -> None:
-    """Set a user's permissions in a virtual host: three regular expressions (CM-95)."""
+) -> str | None:
+    """Set a user's permissions in a virtual host: three regular expressions (CM-95).
+
+    Answered with a warning if no administrator has permissions there any more.
+    """
     _check_patterns(configure, write, read)
+    lockout = Lockout(operator, vhost)
     await change(operator, PutRecords((Permission(user, vhost, configure, write, read),)))
+    return lockout.warning()
 
 
 @operation()
-async def clear_permissions(operator: Operator, *, user: str, vhost: str = "/") -> None:
-    """Take a user's permissions in a virtual host away; he can no longer open it (CM-96)."""
+async def clear_permissions(operator: Operator, *, user: str, vhost: str = "/") -> str | None:
+    """Take a user's permissions in a virtual host away; he can no longer open it (CM-96).
+
+    Answered with a warning if no administrator has permissions there any more.
+    """
     _check_named(operator, user, vhost)
+    lockout = Lockout(operator, vhost)
     await change(operator, RemoveRecords((("permissions", (user, vhost)),)))
+    return lockout.warning()
 
 
 @operation()

@@ -115,7 +115,9 @@ def perform(operator: Operator, name: str, arguments: Mapping[str, Any], is_boot
         if key not in found.hints:
             raise OperationError("usage", f"{name} has no argument '{key}'")
         if not _fits(value, found.hints[key]):
-            raise OperationError("data", f"Bad argument: '{key}' of {name} cannot be {value!r}")
+            # A password of the wrong type is a secret all the same.
+            shown = f" be {value!r:.100}" if "password" not in key else f" be of the type {type(value).__name__}"
+            raise OperationError("data", f"Bad argument: '{key}' of {name} cannot{shown}")
     missing = sorted(found.hints.keys() - arguments.keys() - found.optional)
     if missing:
         raise OperationError("usage", f"{name} needs the argument '{missing[0]}'")
@@ -144,7 +146,18 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and -1 << 63 <= value < 1 << 63
     if hint is type(None):
         return value is None
-    return hint in (str, bool, bytes) and isinstance(value, hint)
+    if hint is str:
+        return isinstance(value, str) and _is_text(value)
+    return hint in (bool, bytes) and isinstance(value, hint)
+
+
+def _is_text(value: str) -> bool:
+    """Whether the store can keep it. Half of a surrogate pair is no text, unless it stands for an undecodable byte."""
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True

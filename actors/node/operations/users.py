@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from ....definitions.json_text import json_text
 from ....definitions.limits import USER_LIMIT_NAMES, user_limits
+from ....definitions.password_rules import check_password
 from ....definitions.passwords import SALT_BYTES, SHA256, check_hash, hashed, is_password
 from ....definitions.records import User
 from ...metadata.state.commands import ChangeUser, PutRecords, RemoveRecords
 from .changing import change, known_user, refusals
+from .lockout import Lockout
 from .registry import OperationError, Operator, Rows, operation
 
 
@@ -42,10 +44,15 @@ async def add_user(
 
 
 @operation()
-async def delete_user(operator: Operator, *, user: str) -> None:
-    """Delete a user with his permissions, and close his connections (CM-81)."""
+async def delete_user(operator: Operator, *, user: str) -> str | None:
+    """Delete a user with his permissions, and close his connections (CM-81).
+
+    Answered with a warning if no administrator is left.
+    """
     known_user(operator, user)
+    lockout = Lockout(operator)
     await change(operator, RemoveRecords((("users", (user,)),)))
+    return lockout.warning()
 
 
 @operation()
@@ -59,10 +66,15 @@ async def change_password(operator: Operator, *, user: str, password: str) -> No
 
 
 @operation()
-async def clear_password(operator: Operator, *, user: str) -> None:
-    """Take a user's password away: he can no longer log in with one (CM-83)."""
+async def clear_password(operator: Operator, *, user: str) -> str | None:
+    """Take a user's password away: he can no longer log in with one (CM-83).
+
+    Answered with a warning if no administrator is left.
+    """
     known_user(operator, user)
+    lockout = Lockout(operator)
     await change(operator, ChangeUser(user, (("password_hash", ""),)))
+    return lockout.warning()
 
 
 @operation()
@@ -76,10 +88,15 @@ async def authenticate_user(operator: Operator, *, user: str, password: str) -> 
 
 
 @operation()
-async def set_user_tags(operator: Operator, *, user: str, tags: list[str]) -> None:
-    """Replace a user's tags (CM-85)."""
+async def set_user_tags(operator: Operator, *, user: str, tags: list[str]) -> str | None:
+    """Replace a user's tags (CM-85).
+
+    Answered with a warning if no administrator is left.
+    """
     known_user(operator, user)
+    lockout = Lockout(operator)
     await change(operator, ChangeUser(user, (("tags", _tags(tags)),)))
+    return lockout.warning()
 
 
 @operation()
@@ -117,6 +134,10 @@ async def list_user_limits(operator: Operator, *, user: str | None = None) -> Ro
 
 
 def _hashed(operator: Operator, password: str) -> str:
+    """The hash of a new password. Raises OperationError for one that the validators refuse (AB-167)."""
+    settings = operator.context.settings
+    with refusals():
+        check_password(password, settings.credential_validator_min_length, settings.credential_validator_regexp)
     return hashed(password, operator.process.random_bytes(SALT_BYTES))
 
 

@@ -16,7 +16,7 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
-from warren import Broker, BrokerError
+from warren import Broker, BrokerError, StartError
 
 from . import permission_cases
 
@@ -245,6 +245,22 @@ def test_definitions_survive_a_restart(tmp_path):
         for _ in range(3):
             broker.publish("x", "q")
         assert ready(broker, "q") == 1
+
+
+def test_new_passwords_pass_the_validators(own_broker):
+    """AB-167: of a new user, of a user who exists, and of the first user of a new node."""
+    broker = own_broker(credential_validator_min_length=5, credential_validator_regexp="^[a-z]+$")
+    with pytest.raises(BrokerError, match="minimum required password length is 5"):
+        broker.add_user("kim", "abcd")
+    assert "kim" not in broker.users()
+    broker.add_user("kim", "abcde")
+    with pytest.raises(BrokerError, match="provided password does not match the validator regular expression"):
+        broker.change_password("kim", "ABCDE")
+    broker.set_permissions("kim")
+    connect(broker, "kim", "abcde").close()
+    with pytest.raises(StartError, match="'default_pass' is not a password that this node accepts: minimum") as refusal:
+        Broker(credential_validator_min_length=9, default_pass="s3cret").start()
+    assert "s3cret" not in str(refusal.value)
 
 
 def test_the_first_users_password_may_be_in_a_file(tmp_path):
