@@ -17,7 +17,8 @@ REPLACED = [
     ("octets?", "byte", {"amqp/"}),  # the wire's own word
     ("portions?", "batch", set()),
     ("looking", "peek", set()),
-    ("leases?", "queue expiry", {"store/bodies/"}),  # the lease on a message store's files
+    # The lease on a message store's files, and a node's lease to act as part of its cluster.
+    ("leases?", "queue expiry", {"store/bodies/", "cluster/", "docs/internals/consensus.md"}),
     ("on[ _]their[ _]way", "in flight", set()),
     ("patience", "a timeout", set()),
     ("durable_?tables", "table writer", set()),

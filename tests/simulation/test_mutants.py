@@ -32,6 +32,12 @@ LONGER = {
 FIRST = {"ack_to_the_next_process": 2_700}
 
 
+#: The seams of what a simulated node runs. Those of `cluster/` have bugs of their own, in tests/cluster.
+OF_ONE_NODE = {
+    decision for decision, functions in SEAMS.items() if not functions[0].__module__.startswith("warren.cluster.")
+}
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
@@ -46,8 +52,8 @@ def test_a_planted_bug_is_found(name):
 
 
 def test_every_seam_has_a_bug():
-    replaced_seams = set(DECISIONS)
-    assert replaced_seams == set(SEAMS), "a seam that no bug replaces, or a bug without its seam"
+    replaced_seams = {decision for decision in DECISIONS if decision in OF_ONE_NODE or decision not in SEAMS}
+    assert replaced_seams == OF_ONE_NODE, "a seam that no bug replaces, or a bug without its seam"
 
 
 def test_a_bug_whose_seam_is_gone_names_it():
@@ -56,7 +62,7 @@ def test_a_bug_whose_seam_is_gone_names_it():
             pass
 
 
-@pytest.mark.parametrize("decision", SEAMS)
+@pytest.mark.parametrize("decision", sorted(OF_ONE_NODE))
 def test_a_seam_is_replaced_wherever_its_function_is_known(decision):
     """The bug must be called instead of the function by every module that imported it, and by a class's handlers."""
     functions = SEAMS[decision]
