@@ -1,5 +1,7 @@
 """Failures of commands: an error line for a person and an exit code of sysexits.h for a script."""
 
+from typing import Any
+
 import click
 
 EX_USAGE = 64
@@ -18,3 +20,5 @@ class CommandFailure(click.ClickException):
     def __init__(self, text: str, code: int):
         super().__init__(text)
         self.code = code
+        #: What a JSON formatter prints besides the text.
+        self.facts: dict[str, Any] = {}

@@ -16,8 +16,10 @@ from ..version import __version__
 from . import (
     access_commands,
     acting_commands,
+    check_commands,
     definition_commands,
     listing_commands,
+    log_commands,
     policy_commands,
     status_commands,
     tuning_commands,
@@ -27,6 +29,7 @@ from .diagnose_command import diagnose
 from .failure import EX_USAGE, CommandFailure
 from .node_command import GENERAL_OPTIONS, NodeCommand
 from .perf_test import perf_test
+from .report_command import report
 from .simulate import simulate
 from .start import start
 from .store import store
@@ -89,10 +92,38 @@ def root(**general: object) -> None:
     """
 
 
+@root.command("help")
+@click.argument("command", required=False)
+@click.option("-l", "--list-commands", is_flag=True, help="Only the names of all commands, one on each line.")
+@click.pass_context
+def help_command(ctx: click.Context, command: str | None, list_commands: bool) -> None:
+    """Explain COMMAND, or list all commands."""
+    parent = ctx.parent
+    assert parent is not None
+    if list_commands:
+        for name in sorted(root.commands):
+            click.echo(name)
+    elif command is None:
+        click.echo(parent.get_help())
+    else:
+        _, found, _ = root.resolve_command(parent, [command])
+        assert found is not None
+        click.echo(found.get_help(click.Context(found, parent, found.name)))
+
+
+@root.command()
+def version() -> None:
+    """Show the version of this command, as --version does; server_version asks a node."""
+    click.echo(__version__)
+
+
 COMMANDS = (
     *status_commands.COMMANDS,
     *listing_commands.COMMANDS,
     diagnose,
+    *check_commands.COMMANDS,
+    *log_commands.COMMANDS,
+    report,
     *acting_commands.COMMANDS,
     *tuning_commands.COMMANDS,
     *vhost_commands.COMMANDS,

@@ -96,6 +96,13 @@ class Call:
         """A result that is one text."""
         click.echo(dumped(text) if self.formatter in ("json", "json_stream") else text)
 
+    def checked(self, text: str, **facts: Any) -> None:
+        """The result of a check: its text, or for JSON an object with `facts`."""
+        if self.formatter in ("json", "json_stream"):
+            click.echo(dumped({"result": "ok", "node": self.target.node, "message": text, **facts}))
+        elif text:
+            click.echo(text)
+
     def remark(self, text: str) -> None:
         """A line for a person, about what was done; left out where the banner is."""
         self.banner(text)
@@ -195,7 +202,7 @@ class JsonFailure(CommandFailure):
     """An error as one JSON object, with the exit code that the text would have (CM-24)."""
 
     def __init__(self, node: str, error: CommandFailure) -> None:
-        super().__init__(dumped({"result": "error", "node": node, "message": error.message}), error.code)
+        super().__init__(dumped({"result": "error", "node": node, "message": error.message, **error.facts}), error.code)
 
     def show(self, file: Any = None) -> None:
         click.echo(self.message, err=True)

@@ -1,14 +1,16 @@
-"""The commands about the node as a whole: ping, status, await_startup, stop."""
+"""The commands about the node as a whole: whether it runs, what it is, and its end."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
+from .check_commands import alarm_lines, listener_line
 from .node_command import Call, node_command
 
 SECTION = "Nodes"
@@ -63,7 +65,7 @@ def _sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[str]]]:
         ("Data directory", [f"Node data directory: {facts['data_directory'] or '(none: everything is in memory)'}"]),
         ("Config files", [f" * {path}" for path in facts["config_files"]]),
         ("Log file(s)", [f" * {path}" for path in facts["log_files"]]),
-        ("Alarms", [f"{one['resource'].capitalize()} alarm on node {one['node']}" for one in facts["alarms"]]),
+        ("Alarms", alarm_lines(facts)),
         (
             "Memory",
             [
@@ -92,10 +94,7 @@ def _sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[str]]]:
         ),
         (
             "Listeners",
-            [
-                "Interface: {interface}, port: {port}, protocol: {protocol}, purpose: {purpose}".format_map(one)
-                for one in facts["listeners"]
-            ],
+            [listener_line(one) for one in facts["listeners"]],
         ),
     ]
 
@@ -131,6 +130,106 @@ def stop(call: Call, wait: bool, idempotent: bool) -> None:
             time.sleep(PROCESS_CHECK)
 
 
+@node_command("Cluster", "Cluster status of node {node} ...", timeout=60.0)
+def cluster_status(call: Call) -> None:
+    """Show the members of the cluster, which is this node alone, with their versions, alarms and listeners."""
+    facts = call.ask("status")
+    node = facts["node"]
+    if call.is_machine:
+        call.facts(_cluster_facts(facts))
+        return
+    sections = [
+        ("Basics", [f"Cluster name: {facts['cluster_name']}"]),
+        ("Disk Nodes", [node]),
+        ("Running Nodes", [node] if facts["is_running"] else []),
+        ("Versions", [f"{node}: RabbitMQ {facts['rabbitmq_version']} on {facts['erlang_version']}"]),
+        ("Maintenance status", [f"Node: {node}, status: not under maintenance"]),
+        ("Alarms", alarm_lines(facts)),
+        ("Network Partitions", []),
+        ("Listeners", [f"Node: {node}, {_uncapitalised(listener_line(one))}" for one in facts["listeners"]]),
+        ("Feature flags", []),
+    ]
+    for title, lines in sections:
+        click.secho(title, bold=True)
+        click.echo()
+        for line in lines or ["(none)"]:
+            click.echo(line)
+        click.echo()
+
+
+def _uncapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _cluster_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """The object of CM-67."""
+    node = facts["node"]
+    return {
+        "cluster_name": facts["cluster_name"],
+        "disk_nodes": [node],
+        "ram_nodes": [],
+        "running_nodes": [node] if facts["is_running"] else [],
+        "partitions": {},
+        "alarms": facts["alarms"],
+        "listeners": {node: facts["listeners"]},
+        "versions": {
+            node: {
+                "rabbitmq_name": "RabbitMQ",
+                "rabbitmq_version": facts["rabbitmq_version"],
+                "erlang_version": facts["erlang_version"],
+                "warren_version": facts["warren_version"],
+            }
+        },
+        "maintenance_status": {node: "not under maintenance"},
+        "feature_flags": [],
+    }
+
+
+@node_command(SECTION, "Asking node {node} for its RabbitMQ version...", timeout=60.0)
+def server_version(call: Call) -> None:
+    """Show the version of RabbitMQ with which the node is compatible; `status` has warren's own."""
+    version = call.ask("status")["rabbitmq_version"]
+    if call.is_machine:
+        call.facts({"result": "ok", "value": version})
+    else:
+        click.echo(version)
+
+
+@node_command(
+    "Configuration and environment",
+    "Listing the environment variables of warren on node {node}...",
+    timeout=60.0,
+)
+def os_env(call: Call) -> None:
+    """Show the environment variables that the node reads. Secrets are blanked."""
+    rows = call.node.rows("os_env")
+    if call.is_machine:
+        call.list(("key", "value"), rows)
+        return
+    for row in rows:
+        click.echo(f"{row['key']}={row['value']}")
+
+
+@node_command("Configuration and environment", "Command line arguments of node {node} ...", timeout=60.0)
+def command_line_arguments(call: Call) -> None:
+    """Show the command line with which the node was started."""
+    words = call.ask("command_line_arguments")
+    if call.is_machine:
+        call.facts({"arguments": words})
+    else:
+        click.echo(shlex.join(words))
+
+
+@node_command("Monitoring, observability and health checks")
+@click.option("--sample-interval", type=float, default=5.0, help="Seconds to measure.  [default: 5]")
+def runtime_thread_stats(call: Call, sample_interval: float) -> None:
+    """Show how much processor time each thread of the node takes. In a server MainThread runs all actors."""
+    call.banner(f"Will collect runtime thread stats on {call.target.node} for {sample_interval:g} seconds...")
+    call.list(
+        ("thread", "id", "cpu_seconds", "percent"), call.node.rows("runtime_thread_stats", interval=sample_interval)
+    )
+
+
 def _runs(pid: int) -> bool:
     """Whether the process has not ended. One that ended, and whose parent has not noticed yet, has."""
     try:
@@ -148,4 +247,14 @@ def _runs(pid: int) -> bool:
     return True
 
 
-COMMANDS = (ping, status, await_startup, stop)
+COMMANDS = (
+    ping,
+    status,
+    await_startup,
+    stop,
+    cluster_status,
+    server_version,
+    os_env,
+    command_line_arguments,
+    runtime_thread_stats,
+)

@@ -3,7 +3,7 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import acting, definitions, listings, permissions, policies, status, tuning, users, vhosts, watching
+from . import acting, definitions, listings, permissions, policies, program, status, tuning, users, vhosts, watching
 from .registry import perform
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "perform",
     "permissions",
     "policies",
+    "program",
     "status",
     "tuning",
     "users",

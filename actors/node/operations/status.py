@@ -82,6 +82,7 @@ async def status(operator: Operator) -> dict[str, Any]:
             "queue_count": sum(len(context.routing.queues(name)) for name in vhosts),
         },
         "node": context.node_name,
+        "cluster_name": settings.cluster_name,
         "pid": os.getpid(),
         "os": platform.platform(),
         "rabbitmq_version": "3.10.8",

@@ -73,7 +73,8 @@ async def log_tail(operator: Operator, *, lines: int = 50) -> Rows:
 def log_files() -> list[str]:
     """The files of the program's log."""
     handlers = logging.getLogger().handlers
-    return [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+    files = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+    return [path for path in files if path != os.devnull]
 
 
 def _tail(path: str, count: int) -> list[str]:
