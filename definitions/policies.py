@@ -17,7 +17,7 @@ from .json_text import parse_json
 from .records import Policy
 
 #: What a policy may apply to: exchanges, or queues of one type.
-Kind = Literal["exchanges", "classic", "quorum"]
+Kind = Literal["exchanges", "classic", "quorum", "stream"]
 
 #: Keys that queues of a type do not know. A definition with one of them applies to no queue of that type (AB-156).
 _STREAM_KEYS = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
@@ -36,6 +36,29 @@ FOREIGN: dict[Kind, frozenset[str]] = {
         "ha-promote-on-shutdown",
         "ha-promote-on-failure",
     },
+    "stream": frozenset(
+        {
+            "expires",
+            "message-ttl",
+            "dead-letter-exchange",
+            "dead-letter-routing-key",
+            "dead-letter-strategy",
+            "max-length",
+            "max-in-memory-length",
+            "max-in-memory-bytes",
+            "overflow",
+            "queue-mode",
+            "queue-version",
+            "queue-master-locator",
+            "delivery-limit",
+            "ha-mode",
+            "ha-params",
+            "ha-sync-mode",
+            "ha-sync-batch-size",
+            "ha-promote-on-shutdown",
+            "ha-promote-on-failure",
+        }
+    ),
 }
 
 #: Names whose policies are remembered, for each virtual host and kind.
@@ -102,7 +125,8 @@ class VhostPolicies:
 
 def queue_kind(queue_type: str) -> Kind:
     """The kind of a queue of this type."""
-    return "quorum" if queue_type == "quorum" else "classic"
+    kinds: dict[str, Kind] = {"quorum": "quorum", "stream": "stream"}
+    return kinds.get(queue_type, "classic")
 
 
 def _covers(policy: Policy, kind: Kind) -> bool:

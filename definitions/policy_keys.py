@@ -1,6 +1,6 @@
 """The keys of policy definitions and the check of each value (AB-160), with RabbitMQ's texts.
 
-Several keys are only kept and shown: those of mirrored, quorum and stream queues, of which this broker has none yet.
+Several keys are only kept and shown: those of queues with more than one replica, of which this broker has none yet.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ..amqp.constants import INTERNAL_ERROR, PRECONDITION_FAILED
+from ..amqp.constants import PRECONDITION_FAILED
 from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from .phrases import exchange_phrase, queue_phrase, value_text
-from .queue_types import CLASSIC, QUEUE_TYPES, QUORUM, QueueType, queue_type
+from .queue_types import CLASSIC, QUEUE_TYPES, QUORUM, STREAM, QueueType, queue_type
 from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO, range_read_arguments
 from .rows import QueueRow
+from .stream_arguments import MAX_SEGMENT_BYTES, STREAM_OFFSET, check_max_age, check_stream_offset, max_age_seconds
 
 #: The longest message TTL and queue expiry, in ms: ten years.
 MAX_EXPIRY = 315_360_000_000
@@ -26,9 +27,6 @@ MAX_PRIORITY = 255
 
 #: The letters of integer types.
 INTEGER_LETTERS = frozenset("bBsuIilL")
-
-#: The arguments that only streams accept. In RabbitMQ a queue of another type refuses them (AB-90).
-_STREAM_ARGUMENTS = frozenset({"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size"})
 
 
 # -- the meaning of queue arguments ---
@@ -58,6 +56,10 @@ class QueueSettings:
     is_quorum: bool = False
     #: A quorum queue gives up a message that has been returned to it more often than this.
     delivery_limit: int | None = None
+    #: Seconds after which a stream drops a segment.
+    max_age: int | None = None
+    #: Body bytes from which on a stream begins another segment.
+    segment_bytes: int | None = None
 
     @property
     def rejects_publish(self) -> bool:
@@ -78,7 +80,9 @@ def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> Q
     given: dict[str, Any] = {}
     for name, letter, value in reversed(arguments):  # reversed, so that the first of repeated names counts
         field = _SETTINGS.get(name)
-        if field is not None:
+        if field == "max_age":
+            given[field] = max_age_seconds(value_text(value))
+        elif field is not None:
             given[field] = value.decode("utf-8", "surrogateescape") if letter == "S" else value
     if queue_type(arguments) == QUORUM.name:
         given["is_quorum"] = True
@@ -86,6 +90,10 @@ def queue_settings(arguments: Table, policy: Mapping[str, Any] = NO_POLICY) -> Q
         field = _POLICY_SETTINGS.get(key)
         if field is None:
             continue
+        if field == "max_age":
+            value = max_age_seconds(value)
+            if not value:
+                continue  # policies may say '0s', which a declaration may not
         if field not in given:
             given[field] = value
         elif isinstance(value, int):
@@ -105,6 +113,8 @@ _SETTINGS = {
     "x-single-active-consumer": "single_active_consumer",
     "x-queue-mode": "queue_mode",
     "x-delivery-limit": "delivery_limit",
+    "x-max-age": "max_age",
+    "x-stream-max-segment-size-bytes": "segment_bytes",
 }
 
 #: The fields by the keys of policies. A policy can decide neither about priorities nor about a single active consumer.
@@ -126,7 +136,7 @@ def check_server_named(arguments: Table) -> None:
 
 
 def check_queue_declaration(row: QueueRow) -> None:
-    """Raise AmqpError 406 if a new queue may not have these arguments or flags, 541 for a stream (AB-89 to AB-91)."""
+    """Raise AmqpError 406 if a new queue may not have these arguments or flags (AB-89 to AB-91)."""
     arguments = row.arguments
     if not arguments:
         return
@@ -135,26 +145,23 @@ def check_queue_declaration(row: QueueRow) -> None:
     declared = CLASSIC
     for key, check in QUEUE_CHECKS:
         found = arguments.get(key)
-        if found is not None and (key in declared.arguments or not declared.is_hosted):
+        if found is not None and key in declared.arguments:
             reason = check(found[0], found[1], arguments)
             if reason:
                 raise _invalid(key, phrase, reason)
             if key == "x-queue-type":
                 declared = QUEUE_TYPES[queue_type(arguments)]
-    if not declared.is_hosted:
-        raise AmqpError(
-            INTERNAL_ERROR,
-            f"Cannot declare a queue '{phrase}' of type '{declared.module}' on node '{row.node}': "
-            "the corresponding feature flag is disabled",
-        )
     for key, _, _ in arguments:
         if key in _TYPED_ARGUMENTS and key not in declared.arguments:
             raise _foreign(key, phrase, declared)
-    if declared is QUORUM:
-        _check_quorum_flags(row, phrase)
+    if declared is not CLASSIC:
+        _check_replicated_flags(row, phrase)
+    segment_bytes = arguments.get("x-stream-max-segment-size-bytes")
+    if segment_bytes is not None and segment_bytes[1] > MAX_SEGMENT_BYTES:
+        raise AmqpError(PRECONDITION_FAILED, "Exceeded max value for x-stream-max-segment-size-bytes")
 
 
-def _check_quorum_flags(row: QueueRow, phrase: str) -> None:
+def _check_replicated_flags(row: QueueRow, phrase: str) -> None:
     # An exclusive queue counts as not durable, so the order decides which text the client gets.
     for is_wrong, text in (
         (row.auto_delete, "auto-delete"),
@@ -278,6 +285,14 @@ def _check_delivery_limit(letter: str, value: Any, arguments: Table) -> Reason:
     return _integer(letter, value)
 
 
+def _check_max_age(letter: str, value: Any, arguments: Table) -> Reason:
+    return _unacceptable(letter) if letter != "S" else check_max_age(value_text(value))
+
+
+def _check_stream_offset(letter: str, value: Any, arguments: Table) -> Reason:
+    return check_stream_offset(letter, value)
+
+
 def _check_leader_locator(letter: str, value: Any, arguments: Table) -> Reason:
     if letter != "S":
         return _unacceptable(letter)
@@ -309,11 +324,14 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-queue-master-locator", _accept),
     ("x-quorum-initial-group-size", _check_group_size),
     ("x-delivery-limit", _check_delivery_limit),
+    ("x-max-age", _check_max_age),
+    ("x-stream-max-segment-size-bytes", _check_not_negative),
+    ("x-initial-cluster-size", _check_group_size),
     ("x-queue-leader-locator", _check_leader_locator),
 )
 
 #: The arguments that some type accepts, so that the others must refuse them (AB-90).
-_TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | _STREAM_ARGUMENTS
+_TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | STREAM.arguments
 
 
 # -- consumers ---
@@ -321,6 +339,7 @@ _TYPED_ARGUMENTS = CLASSIC.arguments | QUORUM.arguments | _STREAM_ARGUMENTS
 _CONSUMER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-priority", _check_consumer_priority),
     ("x-cancel-on-ha-failover", _check_bool),
+    (STREAM_OFFSET, _check_stream_offset),
     (ACK_TO, _check_not_negative),
     (BOUNDS, _check_bool),
     (READ_FROM, _check_read_from),
@@ -350,11 +369,13 @@ def consumer_priority(arguments: Table) -> int:
     return 0 if found is None else found[1]
 
 
-def cancels_on_failover(arguments: Table) -> bool:
+def cancels_on_failover(row: QueueRow, arguments: Table) -> bool:
     """Whether a consumer with these arguments is cancelled, instead of continued, when its queue restarts (AB-126).
 
-    A consumer that reads a range is always cancelled, because it would start its range again.
+    A consumer that reads a range or a stream is always cancelled, because it would start from its beginning again.
     """
+    if row.type == STREAM.name:
+        return True
     return arguments.get("x-cancel-on-ha-failover") == ("t", True) or range_read_arguments(arguments) is not None
 
 

@@ -14,7 +14,10 @@ from ..amqp.errors import AmqpError
 from ..amqp.fields import TYPE_NAMES, Table
 from .arguments import INTEGER_LETTERS, QUEUE_CHECKS
 from .phrases import exchange_phrase, queue_phrase, value_text
-from .queue_types import queue_type
+from .queue_types import CLASSIC, QUORUM, STREAM, queue_type
+
+#: The arguments that only streams accept. For other queues RabbitMQ does not compare them.
+_ONLY_OF_STREAMS = STREAM.arguments - CLASSIC.arguments - QUORUM.arguments
 
 
 def check_queue_equivalence(
@@ -25,7 +28,8 @@ def check_queue_equivalence(
     _check_equal("durable", phrase, old[0], new[0])
     _check_equal("auto_delete", phrase, old[1], new[1])
     # As in RabbitMQ, the type is compared last, although it is checked first.
-    for key in [key for key, _ in QUEUE_CHECKS[1:]] + ["x-queue-type"]:
+    is_stream = queue_type(old[2]) == STREAM.name
+    for key in [key for key, _ in QUEUE_CHECKS[1:] if is_stream or key not in _ONLY_OF_STREAMS] + ["x-queue-type"]:
         _check_argument_equal(key, phrase, old[2], new[2])
 
 

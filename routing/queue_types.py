@@ -1,7 +1,6 @@
 """The queue types: classic and quorum queues, and streams (AB-89 to AB-91).
 
-A type decides which arguments a declaration and a consumer may have. Streams are known by name only: this node does
-not host them, and a declaration of one is refused.
+A type decides which arguments a declaration and a consumer may have.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 
 from ..amqp.fields import Table
 from .phrases import value_text
+from .range_read_arguments import ACK_TO, BOUNDS, READ_FROM, READ_TO
+from .stream_arguments import STREAM_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,6 @@ class QueueType:
     arguments: frozenset[str] = frozenset()
     #: The arguments of consumers that belong to other types, which it refuses.
     foreign_consumer_arguments: tuple[str, ...] = ()
-    is_hosted: bool = True
 
 
 _COMMON = frozenset(
@@ -43,7 +43,7 @@ CLASSIC = QueueType(
     "classic",
     "rabbit_classic_queue",
     _COMMON | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
-    ("x-stream-offset",),
+    (STREAM_OFFSET,),
 )
 
 QUORUM = QueueType(
@@ -58,10 +58,24 @@ QUORUM = QueueType(
         "x-delivery-limit",
         "x-queue-leader-locator",
     },
-    ("x-stream-offset", "x-cancel-on-ha-failover"),
+    (STREAM_OFFSET, "x-cancel-on-ha-failover"),
 )
 
-STREAM = QueueType("stream", "rabbit_stream_queue", is_hosted=False)
+STREAM = QueueType(
+    "stream",
+    "rabbit_stream_queue",
+    frozenset(
+        {
+            "x-queue-type",
+            "x-max-length-bytes",
+            "x-max-age",
+            "x-stream-max-segment-size-bytes",
+            "x-initial-cluster-size",
+            "x-queue-leader-locator",
+        }
+    ),
+    ("x-priority", "x-cancel-on-ha-failover", ACK_TO, BOUNDS, READ_FROM, READ_TO),
+)
 
 QUEUE_TYPES = {queue_type.name: queue_type for queue_type in (CLASSIC, QUORUM, STREAM)}
 

@@ -29,7 +29,8 @@ from ...amqp.fields import Table
 from ...amqp.frames import fit, rechannel_run
 from ...amqp.method import Method
 from ...routing.arguments import cancels_on_failover, check_consumer_arguments, consumer_priority
-from ...routing.phrases import generated_name
+from ...routing.phrases import generated_name, queue_phrase
+from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Message
 from ...runtime.errors import ProcessDown
@@ -179,6 +180,8 @@ class ChannelConsumers:
         except AmqpError:
             self.by_tag.pop(tag, None)
             raise
+        if row.type == STREAM.name:
+            self._deliveries.streams[row.queue_id] = queue_phrase(row.vhost, row.name)
         consumer.stage = "running"
         self._report_created(consumer)
         if not method.nowait:
@@ -270,7 +273,7 @@ class ChannelConsumers:
         for consumer in list(self.by_tag.values()):
             if consumer.queue_id != queue_id or consumer.stage != "running":
                 continue
-            if crashed is None or cancels_on_failover(consumer.arguments):
+            if crashed is None or cancels_on_failover(consumer.row, consumer.arguments):
                 self.cancel_by_broker(consumer)
             else:
                 consumer.life += 1

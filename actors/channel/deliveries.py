@@ -37,6 +37,7 @@ class Deliveries:
         "_tracer",
         "is_timer_running",
         "next_tag",
+        "streams",
         "unacked",
         "work",
     )
@@ -65,6 +66,8 @@ class Deliveries:
         #: The next delivery tag; `ChannelConsumers` and `get` use them up.
         self.next_tag = 1
         self.is_timer_running = False
+        #: The phrases of the streams that the channel has consumed from, by queue id.
+        self.streams: dict[str, str] = {}
 
     def expect_ack(self, run: UnackedRun) -> None:
         self.unacked.add(run)
@@ -118,6 +121,8 @@ class Deliveries:
         if runs is None:
             raise AmqpError(406, f"unknown delivery tag {delivery_tag}")
         self.work.left -= len(runs)
+        if self.streams and outcome != "ack":
+            self._check_returnable(runs)
         if len(runs) == self.work.most and unacked.has_up_to(last):
             return self._settle_in_turns(outcome, runs, last, unacked.held_back is not None)
         if unacked.held_back is not None:
@@ -146,7 +151,16 @@ class Deliveries:
             await self._process.next_turn()
             runs = unacked.take_up_to(last, self.work.most)
             self.work.left -= len(runs)
+            if self.streams and outcome != "ack":
+                self._check_returnable(runs)
         self._send_by_source(settlements)
+
+    def _check_returnable(self, runs: list[UnackedRun]) -> None:
+        """Raise AmqpError 540 if one of the deliveries is from a stream, which takes nothing back."""
+        for run in runs:
+            phrase = self.streams.get(run.source.queue_id)
+            if phrase is not None:
+                raise AmqpError(540, f"basic.nack and basic.reject not supported by stream queues {phrase}")
 
     def acknowledge(self, acks: list[tuple[int, bool]]) -> Waiting:
         """Handle consecutive basic.ack, each a delivery tag and whether it is multiple.
@@ -224,6 +238,8 @@ class Deliveries:
         last = self.unacked.last_tag
         runs = self.unacked.take_up_to(last, self.work.most)
         self.work.left -= len(runs)
+        if self.streams:
+            self._check_returnable(runs)
         if len(runs) == self.work.most and self.unacked.has_up_to(last):
             return self._settle_in_turns("requeue", runs, last)
         self._settle_runs("requeue", runs)

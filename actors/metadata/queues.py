@@ -16,7 +16,7 @@ from ...amqp.constants import NOT_IMPLEMENTED
 from ...amqp.errors import AmqpError
 from ...routing.changes import Change, QueuePut, QueueRemoved
 from ...routing.phrases import queue_phrase, queue_unavailable
-from ...routing.queue_types import QUORUM
+from ...routing.queue_types import QUORUM, STREAM
 from ...routing.rows import QueueRow, QueueState
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address
@@ -85,6 +85,9 @@ class Queues:
                 f"cannot delete {queue_phrase(vhost, name)}. queue.delete operations with {flag} flag set are not "
                 "supported by quorum queues",
             )
+        is_stream = row.type == STREAM.name
+        if is_stream:
+            if_unused = if_empty = False  # RabbitMQ's streams ignore these flags, and answer with 0 messages
         ready, is_ended = 0, False
         shown = self._routing.queue(vhost, name)
         if row.state == "running" and shown is not None:
@@ -92,7 +95,7 @@ class Queues:
                 ready = await self._process.ask(shown.address, to_queue.delete(if_unused, if_empty))
                 is_ended = not self._is_restarted(vhost, name, row.queue_id, shown.address)
         await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
-        return ready
+        return 0 if is_stream else ready
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...routing.queue_types import STREAM
+from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.process import Process
 from ...store.bodies.store_client import Sent, StoreClient
+from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, TRANSIENT, queue_directory
 from ...store.index.queue_index import QueueIndex
 from ...store.journal.log_writer import LogWriter
 from ...store.journal.replay import Replayed
 from ...store.queue.disk_queue import DiskQueue
+from ...store.queue.stream_queue import StreamQueue
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.contract import to_journal, to_message_store
 from ..disk.journal import CREDIT as JOURNAL_CREDIT
@@ -32,15 +36,13 @@ if TYPE_CHECKING:
 
 
 class DiskLevels:
-    """The variable queues of the queue `number`, whose process is `process`.
-
-    `keeps_numbers`: readers may read the queue by number, so its index keeps the numbers of messages that are gone.
-    """
+    """The variable queues of the queue `row`, whose process is `process`."""
 
     __slots__ = (
         "_credit",
         "_direct",
         "_direct_safe",
+        "_is_stream",
         "_keeps_numbers",
         "_process",
         "_storage",
@@ -58,16 +60,18 @@ class DiskLevels:
     def __init__(
         self,
         process: Process,
-        number: int,
+        row: QueueRow,
         credit: CreditFlow,
         storage: VhostStorage,
-        is_durable: bool,
-        keeps_numbers: bool,
+        max_priority: int | None,
     ) -> None:
+        number = queue_number(row.queue_id)
         self._process = process
         self._credit = credit
         self._storage = storage
-        self._keeps_numbers = keeps_numbers
+        self._is_stream = row.type == STREAM.name
+        #: Readers may read the queue by number, so its index keeps the numbers of messages that are gone.
+        self._keeps_numbers = row.durable and max_priority is None and not self._is_stream
         #: The queue's number in the journal and in the names of its directories.
         self.number = number
         #: The queue's name at the message stores and the memory monitor.
@@ -78,7 +82,7 @@ class DiskLevels:
         self.replayed: dict[int, Replayed] = {}
         #: By priority: where the numbering stands of the levels that have no message and were not used since the start.
         self.numberings: dict[int, range] = {}
-        self.journal = LogWriter(is_durable)
+        self.journal = LogWriter(row.durable)
         #: What goes to the persistent message store.
         self.persistent = StoreClient()
         self._transient = StoreClient()
@@ -100,7 +104,7 @@ class DiskLevels:
         if replayed is not None:
             self.journal.resume(number, replayed.next_number)
         index = QueueIndex(storage.disk, queue_directory(number), number, self.journal, storage.segment_entries)
-        level = self.by_priority[priority] = VariableQueue(
+        level = self.by_priority[priority] = (StreamQueue if self._is_stream else VariableQueue)(
             number,
             index,
             self.persistent,

@@ -21,7 +21,6 @@ from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessTimeout
 from ...runtime.process import Process
 from ...runtime.signal import Signal
-from ...store.data_dir.data_dir import queue_number
 from ...store.data_dir.vhost_dir import LEVEL_BITS, PERSISTENT, queue_directory
 from ...store.messages.message_ids import StoredSpan
 from ...store.queue.backing_queue import BackingQueue
@@ -105,10 +104,7 @@ class Durability:
         self._credit = credit
         self._is_durable = row.durable
         self.storage = storage
-        is_read_by_number = row.durable and max_priority is None
-        self._levels = DiskLevels(
-            process, queue_number(row.queue_id), credit, storage, row.durable, keeps_numbers=is_read_by_number
-        )
+        self._levels = DiskLevels(process, row, credit, storage, max_priority)
         #: The queue's number in the journal, and its name at the message stores and the memory monitor.
         self.number, self.client = self._levels.number, self._levels.client
         #: The queue's disk sides by priority; one with priority 0 if the queue has no priorities.

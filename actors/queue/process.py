@@ -2,8 +2,8 @@
 
 There is one for each queue and node. It has what a process must have, whatever part its node plays for the queue:
 address, mailbox and timers, the monitors and the credit of channels, and the conversation with journal, message stores
-and other threads (`Durability`). What the messages mean is the matter of its `Role` (`role.py`). So far there is one
-role, the `Master`.
+and other threads (`Durability`). What the messages mean is the matter of its `Role` (`role.py`). There are two
+roles, the `Master` and the `Stream`.
 
 A role is pure. Handlers pass it what came in, and it writes what is to be done into `Effects`. `after_batch` ends the
 turn: the role does what the turn has made due, and then the replica does what the effects say, and sends confirms.
@@ -23,6 +23,7 @@ from ...amqp.fields import Table
 from ...routing.arguments import QueueSettings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
+from ...routing.queue_types import STREAM
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown
@@ -33,6 +34,7 @@ from ...runtime.turn_work import TurnWork
 from ...store.messages.message import Delivery
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.memory_queue import MemoryQueue
+from ...store.queue.memory_stream import MemoryStream
 from ...store.queue.priority_queue import PriorityQueue
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
@@ -50,6 +52,7 @@ from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
 from .replica_state import ReplicaState
 from .role import Result, Role, Steps, Wait
+from .stream.stream import Stream
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address, Sender
@@ -142,7 +145,7 @@ class Queue(Process):
             hold=context.settings.flow_hold_queue / 1000,
         )
         if storage is None:
-            self._open(_memory_queue(self.settings, self.now), may_expire=False)
+            self._open(_memory_queue(row, self.settings, self.now), may_expire=False)
             return True
         self.durability = Durability(
             self, context, row, self.settings.max_priority, self.credit, storage, lambda: self.is_open
@@ -178,7 +181,7 @@ class Queue(Process):
             self.random_bytes,
             self.durability.transit if self.durability is not None else None,
         )
-        self.role = Master(self.state, self.settings)
+        self.role = (Stream if self.row.type == STREAM.name else Master)(self.state, self.settings)
         self._apply()
         self.is_open = True
         if self.row.vhost not in self.context.routing.recovering:
@@ -687,8 +690,10 @@ class Queue(Process):
             await self.ask(metadata, to_metadata.write())
 
 
-def _memory_queue(settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
+def _memory_queue(row: QueueRow, settings: QueueSettings, clock: Callable[[], float]) -> BackingQueue:
     """A new backing queue that keeps everything in memory; `clock` gives monotonic seconds."""
+    if row.type == STREAM.name:
+        return MemoryStream(clock)
     if settings.max_priority is not None:
         return PriorityQueue(settings.max_priority, lambda level: MemoryQueue(clock))
     return MemoryQueue(clock)

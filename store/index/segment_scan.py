@@ -24,6 +24,17 @@ from .segment_salvage import NEW_SUFFIX, log_salvaged, log_shortened, salvage
 _MARKED = re.compile(b"\1+")
 
 
+class ScannedSpan(NamedTuple):
+    """Un-acked messages that a scan found together: their lowest number, how many there are, their body bytes, and the
+    latest expiry, which in a stream is the time of publishing; 0 if they have none.
+    """
+
+    first: int
+    messages: int
+    body_bytes: int
+    latest: int
+
+
 class Scan(NamedTuple):
     """What a scan of the whole index found.
 
@@ -33,6 +44,7 @@ class Scan(NamedTuple):
     end           the number after the highest one seen; no message has a number from there to `next_number`
     stored        un-acked messages whose bodies are in the message store
     may_expire    a message has an expiry
+    spans         the un-acked messages of each segment, and of each run that only the journal has, in no order
     """
 
     messages: int
@@ -41,6 +53,7 @@ class Scan(NamedTuple):
     end: int
     stored: list[StoredSpan]
     may_expire: bool
+    spans: list[ScannedSpan]
 
 
 class ScannedSegment(NamedTuple):
@@ -48,22 +61,24 @@ class ScannedSegment(NamedTuple):
 
     size          of the file, without its torn tail, which was cut off, and without damaged frames
     unacked       entries that are persistent and acked neither in the segment nor in the journal
+    first         the lowest number of these entries
     body_bytes    of these entries
     acks          of entries in the segment that the segment's file lacks
     stored        un-acked entries whose bodies are in the message store, ascending
     next_number   the number after the highest one seen, or after the highest one that damaged frames may have had
-    may_expire    an entry has an expiry
+    latest        the latest expiry of an entry; 0 if none has one
     was_salvaged  the file was damaged, and was replaced by one with its whole frames, which the log tells
     was_synced    the file and its name were on the disk already, because the journal has recorded this size
     """
 
     size: int
     unacked: int
+    first: int
     body_bytes: int
     acks: list[range]
     stored: list[StoredSpan]
     next_number: int
-    may_expire: bool
+    latest: int
     was_salvaged: bool
     was_synced: bool
 
@@ -77,6 +92,7 @@ def scan_segments(
     may_expire = any(run.expiry is not None for runs in (replayed.embedded, replayed.stored) for run in runs.runs)
     end = replayed.end
     stored: list[StoredSpan] = []
+    spans: list[ScannedSpan] = []
     numbers = _segments_in(disk, directory)
     are_names_synced = True
     for number in numbers:
@@ -97,13 +113,17 @@ def scan_segments(
         messages += found.unacked
         body_bytes += found.body_bytes
         stored += found.stored
-        may_expire = may_expire or found.may_expire
+        may_expire = may_expire or found.latest > 0
+        if found.unacked:
+            spans.append(ScannedSpan(found.first, found.unacked, found.body_bytes, found.latest))
     for number in replayed.sizes.keys() - set(numbers):
         log_shortened(disk, segment_path(directory, number), None, replayed.sizes[number])
         end = max(end, (number + 1) * entries)
     if not are_names_synced:
         disk.sync_dir(directory)
     stored += replayed.stored_spans()
+    for runs in (replayed.embedded, replayed.stored):
+        spans += [ScannedSpan(run.first, run.live, run.body_bytes, run.expiry or 0) for run in runs.runs]
     return segments, Scan(
         messages + replayed.embedded.count + replayed.stored.count,
         body_bytes + replayed.embedded.body_bytes + replayed.stored.body_bytes,
@@ -111,6 +131,7 @@ def scan_segments(
         end,
         stored,
         may_expire,
+        spans,
     )
 
 
@@ -211,14 +232,23 @@ def scan_segment(disk: Disk, path: str, base: int, entries: int, replayed: Repla
     return ScannedSegment(
         size,
         unacked,
+        base + _first_live(seen, acked),
         body_bytes,
         [range(base + gone.start(), base + gone.end()) for gone in _MARKED.finditer(acks_to_write)],
         _marked_spans(heads, stored, base),
         next_number,
-        any(head.expires for head in heads),
+        max((head.expiry or 0 for head in heads), default=0),
         bool(parts),
         is_synced,
     )
+
+
+def _first_live(seen: bytearray, acked: bytearray) -> int:
+    """The first position that is marked in `seen` and not in `acked`; 0 if there is none."""
+    at = acked.find(0)
+    while at >= 0 and (found := seen.find(1, at)) != at:
+        at = acked.find(0, found) if found >= 0 else -1
+    return max(at, 0)
 
 
 def _marked_spans(heads: list[RunHead], stored: bytearray, base: int) -> list[StoredSpan]:

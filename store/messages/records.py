@@ -237,14 +237,14 @@ class RunHead(NamedTuple):
     """A run without its contents.
 
     stored    its messages if their bodies are in the message store, else empty
-    expires   the messages have an expiry
+    expiry    of the messages; None if they never expire
     """
 
     first: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     origin: Origin
     stored: list[StoredSpan]
-    expires: bool
+    expiry: int | None
     body_sizes: Sizes
 
 
@@ -262,7 +262,7 @@ def skim_runs(data: bytes) -> Iterator[RunHead]:
             count,
             any_of(origins),
             stored,
-            expiry >= 0,
+            None if expiry < 0 else expiry,
             body_sizes([data[at : at + BODY_SIZE_END] for at in starts]),
         )
 

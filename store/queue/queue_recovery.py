@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..disk.progress import Progress
 from ..index.queue_index import QueueIndex
-from ..index.segment_scan import Scan
+from ..index.segment_scan import Scan, ScannedSpan
 from ..journal.replay import Replayed
 from ..messages.message_ids import StoredSpan
 from ..messages.pending_runs import PendingRuns
@@ -27,6 +27,7 @@ class RecoveredQueue(NamedTuple):
     has_shared   other queues may refer to bodies of this one
     gap          numbers that no message has
     is_scanned   the terms were not enough, so the segments were scanned
+    spans        what the scan found together
     """
 
     messages: int
@@ -37,6 +38,7 @@ class RecoveredQueue(NamedTuple):
     has_shared: bool
     gap: range
     is_scanned: bool
+    spans: Sequence[ScannedSpan] = ()
 
 
 def recovery_terms(index: QueueIndex, found: RecoveredQueue) -> dict[str, Any]:
@@ -144,4 +146,5 @@ class QueueRecovery:
             any(span.is_shared for span in scan.stored),
             range(max(scan.end, least), next_number),
             True,
+            scan.spans,
         )

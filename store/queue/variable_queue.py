@@ -161,6 +161,10 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
             self._flush_recovered()
         self._reserve.found(self._next)
         self.sub_queues.transient_threshold = self._next
+        self._find_messages(found)
+
+    def _find_messages(self, found: RecoveredQueue) -> None:
+        """Begin with the messages on the disk."""
         if found.messages:
             self._place.has_bodies = True
             self.sub_queues.delta = Delta(self._index.bounds()[0], self._next, found.messages, found.body_bytes)

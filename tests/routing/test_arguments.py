@@ -161,13 +161,21 @@ class TestQueueArguments:
         }
         check_queue_declaration(declared(table_from(arguments), durable=True))
 
-    def test_streams_are_refused(self):
-        """AB-91: the declaration never silently gives a classic queue."""
-        text = (
-            f"Cannot declare a queue '{RES}' of type 'rabbit_stream_queue' on node 'warren@a': "
-            "the corresponding feature flag is disabled"
+    def test_the_arguments_of_streams(self):
+        """AB-91: RabbitMQ 3.10 accepts these and no others."""
+        arguments = {
+            "x-queue-type": "stream",
+            "x-max-length-bytes": 0,
+            "x-max-age": "1Y",
+            "x-stream-max-segment-size-bytes": 0,
+            "x-initial-cluster-size": 3,
+            "x-queue-leader-locator": "balanced",
+        }
+        check_queue_declaration(declared(table_from(arguments), durable=True))
+        assert self.refusal({"x-queue-type": "stream", "x-max-length": 1}) == (
+            406,
+            f"invalid arg 'x-max-length' for {RES} of queue type rabbit_stream_queue",
         )
-        assert self.refusal({"x-queue-type": "stream"}) == (541, text)
 
     @pytest.mark.parametrize("name", ["quorum", "stream"])
     def test_the_server_names_classic_queues_only(self, name):

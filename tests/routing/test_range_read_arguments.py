@@ -126,13 +126,15 @@ def test_only_numbers_of_past_messages_can_be_acknowledged():
 def test_a_consumer_without_these_arguments_is_not_a_range_reader():
     for arguments in ({}, {"x-priority": 3}, {"x-warren-bounds": False}):
         assert range_read_arguments(table_from(arguments)) is None
-        assert not cancels_on_failover(table_from(arguments))
+        assert not cancels_on_failover(QueueRow("/", "q", None, "id"), table_from(arguments))
     assert range_read_arguments(table_from({"x-warren-read-from": 0})) == RangeReadArguments(0, None, None, False)
     assert range_read_arguments(
         table_from({"x-warren-read-to": "last", "x-warren-bounds": True})
     ) == RangeReadArguments(None, b"last", None, True)
     assert range_read_arguments(table_from({"x-warren-ack-to": 0})) == RangeReadArguments(None, None, 0, False)
-    assert cancels_on_failover(table_from({"x-warren-read-from": 0})), "the reader would start its range again"
+    assert cancels_on_failover(QueueRow("/", "q", None, "id"), table_from({"x-warren-read-from": 0})), (
+        "the reader would start its range again"
+    )
 
 
 @pytest.mark.parametrize(

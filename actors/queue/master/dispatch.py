@@ -2,18 +2,15 @@
 
 Messages are fetched from the head while a consumer can take one, and gathered in the `Outbox` of the queue's effects.
 The replica sends them at the end of its turn, one message for each run of neighbours that go to one consumer.
-
-A channel with a channel-wide prefetch has a **limiter**: its consumers may be on several queues, so only the channel
-can count. A queue requests as many deliveries as it has messages, uses what the limiter grants, and returns the rest.
 """
 
 from __future__ import annotations
 
 from ....store.messages.message import Delivery, slice_of
 from ....store.queue.backing_queue import BackingQueue
-from ...channel.contract import to_channel
 from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
+from ..grants import Grants
 from ..head_read import HeadRead
 from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
@@ -31,10 +28,9 @@ class Dispatch:
         "_counts",
         "_effects",
         "_expiry",
-        "_granted",
         "_head_read",
-        "_queue_id",
         "awaits_write",
+        "grants",
         "is_due",
         "keeps_grants",
         "outbox",
@@ -51,7 +47,6 @@ class Dispatch:
         counts: DeliveryCounts | None,
     ) -> None:
         """`counts` are those of a quorum queue."""
-        self._queue_id = queue_id
         self._backing = backing
         self._consumers = consumers
         self._expiry = expiry
@@ -66,8 +61,7 @@ class Dispatch:
         self.awaits_write = False
         #: Arrivals wait for the grants of several limiters, so the first of these must not be returned.
         self.keeps_grants = False
-        #: Channels with grants that are not used yet.
-        self._granted: dict[str, ChannelRecord] = {}
+        self.grants = Grants(queue_id, effects)
 
     def deliver(self) -> None:
         """Give messages out from the head while a consumer can take one."""
@@ -102,7 +96,7 @@ class Dispatch:
             self._head_read.prepare()
             if expiry.is_needed and not expiry.expire():
                 return
-        if self._granted and not len(backing):
+        if self.grants.unused and not len(backing):
             self._return_all_grants()
 
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
@@ -138,54 +132,26 @@ class Dispatch:
     # -- limiters of channels -----------------------------------------------------------------------
 
     def set_limited(self, record: ChannelRecord, is_limited: bool) -> None:
-        """The channel has a limiter from now on, or no longer has one; earlier grants no longer count."""
-        record.is_limited = is_limited
-        record.granted, record.is_grant_requested = 0, False
-        self._granted.pop(record.channel_id, None)
+        self.grants.set_limited(record, is_limited)
         self._consumers.limit_changed(record)
         self._consumers.resume(record)
         self.is_due = True
-
-    def add_grant(self, record: ChannelRecord, count: int) -> None:
-        """The limiter grants `count` more deliveries. `use_or_return_grant` follows, after readers have used theirs."""
-        record.granted += count
-        record.is_grant_requested = False
-        self._granted[record.channel_id] = record
 
     def use_or_return_grant(self, record: ChannelRecord) -> None:
         """Deliver if a consumer of the channel can take a message, else return what is left of the grant."""
         if self._consumers.resume(record):
             self.is_due = True
         else:
-            self.return_grant(record)
-
-    def request_grant(self, record: ChannelRecord, wanted: int) -> None:
-        """Ask the limiter of the channel for `wanted` deliveries; one request at a time."""
-        record.is_grant_requested = True
-        self._effects.send(record.address, to_channel.limiter_request(self._queue_id, wanted))
-
-    def request_grant_now(self, record: ChannelRecord, wanted: int) -> None:
-        """As `request_grant`, but the limiter answers at once, perhaps with a grant of 0."""
-        record.is_grant_requested = True
-        self._effects.send(record.address, to_channel.limiter_request_now(self._queue_id, wanted))
-
-    def return_grant(self, record: ChannelRecord) -> None:
-        """Return the unused rest of its grant to the limiter."""
-        self._granted.pop(record.channel_id, None)
-        if record.granted > 0:
-            self._effects.send(record.address, to_channel.limiter_return(self._queue_id, record.granted))
-            record.granted = 0
+            self.grants.give_back(record)
 
     def _return_all_grants(self) -> None:
-        if self.keeps_grants:
-            return
-        for record in list(self._granted.values()):
-            self.return_grant(record)
+        if not self.keeps_grants:
+            self.grants.give_back_all()
 
     def _request_grants(self) -> None:
         for record in self._consumers.channels_without_grant():
-            self.request_grant(record, len(self._backing))
+            self.grants.request(record, len(self._backing))
 
     def forget_channel(self, record: ChannelRecord) -> None:
         self.outbox.forget_channel(record)
-        self._granted.pop(record.channel_id, None)
+        self.grants.forget(record)

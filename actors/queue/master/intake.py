@@ -1,9 +1,8 @@
 """How publishes enter a queue (AB-101, AB-111, AB-123; FC-33).
 
 A publish may first wait in `PublishDelay`, while deliveries have priority over publishes. Then its runs wait until the
-end of the queue's turn, so that runs of one fate are joined: many publishers that each send a few similar messages
-would otherwise cost the queue a pass over its consumers for each of them. At the end of the turn `Intake` decides for
-each run: its messages are refused, handed straight to consumers, expired at once, or stored.
+end of the queue's turn (`Arrivals`). At the end of the turn `Intake` decides for each run: its messages are refused,
+handed straight to consumers, expired at once, or stored.
 
 Each decision is a call of the backing queue, which numbers the messages. Only what it reports as safe is confirmed, so
 a backing queue that shares its messages with other replicas decides alone when that is.
@@ -12,23 +11,11 @@ a backing queue that shares its messages with other replicas decides alone when 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....store.messages.message import (
-    Origin,
-    Origins,
-    QueuedMessage,
-    any_of,
-    body_sizes,
-    each_of,
-    have_same_fate,
-    joined,
-    slice_of,
-)
-from ....store.messages.parts import Part, part_of_nobody, split_parts
-from ....store.queue.backing_queue import BackingQueue, Handed
+from ....store.messages.message import any_of, slice_of
+from ....store.queue.backing_queue import BackingQueue
+from ..arrivals import Arrival, Arrivals
 from ..consumers import ChannelRecord, Consumers, Share
 from ..effects import Effects
 from ..publisher_confirms import PublisherConfirms
@@ -39,7 +26,7 @@ from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
-    from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ..contract import PublishEntry
 
     #: A `publish` message: the channel that sent it, and its runs. A NamedTuple would cost 0.1 µs a message more.
     Publish = tuple[ChannelRecord, list[PublishEntry]]
@@ -49,9 +36,6 @@ DELAY_SECONDS = 0.002
 
 #: Most publishes that may be taken without waiting, saved up while deliveries were written.
 MAX_ALLOWANCE = 1000
-
-#: Origins that are remembered with the persistence under which they are stored.
-ORIGINS_REMEMBERED = 256
 
 
 class PublishDelay:
@@ -106,81 +90,7 @@ class PublishDelay:
         return None
 
 
-@dataclass(slots=True)
-class Arrival:
-    """A run of messages that arrived in this turn, from one publisher or several."""
-
-    #: The origin of the first message. All messages of the run have its fate.
-    origin: Origin
-    origins: Origins
-    contents: Sequence[bytes]
-    body_bytes: int
-    #: The publishers of `contents`, in order.
-    parts: list[Part]
-    #: Whether a channel awaits a confirm for one of the messages.
-    awaits_confirm: bool
-    #: The id of the first message if other queues get the same large bodies, else 0.
-    shared: int
-    #: How the messages were handed over, if the journal has them until they are taken; then `shared` is set.
-    handed: Handed | None = None
-    #: Whether the limiters of channels were asked for grants for these messages.
-    has_asked: bool = False
-    #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
-    _joined: list[bytes] | None = None
-
-    def join(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
-        """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
-        if self.has_asked:
-            return False
-        own = self.origins
-        has_one_origin = not isinstance(own, list) and (own is origins or own == origins)
-        if not has_one_origin and not have_same_fate(self.origin, any_of(origins)):
-            return False
-        if (shared or self.shared) and shared != self.shared + len(self.contents):
-            return False
-        if self._joined is None:
-            self.contents = self._joined = list(self.contents)
-        if not has_one_origin:
-            self.origins = joined(own, len(self._joined), origins, len(contents))
-        self._joined += contents
-        self.body_bytes += body_bytes
-        self.parts.append(part)
-        if part[3]:
-            self.awaits_confirm = True
-        return True
-
-    def cut(self, count: int) -> Arrival:
-        """Cut off the first `count` messages, fewer than there are, and return them."""
-        contents, origins = self.contents[:count], slice_of(self.origins, slice(count))
-        body_bytes = _body_bytes(contents)
-        parts, self.parts = split_parts(self.parts, count)
-        head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.handed)
-        self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
-        self.body_bytes -= body_bytes
-        self.shared = self.shared and self.shared + count
-        return head
-
-    def singles(self) -> Iterator[Arrival]:
-        """Each message as a run of its own."""
-        identities = (
-            (channel_id, first + index, 1, awaits_confirm)
-            for channel_id, first, count, awaits_confirm in self.parts
-            for index in range(count)
-        )
-        origins = each_of(self.origins, len(self.contents))
-        for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
-            shared = self.shared and self.shared + index
-            yield Arrival(origin, origin, [content], _body_bytes([content]), [part], part[3], shared, self.handed)
-
-    def messages(self, expiry: int | None) -> list[QueuedMessage]:
-        """The messages, for dead letters. They have no ack tags."""
-        return [
-            QueuedMessage(0, content, origin, expiry, False)
-            for content, origin in zip(self.contents, each_of(self.origins, len(self.contents)))
-        ]
-
-
-class Intake:
+class Intake(Arrivals):
     """Decides what becomes of each run that is published to a queue."""
 
     __slots__ = (
@@ -192,10 +102,6 @@ class Intake:
         "_dispatch",
         "_expiry",
         "_length_limit",
-        "_persistence",
-        "_stored_origins",
-        "_transit",
-        "arrivals",
     )
 
     def __init__(
@@ -210,8 +116,7 @@ class Intake:
         confirms: PublisherConfirms,
         transit: Transit | None,
     ) -> None:
-        """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
-        self._persistence = persistence
+        super().__init__(persistence, transit)
         self._backing = backing
         self._consumers = consumers
         self._dispatch = dispatch
@@ -219,41 +124,15 @@ class Intake:
         self._length_limit = length_limit
         self._dead_letterer = dead_letterer
         self._confirms = confirms
-        self._transit = transit
-        #: Runs that were published in this turn and are not accepted yet.
-        self.arrivals: list[Arrival] = []
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
-        #: By origin: the same origin with the queue's persistence.
-        self._stored_origins: dict[Origin, Origin] = {}
 
-    # -- arriving -----------------------------------------------------------------------------------
-
-    def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
-        """Keep the runs that a channel has published until the end of the turn."""
-        arrivals, channel_id = self.arrivals, record.channel_id
-        for origins, contents, body_bytes, first_number, awaits_confirm, shared in entries:
-            part = (channel_id, first_number, len(contents), awaits_confirm)
-            if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared):
-                arrivals.append(Arrival(any_of(origins), origins, contents, body_bytes, [part], awaits_confirm, shared))
-
-    def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
-        """Dead letters and traced messages, for which nobody awaits a confirm."""
-        for origin, contents, body_bytes, shared in entries:
-            parts = [part_of_nobody(len(contents))]
-            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
-
-    def add_handed_over(self, entries: Iterable[HandedEntry]) -> None:
-        """Dead letters that the journal has on the disk, the persistent ones until they are taken."""
-        for origin, contents, body_bytes, first_id, is_recorded, is_redelivered in entries:
-            parts = [part_of_nobody(len(contents))]
-            handed = Handed(is_redelivered) if is_recorded else None
-            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, first_id, handed))
+    # -- accepting ----------------------------------------------------------------------------------
 
     def accept_arrivals(self) -> None:
         if self._asked:
             return
-        arrivals, self.arrivals = self.arrivals, []
+        arrivals = self.take()
         for at, arrival in enumerate(arrivals):
             if not self._accept(arrival):
                 self.arrivals = arrivals[at:]
@@ -286,7 +165,7 @@ class Intake:
         count = len(arrival.contents)
         origin = arrival.origin
         if self._persistence is not None and origin.persistent is not self._persistence:
-            arrival.origins = self._as_stored(arrival.origins)
+            arrival.origins = self.as_stored(arrival.origins)
             arrival.origin = origin = any_of(arrival.origins)
         if limit.rejects_publish and limit.is_exceeded_by(count, arrival.body_bytes):
             if count == 1 or limit.is_exceeded_by(1, 0):
@@ -318,7 +197,7 @@ class Intake:
             return True
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         if arrival.handed is not None:
-            self._take_over(arrival)
+            self.take_over(arrival)
         numbers = backing.publish(
             arrival.origins,
             arrival.contents,
@@ -351,7 +230,7 @@ class Intake:
         arrival.has_asked = True
         for record in self._consumers.channels_without_grant():
             self._asked[record.channel_id] = record
-            self._dispatch.request_grant_now(record, len(arrival.contents))
+            self._dispatch.grants.request_now(record, len(arrival.contents))
         self._dispatch.keeps_grants = bool(self._asked)
         return bool(self._asked)
 
@@ -363,7 +242,7 @@ class Intake:
     def _refuse(self, arrival: Arrival) -> None:
         """Overflow `reject-publish`: the messages get numbers, but nobody waits until these are safe (AB-101)."""
         if arrival.handed is not None:
-            self._take_over(arrival, is_kept=False)
+            self.take_over(arrival, is_kept=False)
         self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
         if self._length_limit.dead_letters_refused:
             self._dead_letterer.publish("maxlen", arrival.messages(None))
@@ -371,37 +250,16 @@ class Intake:
                 self._transit.close()
         self._confirms.refused += arrival.parts
 
-    def _take_over(self, arrival: Arrival, is_kept: bool = True) -> None:
-        """Record that the queue takes dead letters which the journal has until then."""
-        assert self._transit is not None
-        self._transit.take_over(arrival.shared, len(arrival.contents))
-        if not is_kept:
-            self._transit.drop_bodies(arrival.shared, arrival.contents)
-
     def _discard(self, arrival: Arrival, is_recorded: bool = False) -> None:
         """The messages leave the queue without having been in it. `is_recorded`: the journal has their dead
         letters.
         """
         if arrival.handed is not None:
-            self._take_over(arrival, is_kept=False)
+            self.take_over(arrival, is_kept=False)
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts, is_recorded)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
-
-    def _as_stored(self, origins: Origins) -> Origins:
-        """The origins with the queue's persistence. The last answers are remembered, because publishers repeat them."""
-        if isinstance(origins, list):
-            return [self._stored(origin) for origin in origins]
-        return self._stored(origins)
-
-    def _stored(self, origin: Origin) -> Origin:
-        found = self._stored_origins.get(origin)
-        if found is None:
-            if len(self._stored_origins) >= ORIGINS_REMEMBERED:
-                self._stored_origins.clear()
-            found = self._stored_origins[origin] = origin._replace(persistent=bool(self._persistence))
-        return found
 
     def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
@@ -416,7 +274,7 @@ class Intake:
             return
         parts, awaits_confirm = arrival.parts, arrival.awaits_confirm
         if handed is not None:
-            self._take_over(arrival)
+            self.take_over(arrival)
         tags = self._backing.publish_delivered(
             origins, contents, arrival.body_bytes, expiry, awaits_confirm, parts, arrival.shared, handed
         )
@@ -438,8 +296,3 @@ class Intake:
                 return False
             self._hand_over([(consumer, 0, count, 1)], arrival.cut(count), expiry)
         return True
-
-
-def _body_bytes(contents: Sequence[bytes]) -> int:
-    sizes = body_sizes(contents)
-    return sizes * len(contents) if isinstance(sizes, int) else sum(sizes)

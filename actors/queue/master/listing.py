@@ -1,4 +1,4 @@
-"""The info items of a queue, for listings (AB-176)."""
+"""The info items of a queue that its master knows, for listings (AB-176)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ....runtime.credit import CreditFlow
 from ....store.queue.backing_queue import BackingQueue
 from ....store.queue.priority_queue import LEVEL_SHIFT
 from ..consumers import ChannelRecord, Consumers
+from ..listing import replica_items
 from .dead_letterer import DeadLetterer
 from .range_readers import RangeReaders
 
@@ -30,38 +31,19 @@ def queue_items(
     credit: CreditFlow,
 ) -> InfoItems:
     """rabbitmqctl's info items of a queue."""
-    ready, unacked = len(backing), sum(len(record.pending) for record in channels)
     active = consumers.active
     # An exclusive consumer is the only one of its queue.
     exclusive = next(iter(consumers)) if consumers.has_exclusive() else None
     numbers = range_readers.numbers()
     return {
-        "name": row.name,
-        "vhost": row.vhost,
-        "durable": row.durable,
-        "auto_delete": row.auto_delete,
-        "exclusive": row.exclusive_owner is not None,
-        "owner": row.exclusive_owner,
-        "arguments": row.arguments,
-        "type": row.type,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-        "messages": ready + unacked,
+        **replica_items(row, backing, channels, credit),
         "consumers": len(consumers),
-        "state": "flow" if credit.in_flow() else "running",
-        "message_bytes_ready": backing.ready_bytes,
-        "message_bytes_unacknowledged": backing.unacked_bytes,
-        "message_bytes": backing.ready_bytes + backing.unacked_bytes,
         "head_message_timestamp": _head_timestamp(backing),
         "queue_mode": queue_mode,
         "single_active_consumer_tag": active.tag if active else "",
         "exclusive_consumer_tag": exclusive.tag if exclusive else "",
         "exclusive_consumer": exclusive.channel.channel_id if exclusive else None,
-        "unsent": sum(record.unsent for record in channels),
         "dead_lettered": dict(dead_letterer.counters),
-        "blocked_by": list(map(str, credit.blockers())),
-        "blocked_seconds_by": credit.blocked_seconds_by_kind(),
-        **credit.flow_items(),
         "readers": len(range_readers.readers),
         "first_number": None if numbers is None else numbers.start,
         "next_number": None if numbers is None else numbers.stop,

@@ -283,7 +283,7 @@ class Master(Role):
             return
         self.consumers.remove(consumer)
         if not consumer.channel.consumers:
-            self.dispatch.return_grant(consumer.channel)
+            self.dispatch.grants.give_back(consumer.channel)
         self.dispatch.is_due = True
         self._consumers_left(1)
 
@@ -390,7 +390,7 @@ class Master(Role):
 
     def limiter_grant(self, record: ChannelRecord, count: int) -> None:
         if record.is_limited:
-            self.dispatch.add_grant(record, count)
+            self.dispatch.grants.add(record, count)
             self.intake.answered(record)
             self.range_readers.use_grant(record)
             self.dispatch.use_or_return_grant(record)

@@ -211,7 +211,7 @@ class RangeReaders:
                 return
             if consumer.capacity <= 0:
                 if consumer.awaits_grant and not consumer.channel.is_grant_requested:
-                    self._dispatch.request_grant(consumer.channel, len(reader.buffer) or RANGE_BATCH_MESSAGES)
+                    self._dispatch.grants.request(consumer.channel, len(reader.buffer) or RANGE_BATCH_MESSAGES)
                 return
             self._read(reader, backing, numbers)
             if reader.number not in self.readers:

@@ -15,7 +15,7 @@ import pytest
 
 from warren import Broker
 from warren.actors.connection import process as connection
-from warren.actors.queue.master.intake import Arrival
+from warren.actors.queue.arrivals import Arrival
 from warren.amqp import methods as m
 from warren.amqp.parser import reader
 from warren.amqp.parser.reader import FrameReader

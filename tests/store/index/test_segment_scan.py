@@ -66,11 +66,7 @@ def test_what_is_there_and_not_acked():
         sum(size_of(BASE + number) for number in left),
         BASE + 12,
     )
-    assert (
-        numbers_in(span.numbers for span in found.stored) == [8, 9, 10, 11]
-        and found.acks == []
-        and not found.may_expire
-    )
+    assert numbers_in(span.numbers for span in found.stored) == [8, 9, 10, 11] and found.acks == [] and not found.latest
 
 
 def test_the_acks_of_the_journal_need_a_flush():
@@ -152,10 +148,10 @@ def test_what_was_read_is_synced():
 
 
 def test_whether_anything_may_expire():
-    """One entry with an expiry is enough."""
+    """One entry with an expiry is enough; a scan finds the latest."""
     disk = FaultyDisk()
     write(disk, ([Entries(run_of(0, 1), False), Entries(run_of(1, 1, expiry=5), False)], []))
-    assert scan(disk).may_expire
+    assert scan(disk).latest == 5
 
 
 pieces = st.tuples(st.integers(0, ENTRIES - 1), st.integers(1, 8), st.booleans(), st.booleans())

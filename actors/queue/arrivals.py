@@ -1,0 +1,175 @@
+"""`Arrivals`: what is published to a queue in one turn.
+
+Runs wait until the end of the queue's turn, so that runs of one fate are joined, whichever channel sent them: many
+publishers that each send a few similar messages would otherwise cost the queue a pass over its consumers for each of
+them. What becomes of the runs then is the matter of the queue's role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...store.messages.message import (
+    Origin,
+    Origins,
+    QueuedMessage,
+    any_of,
+    body_sizes,
+    each_of,
+    have_same_fate,
+    joined,
+    slice_of,
+)
+from ...store.messages.parts import Part, part_of_nobody, split_parts
+from ...store.queue.backing_queue import Handed
+from .consumers import ChannelRecord
+from .transit import Transit
+
+if TYPE_CHECKING:
+    from .contract import AtMostOnceEntry, HandedEntry, PublishEntry
+
+#: Origins that are remembered with the persistence under which they are stored.
+ORIGINS_REMEMBERED = 256
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A run of messages that arrived in this turn, from one publisher or several."""
+
+    #: The origin of the first message. All messages of the run have its fate.
+    origin: Origin
+    origins: Origins
+    contents: Sequence[bytes]
+    body_bytes: int
+    #: The publishers of `contents`, in order.
+    parts: list[Part]
+    #: Whether a channel awaits a confirm for one of the messages.
+    awaits_confirm: bool
+    #: The id of the first message if other queues get the same large bodies, else 0.
+    shared: int
+    #: How the messages were handed over, if the journal has them until they are taken; then `shared` is set.
+    handed: Handed | None = None
+    #: Whether the limiters of channels were asked for grants for these messages.
+    has_asked: bool = False
+    #: The list that `contents` is after the first join. Before that it belongs to the message that brought the run.
+    _joined: list[bytes] | None = None
+
+    def join(self, origins: Origins, contents: Sequence[bytes], body_bytes: int, part: Part, shared: int) -> bool:
+        """Append a later run, unless its fate differs or its ids do not continue these. True if it was appended."""
+        if self.has_asked:
+            return False
+        own = self.origins
+        has_one_origin = not isinstance(own, list) and (own is origins or own == origins)
+        if not has_one_origin and not have_same_fate(self.origin, any_of(origins)):
+            return False
+        if (shared or self.shared) and shared != self.shared + len(self.contents):
+            return False
+        if self._joined is None:
+            self.contents = self._joined = list(self.contents)
+        if not has_one_origin:
+            self.origins = joined(own, len(self._joined), origins, len(contents))
+        self._joined += contents
+        self.body_bytes += body_bytes
+        self.parts.append(part)
+        if part[3]:
+            self.awaits_confirm = True
+        return True
+
+    def cut(self, count: int) -> Arrival:
+        """Cut off the first `count` messages, fewer than there are, and return them."""
+        contents, origins = self.contents[:count], slice_of(self.origins, slice(count))
+        body_bytes = body_bytes_of(contents)
+        parts, self.parts = split_parts(self.parts, count)
+        head = Arrival(self.origin, origins, contents, body_bytes, parts, self.awaits_confirm, self.shared, self.handed)
+        self.origins, self.contents = slice_of(self.origins, slice(count, None)), self.contents[count:]
+        self.body_bytes -= body_bytes
+        self.shared = self.shared and self.shared + count
+        return head
+
+    def singles(self) -> Iterator[Arrival]:
+        """Each message as a run of its own."""
+        identities = (
+            (channel_id, first + index, 1, awaits_confirm)
+            for channel_id, first, count, awaits_confirm in self.parts
+            for index in range(count)
+        )
+        origins = each_of(self.origins, len(self.contents))
+        for index, (content, origin, part) in enumerate(zip(self.contents, origins, identities)):
+            shared = self.shared and self.shared + index
+            yield Arrival(origin, origin, [content], body_bytes_of([content]), [part], part[3], shared, self.handed)
+
+    def messages(self, expiry: int | None) -> list[QueuedMessage]:
+        """The messages, for dead letters. They have no ack tags."""
+        return [
+            QueuedMessage(0, content, origin, expiry, False)
+            for content, origin in zip(self.contents, each_of(self.origins, len(self.contents)))
+        ]
+
+
+class Arrivals:
+    """The runs of one queue that were published in this turn and are not accepted yet."""
+
+    __slots__ = ("_persistence", "_stored_origins", "_transit", "arrivals")
+
+    def __init__(self, persistence: bool | None, transit: Transit | None) -> None:
+        """`persistence`: whether messages are stored as persistent ones; None: as they were published."""
+        self._persistence = persistence
+        self._transit = transit
+        self.arrivals: list[Arrival] = []
+        #: By origin: the same origin with the queue's persistence.
+        self._stored_origins: dict[Origin, Origin] = {}
+
+    def add(self, record: ChannelRecord, entries: Iterable[PublishEntry]) -> None:
+        """Keep the runs that a channel has published until the end of the turn."""
+        arrivals, channel_id = self.arrivals, record.channel_id
+        for origins, contents, body_bytes, first_number, awaits_confirm, shared in entries:
+            part = (channel_id, first_number, len(contents), awaits_confirm)
+            if not arrivals or not arrivals[-1].join(origins, contents, body_bytes, part, shared):
+                arrivals.append(Arrival(any_of(origins), origins, contents, body_bytes, [part], awaits_confirm, shared))
+
+    def add_at_most_once(self, entries: Iterable[AtMostOnceEntry]) -> None:
+        """Dead letters and traced messages, for which nobody awaits a confirm."""
+        for origin, contents, body_bytes, shared in entries:
+            parts = [part_of_nobody(len(contents))]
+            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, shared))
+
+    def add_handed_over(self, entries: Iterable[HandedEntry]) -> None:
+        """Dead letters that the journal has on the disk, the persistent ones until they are taken."""
+        for origin, contents, body_bytes, first_id, is_recorded, is_redelivered in entries:
+            parts = [part_of_nobody(len(contents))]
+            handed = Handed(is_redelivered) if is_recorded else None
+            self.arrivals.append(Arrival(origin, origin, contents, body_bytes, parts, False, first_id, handed))
+
+    def take(self) -> list[Arrival]:
+        """Remove and return the runs that arrived."""
+        arrivals, self.arrivals = self.arrivals, []
+        return arrivals
+
+    def take_over(self, arrival: Arrival, is_kept: bool = True) -> None:
+        """Record that the queue takes dead letters which the journal has until then."""
+        assert self._transit is not None
+        self._transit.take_over(arrival.shared, len(arrival.contents))
+        if not is_kept:
+            self._transit.drop_bodies(arrival.shared, arrival.contents)
+
+    def as_stored(self, origins: Origins) -> Origins:
+        """The origins with the queue's persistence. The last answers are remembered, because publishers repeat them."""
+        if isinstance(origins, list):
+            return [self._stored(origin) for origin in origins]
+        return self._stored(origins)
+
+    def _stored(self, origin: Origin) -> Origin:
+        found = self._stored_origins.get(origin)
+        if found is None:
+            if len(self._stored_origins) >= ORIGINS_REMEMBERED:
+                self._stored_origins.clear()
+            found = self._stored_origins[origin] = origin._replace(persistent=bool(self._persistence))
+        return found
+
+
+def body_bytes_of(contents: Sequence[bytes]) -> int:
+    """The sum of the body sizes of these contents."""
+    sizes = body_sizes(contents)
+    return sizes * len(contents) if isinstance(sizes, int) else sum(sizes)

@@ -1,0 +1,42 @@
+"""The info items that every replica of a queue has, whatever its role, for listings (AB-176)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ...routing.rows import QueueRow
+from ...runtime.credit import CreditFlow
+from ...store.queue.backing_queue import BackingQueue
+from .consumers import ChannelRecord
+
+if TYPE_CHECKING:
+    from ..metadata.info_items import InfoItems
+
+
+def replica_items(
+    row: QueueRow, backing: BackingQueue, channels: Collection[ChannelRecord], credit: CreditFlow
+) -> InfoItems:
+    """rabbitmqctl's info items of a queue, without those of consumers."""
+    ready, unacked = len(backing), sum(len(record.pending) for record in channels)
+    return {
+        "name": row.name,
+        "vhost": row.vhost,
+        "durable": row.durable,
+        "auto_delete": row.auto_delete,
+        "exclusive": row.exclusive_owner is not None,
+        "owner": row.exclusive_owner,
+        "arguments": row.arguments,
+        "type": row.type,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+        "messages": ready + unacked,
+        "state": "flow" if credit.in_flow() else "running",
+        "message_bytes_ready": backing.ready_bytes,
+        "message_bytes_unacknowledged": backing.unacked_bytes,
+        "message_bytes": backing.ready_bytes + backing.unacked_bytes,
+        "unsent": sum(record.unsent for record in channels),
+        "blocked_by": list(map(str, credit.blockers())),
+        "blocked_seconds_by": credit.blocked_seconds_by_kind(),
+        **credit.flow_items(),
+    }
