@@ -455,11 +455,14 @@ def priority_of(level: int) -> int:
 
 
 def _flush_to_segments(disk: Disk, segment_entries: int, replayed: dict[int, Replayed]) -> list[QueueRecords]:
-    """Returns the records of the segments' sizes. Waits for the disk."""
+    """Returns the records of the segments' sizes and of returned messages. Waits for the disk."""
     writer = LogWriter()
     for level, found in replayed.items():
         writer.resume(level, found.next_number)
         index = QueueIndex(disk, queue_directory(level), level, writer, segment_entries)
         index.scan(found, None)
         index.flush(True)
+        if found.returns:
+            # A segment cannot have these, so they are recorded once more.
+            index.returned(found.returns)
     return writer.take()

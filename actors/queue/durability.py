@@ -278,6 +278,16 @@ class Durability:
         """One of the stores has reported these bodies; no id is in both stores."""
         self._levels.bodies_stored(ids)
 
+    async def flush_synced(self) -> bool:
+        """Write everything that only the journal has to segments, and sync them. What segments cannot have, how often
+        messages were returned, goes to the journal once more: before the answer, so before older files are given up.
+        """
+        is_flushed = await self.flusher.flush_synced()
+        for level in self.levels.values():
+            level.repeat_returns()
+        self._levels.send()
+        return is_flushed
+
     async def synced(self) -> None:
         """Return when the journal has synced all records made so far, or the disk has not taken them for
         `SYNC_SECONDS`.

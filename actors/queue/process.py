@@ -592,7 +592,7 @@ class Queue(Process):
             transit.stored(self.role.take_handed_over)
 
     async def on_flush_synced(self, sender: Sender) -> bool:
-        return await self._disk.flusher.flush_synced()
+        return await self._disk.flush_synced()
 
     def on_ram_duration_target(self, sender: Sender, seconds: float) -> None:
         self._disk.set_target(seconds)

@@ -36,7 +36,7 @@ Transient messages that were paged out stand in segments too, but not in the jou
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ..disk.disk import Disk
@@ -75,6 +75,8 @@ class Log(Protocol):
     def reserve(self, queue: int, number: int) -> int: ...
 
     def sizes(self, queue: int, sizes: dict[int, int]) -> int: ...
+
+    def returned(self, queue: int, returns: Mapping[int, int]) -> int: ...
 
     def delete(self, queue: int) -> int: ...
 
@@ -190,6 +192,10 @@ class QueueIndex:
     def reserve(self, number: int) -> int:
         """Have the numbering continue at `number` or above after an unclean end; returns the journal's position."""
         return self._log.reserve(self._queue, number)
+
+    def returned(self, returns: Mapping[int, int]) -> None:
+        """Record how often messages were returned to the queue by now."""
+        self._log.returned(self._queue, returns)
 
     def _add(self, run: Run, is_stored: bool) -> None:
         (self._stored if is_stored else self._embedded).add(

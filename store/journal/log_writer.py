@@ -6,11 +6,11 @@ position. The levels of a priority queue share one writer, each under its own qu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...seams import seam
-from ..messages.records import Type, encode_run, encode_sizes, encode_spans, record
+from ..messages.records import Type, encode_returns, encode_run, encode_sizes, encode_spans, record
 from ..messages.run import Run
 from .in_transit import HandedOver, Taken, encode_handed_over, encode_taken
 
@@ -121,6 +121,10 @@ class LogWriter:
             return 0
         self._sizes.setdefault(queue, {}).update(sizes)
         return self._add(queue, record(Type.SIZES, queue, [encode_sizes(sizes)]))
+
+    def returned(self, queue: int, returns: Mapping[int, int]) -> int:
+        """Record how often messages were returned to the queue by now; returns the position."""
+        return self._add(queue, record(Type.RETURNED, queue, [encode_returns(returns)]))
 
     def hand_over(self, queue: int, handed: HandedOver) -> int:
         """Record that the journal owns these dead letters of the queue from now on; returns the position.

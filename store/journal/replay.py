@@ -18,7 +18,7 @@ from ..disk.disk import Disk
 from ..disk.walk_frames import DamagedPart, walk_frames
 from ..messages.message_ids import StoredSpan, stored_spans
 from ..messages.pending_runs import PendingRuns
-from ..messages.records import Record, Type, decode_runs, decode_sizes, decode_spans, records, stub_id
+from ..messages.records import Record, Type, decode_returns, decode_runs, decode_sizes, decode_spans, records, stub_id
 from .in_transit import InTransit, decode_handed_over, decode_taken
 from .journal_file import file_name
 
@@ -33,6 +33,7 @@ class Replayed:
     next_number   where the numbering continues: the highest number published, acked or reserved, plus one
     end           the highest number published or acked, plus one
     sizes         the bytes that the queue's segments have at least
+    returns       how often messages were returned to a quorum queue, by number; messages that are not there never were
     """
 
     embedded: PendingRuns = field(default_factory=PendingRuns)
@@ -41,10 +42,11 @@ class Replayed:
     next_number: int = 0
     end: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
+    returns: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the journal has no message and no ack of the queue, only its numbering."""
+        """Whether the journal has no message and no ack of the queue, but at most its numbering and its returns."""
         return not (self.embedded.count or self.stored.count or self.acked)
 
     @property
@@ -66,7 +68,7 @@ class Replayed:
         ]
 
     def apply(self, entry: Record) -> None:
-        """Apply a PUBLISH, ACK, STATE or SIZES record."""
+        """Apply a PUBLISH, ACK, STATE, SIZES or RETURNED record."""
         if entry.type is Type.PUBLISH:
             for run, is_stored in decode_runs(entry.body):
                 (self.stored if is_stored else self.embedded).add(run)
@@ -76,6 +78,9 @@ class Replayed:
             self.ack(decode_spans(entry.body))
         elif entry.type is Type.SIZES:
             merge_sizes(self.sizes, decode_sizes(entry.body))
+        elif entry.type is Type.RETURNED:
+            # Counts only grow, and a later record has the later count.
+            self.returns.update(decode_returns(entry.body))
         else:
             self.next_number = max(self.next_number, int.from_bytes(entry.body, "big"))
 
@@ -92,6 +97,10 @@ class Replayed:
                 self.acked.append(span)
             self.embedded.discard(span)
             self.stored.discard(span)
+            if self.returns:
+                returns = self.returns
+                for number in span if len(span) < len(returns) else [each for each in returns if each in span]:
+                    returns.pop(number, None)
 
 
 def merge_sizes(sizes: dict[int, int], added: dict[int, int]) -> None:

@@ -21,6 +21,7 @@ frame, because of the magic. `walk_frames` describes how a file is read that is 
 | SIZES | pairs (u64 segment, u64 bytes): the segment has so many synced bytes; with 0 it may be removed |
 | HANDED_OVER | u128 id, u32 count, as many u64 targets, a run: dead letters that the targets have to take |
 | TAKEN | u128 id, u32 count: `queue` has taken so many dead letters |
+| RETURNED | (u64 first, u32 count, u32 returns) one after the other: how often these messages were returned by now |
 
 **Run**: `u64 first | u32 count | u8 flags | i64 expiry (-1 none) | u32 origin size | origin | lengths | slots`
 
@@ -87,6 +88,7 @@ class Type(enum.IntEnum):
     SIZES = 6
     HANDED_OVER = 7
     TAKEN = 8
+    RETURNED = 9
 
 
 class Damaged(Exception):
@@ -290,6 +292,24 @@ def encode_sizes(sizes: Mapping[int, int]) -> bytes:
 def decode_sizes(data: bytes) -> dict[int, int]:
     """The bytes by segment in the body of a SIZES record."""
     return dict(SIZE.iter_unpack(data))
+
+
+def encode_returns(returns: Mapping[int, int]) -> bytes:
+    """The body of a RETURNED record: how often each message was returned, by number."""
+    found: list[list[int]] = []
+    for number in sorted(returns):
+        times = returns[number]
+        last = found[-1] if found else None
+        if last is not None and number == last[0] + last[1] and times == last[2]:
+            last[1] += 1
+        else:
+            found.append([number, 1, times])
+    return b"".join([SPAN.pack(*each) for each in found])
+
+
+def decode_returns(data: bytes) -> dict[int, int]:
+    """How often each message was returned, by number, from the body of a RETURNED record."""
+    return {number: times for first, count, times in SPAN.iter_unpack(data) for number in range(first, first + count)}
 
 
 def encode_spans(spans: Sequence[range]) -> bytes:

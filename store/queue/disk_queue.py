@@ -66,6 +66,10 @@ class DiskQueue(BackingQueue):
         """Take note that everything up to these positions of journal and persistent store is on the disk."""
 
     @abstractmethod
+    def repeat_returns(self) -> None:
+        """Record all returns of messages once more, because the journal is about to give up the earlier records."""
+
+    @abstractmethod
     def direct_counts(self) -> tuple[int, int]:
         """How many messages ever went to segments and not to the journal, and how many of these are on the disk.
 

@@ -6,7 +6,7 @@ Every publish is safe at once. The tests of other backing queues use this one as
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...seams import seam
 from ..index.segment_jobs import SegmentReadJob
@@ -35,6 +35,7 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         self._ready = RunQueue()
         self._pending = PendingRuns()
         self._next = 0
+        self.returns = {}
         self._confirmed: list[tuple[int, int]] = []
         self._rates = Rates(clock)
         #: The messages of a queue that has ended, which `dispose` frees.
@@ -213,6 +214,9 @@ class MemoryQueue(BackingQueue, SupportsRangeRead):
         return [run.message(index) for run, index in self._pending.find(tags)]
 
     # -- by number
+
+    def record_returns(self, numbers: Iterable[int]) -> None:
+        """The queue ends with its node."""
 
     def numbers(self) -> range:
         ready, pending = self._ready.runs, self._pending.lowest

@@ -72,8 +72,16 @@ class RangeBatch:
 class SupportsRangeRead(ABC):
     """A backing queue that numbers all its messages in one sequence and can be read by number."""
 
+    #: How often each message was returned, by number, if the owner counts that; also of messages that have left. The
+    #: owner changes it and calls `record_returns`.
+    returns: dict[int, int]
+
     #: Numbers that no message has, because the queue skipped them after an unclean end.
     gap: range
+
+    @abstractmethod
+    def record_returns(self, numbers: Iterable[int]) -> None:
+        """Keep what `returns` has for these numbers beyond the next crash, if the messages themselves are kept."""
 
     @abstractmethod
     def numbers(self) -> range:

@@ -98,6 +98,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         "gap",
         "may_expire",
         "paging",
+        "returns",
         "sub_queues",
         "unconfirmed",
     )
@@ -124,6 +125,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.sub_queues = SubQueues(self._place, self._pending)
         self._read_ahead = ReadAhead(self.sub_queues, self._pending, self._place)
         self._peek = Peek(self.sub_queues, self._pending, self._place)
+        self.returns = {} if replayed is None else dict(replayed.returns)
         self.may_expire = False
         self._next = 0
         self._reserve = NumberReserve(index.reserve if keeps_numbers else None)
@@ -148,6 +150,11 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def recover(self, terms: dict[str, Any] | None, missing: Sequence[int]) -> None:
         self._begin(self._recovery.finish(terms, missing))
+        if terms is not None:
+            self.returns |= terms.get("returns", {})
+        if self.returns:
+            # The terms are used up, and the journal may give up the file with the record of an earlier process.
+            self.repeat_returns()
 
     def begin_empty(self, numbering: range) -> None:
         """Begin without a message, with the numbering of an earlier process of the queue (`numbering_of`)."""
@@ -179,12 +186,15 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
 
     def terminate(self) -> dict[str, Any]:
         count, body_bytes = persistent(self.sub_queues, self._pending)
-        return recovery_terms(
+        terms = recovery_terms(
             self._index,
             RecoveredQueue(
                 count, body_bytes, self._next, self._watermark, self.may_expire, self._place.has_shared, self.gap, False
             ),
         )
+        if self.returns and count:
+            terms["returns"] = self.returns
+        return terms
 
     @property
     def has_lost_entries(self) -> bool:
@@ -197,6 +207,7 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         self.segment_writer.forget()
         self._detached = [*self.sub_queues.detach(), self._pending.detach()]
         self._moved.clear()
+        self.returns.clear()
 
     def dispose(self, limit: int) -> bool:
         runs = free_last(self._detached, limit)
@@ -535,6 +546,16 @@ class VariableQueue(DiskQueue, SupportsRangeRead):
         return self._peek.pending_messages(tags)
 
     # -- by number
+
+    def record_returns(self, numbers: Iterable[int]) -> None:
+        self._index.returned({number: self.returns[number] for number in numbers})
+
+    def repeat_returns(self) -> None:
+        lowest = self.numbers().start
+        for number in [number for number in self.returns if number < lowest]:
+            del self.returns[number]
+        if self.returns:
+            self._index.returned(self.returns)
 
     def numbers(self) -> range:
         return range(self._peek.lowest(self._next), self._next)

@@ -26,6 +26,7 @@ from ..messages.records import (
     Kind,
     Record,
     Type,
+    decode_returns,
     decode_runs,
     decode_sizes,
     decode_spans,
@@ -240,6 +241,8 @@ class _Reader:
             queue.ack(decode_spans(entry.body))
         elif entry.type is Type.SIZES:
             merge_sizes(queue.sizes, decode_sizes(entry.body))
+        elif entry.type is Type.RETURNED:
+            queue.returns.update(decode_returns(entry.body))
         # A STATE record may reserve numbers that were never given, so it does not count here.
 
 

@@ -4,7 +4,8 @@ A message that a consumer returns, or that returns because its channel ends, is 
 `x-delivery-count`, the number of its returns. One that is returned more often than the queue's delivery limit makes its
 consumers fail again and again; it dies with the reason `delivery_limit` instead.
 
-The counts are kept in memory only, so they begin anew when the queue's process starts anew.
+The backing queue keeps the counts with the messages, so they go on after a crash. What the journal has not synced by
+then is lost, and then a message may be returned more often than the limit.
 """
 
 from __future__ import annotations
@@ -23,12 +24,10 @@ PRUNED_AFTER = 1024
 class DeliveryCounts:
     """The counts of one quorum queue, for messages that were returned at least once."""
 
-    __slots__ = ("_backing", "_counts", "_header", "_pruned_after", "limit")
+    __slots__ = ("_backing", "_header", "_pruned_after", "limit")
 
     def __init__(self, backing: SupportsRangeRead) -> None:
         self._backing = backing
-        #: By ack tag, which is the number of the message.
-        self._counts: dict[int, int] = {}
         self._header = HeaderAdder(HEADER)
         self._pruned_after = PRUNED_AFTER
         #: How often a message may be returned; None: any number of times.
@@ -36,7 +35,8 @@ class DeliveryCounts:
 
     def returned(self, tags: Sequence[int]) -> tuple[Sequence[int], list[int]]:
         """Count a return of these messages: those that may be delivered again, and those that exceed the limit."""
-        counts, limit = self._counts, self.limit
+        # By ack tag, which is the number of the message.
+        counts, limit = self._backing.returns, self.limit
         exceeding: list[int] = []
         for tag in tags:
             count = counts[tag] = counts.get(tag, 0) + 1
@@ -45,31 +45,35 @@ class DeliveryCounts:
                 del counts[tag]
         if len(counts) > self._pruned_after:
             self._prune()
-        if not exceeding:
-            return tags, exceeding
-        gone = set(exceeding)
-        return [tag for tag in tags if tag not in gone], exceeding
+        if exceeding:
+            gone = set(exceeding)
+            tags = [tag for tag in tags if tag not in gone]
+        if tags:
+            self._backing.record_returns(tags)
+        return tags, exceeding
 
     def left(self, tags: Iterable[int]) -> None:
         """Forget messages that have left the queue."""
-        if self._counts:
+        counts = self._backing.returns
+        if counts:
             for tag in tags:
-                self._counts.pop(tag, None)
+                counts.pop(tag, None)
 
     def _prune(self) -> None:
         """Forget messages that have left from the head, because they expired or a limit or a purge dropped them."""
-        lowest = self._backing.numbers().start
-        self._counts = {tag: count for tag, count in self._counts.items() if tag >= lowest}
-        self._pruned_after = max(PRUNED_AFTER, 2 * len(self._counts))
+        counts, lowest = self._backing.returns, self._backing.numbers().start
+        for tag in [tag for tag in counts if tag < lowest]:
+            del counts[tag]
+        self._pruned_after = max(PRUNED_AFTER, 2 * len(counts))
 
     def stamped(self, tags: Sequence[int], contents: Sequence[bytes]) -> list[bytes]:
         """The contents of redelivered messages with their counts in the header; those never returned stay as they are.
 
-        A message that was delivered before the queue's process started anew is redelivered without a count.
+        A message is redelivered without a count if its channel was lost in a crash of the broker or of the queue.
         """
-        counts, add = self._counts, self._header.add
+        counts, add = self._backing.returns, self._header.add
         return [add(content, counts[tag]) if tag in counts else content for tag, content in zip(tags, contents)]
 
     def with_count(self, tag: int, content: bytes) -> bytes:
         """The content as basic.get returns it, which in RabbitMQ has the header even if the count is 0."""
-        return self._header.add(content, self._counts.get(tag, 0))
+        return self._header.add(content, self._backing.returns.get(tag, 0))

@@ -398,7 +398,7 @@ class TestJournal:
     def test_what_no_warren_wrote(self, killed):
         size = self.ends(killed)[-1]
         with open(killed.vhost / self.NAME, "ab") as file:
-            file.write(frames([b"\x09" * 30]))
+            file.write(frames([b"\x63" * 30]))
         assert "cannot start this virtual host" in killed.only(
             "ERROR", self.NAME, "a whole frame that cannot be understood", size
         )

@@ -12,7 +12,7 @@ def quorum(**arguments):
 
 
 def counts(core):
-    return core.master.delivery_counts._counts
+    return core.backing.returns
 
 
 def test_only_a_quorum_queue_counts():

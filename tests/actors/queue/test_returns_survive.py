@@ -1,0 +1,134 @@
+"""How often the messages of a quorum queue were returned survives every end of the queue's process (AB-91)."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.amqp.frames import content_properties
+from warren.amqp.properties import decode_properties
+
+from ..disk_stage import SEGMENT, DurableStage, Publisher
+from ..stage import Stub
+from .durable import LARGE
+
+
+def take(stage, queue, count):
+    """Get messages and return their ack tags, each with the number of its returns as the client receives it."""
+    channel = stage.create(Stub)
+    found = []
+    for _ in range(count):
+        delivery, _ = stage.ask(queue.address, "get", channel.actorAddressString, channel, False).answer()
+        headers = dict(
+            (name, value) for name, _, value in decode_properties(content_properties(delivery[3][0])).headers
+        )
+        found.append((delivery[2][0], headers["x-delivery-count"]))
+    return channel, found
+
+
+def returned(stage, queue, tags, outcome="requeue", channel=None):
+    """Return messages of a channel that took the first of the queue."""
+    queue.tell(channel, "settle", outcome, [list(tags)])
+    stage.quiet()
+
+
+def counts(stage, queue, count):
+    """The counts of the first messages, which are left in the queue, each returned once more."""
+    channel, found = take(stage, queue, count)
+    returned(stage, queue, [tag for tag, _ in found], channel=channel)
+    return [number for _, number in found]
+
+
+def filled(stage):
+    """A queue whose messages 0 to 3 were returned 3, 2, 1 and 0 times, small and large ones. Message 4 was returned and
+    then acknowledged.
+    """
+    queue, publisher = stage.declare(x_queue_type="quorum"), Publisher(stage)
+    publisher.publish(queue, 2)
+    publisher.publish(queue, 1, LARGE)
+    publisher.publish(queue, SEGMENT)
+    publisher.await_confirms()
+    for size in (3, 2, 1):
+        channel, found = take(stage, queue, size)
+        returned(stage, queue, [tag for tag, _ in found], channel=channel)
+    channel, found = take(stage, queue, 5)
+    returned(stage, queue, [tag for tag, _ in found[:4]], channel=channel)
+    returned(stage, queue, [found[4][0]], "ack", channel)
+    stage.quiet()
+    return queue
+
+
+EXPECTED = [4, 3, 2, 1, 0]
+
+
+def test_a_queue_that_crashes_keeps_the_counts(stage):
+    queue = filled(stage)
+    stage.crash(queue.address)
+    assert counts(stage, stage.restarted(), 5) == EXPECTED
+
+
+@pytest.mark.parametrize("ends", [["kill"], ["stop"], ["kill", "kill"], ["stop", "kill"], ["kill", "stop", "kill"]])
+def test_a_restarted_broker_keeps_the_counts(tmp_path, disk, ends):
+    """Also after a second end, when the terms of the first one are used up."""
+    rows = ()
+    for start, end in enumerate(ends):
+        with DurableStage(tmp_path, disk, rows) as stage:
+            if not start:
+                filled(stage)
+            stage.quiet()
+            if end == "stop":
+                stage.terminate()
+            rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert counts(stage, stage.recovered(), 5) == EXPECTED
+
+
+def test_the_counts_outlive_the_journal_files_that_they_were_written_to(tmp_path, disk):
+    """When the journal gives up a file, the queue has written its messages to segments, which have no counts."""
+    with DurableStage(tmp_path, disk) as stage:
+        queue = filled(stage)
+        journal = stage.actor(stage.storage.journal)
+        first = journal.files.current
+        journal._begin_freeing(journal.files.rotate())
+        stage.tell(stage.metadata, queue.address, "flush_synced")
+        Publisher(stage).publish(queue, 1)
+        stage.until(lambda: journal.files.oldest > first)
+        stage.quiet()
+        rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert counts(stage, stage.recovered(), 5) == EXPECTED
+
+
+def test_the_counts_of_a_queue_that_is_down_outlive_the_journal_files_too(tmp_path, disk):
+    """The journal then writes the queue's messages to segments."""
+    with DurableStage(tmp_path, disk) as stage:
+        filled(stage)
+        rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        journal = stage.actor(stage.storage.journal)
+        first = journal.files.current
+        queue = stage.recovered()
+        journal._lose(int(queue.id[:14], 16))
+        journal._begin_freeing(journal.files.rotate())
+        Publisher(stage).publish(stage.declare("other"), 1)
+        stage.until(lambda: journal.files.oldest > first)
+        stage.quiet()
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert counts(stage, stage.recovered(), 5) == EXPECTED
+
+
+def test_a_limit_is_reached_across_restarts(tmp_path, disk):
+    """A message that crashes the broker each time it is consumed does not come back for ever."""
+    rows = ()
+    for start in range(3):
+        with DurableStage(tmp_path, disk, rows) as stage:
+            if start:
+                queue = stage.recovered()
+            else:
+                queue, publisher = stage.declare(x_queue_type="quorum", x_delivery_limit=2), Publisher(stage)
+                publisher.publish(queue, 1)
+                publisher.await_confirms()
+            assert counts(stage, queue, 1) == [start]
+            stage.quiet()
+            rows = stage.rows
+    with DurableStage(tmp_path, disk, rows) as stage:
+        assert stage.recovered().actor.backing.depth() == 0
