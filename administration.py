@@ -1,4 +1,4 @@
-"""`Administration`: the part of `Broker` that sets users, permissions, policies and limits.
+"""`Administration`: the part of `Broker` that sets users, permissions, policies and limits, and finds messages.
 
 The methods perform the operations that the command line performs too, under RabbitMQ's names
 (`actors/node/operations`).
@@ -143,6 +143,38 @@ class Administration:
         """Remove a policy, or an operator policy."""
         operation = "clear_operator_policy" if operator else "clear_policy"
         self._node.operate(operation, name=name, vhost=self._vhost_name(vhost))
+
+    # -- messages ---
+
+    def query(
+        self,
+        *,
+        queue: str | Iterable[str],
+        key: str,
+        begin: int | None = None,
+        end: int | None = None,
+        max_num: int = 32,
+        vhost: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """The messages of one or more queues that have this key, the newest first, also those that have left.
+
+        The policy key `message-index` has a queue indexed. `begin` and `end` are in ms since the epoch; by default a
+        message is found that was stored in the last three days. Each message is a dict with `queue`, `seq`, `id`,
+        `stored_at`, `state` and, while it is in the queue, `properties` and `payload`.
+        """
+        queues = [queue] if isinstance(queue, str) else list(queue)
+        arguments = {"queues": queues, "key": key, "begin": begin, "end": end, "max_num": max_num}
+        return self._found(vhost, arguments)
+
+    def find(self, id: str, *, vhost: str | None = None) -> list[dict[str, Any]]:
+        """The messages with an id that `query` has shown, or with this property message-id."""
+        return self._found(vhost, {"id": id})
+
+    def _found(self, vhost: str | None, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._node.operate("query_message", vhost=self._vhost_name(vhost), **arguments)[
+            "messages"
+        ]
+        return found
 
     # -- limits ---
 

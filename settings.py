@@ -224,6 +224,12 @@ class Settings:
         read=read_disk_limit,
     )
 
+    message_index_max_bytes: int = setting(
+        4_294_967_296,
+        "bytes that the message index of a virtual host may use on the disk; the oldest messages leave a full one",
+        low=1_048_576,
+    )
+
     # -- the node ---
     stop_timeout: int = setting(
         1_000,
@@ -362,6 +368,7 @@ class NodeKeywords(TypedDict, total=False):
     total_memory_available_override_value: int | str | None
     memory_monitor_interval: int
     disk_free_limit: float | str
+    message_index_max_bytes: int
     stop_timeout: int
     data_dir: str | PathLike[str] | None
     control_dir: str | PathLike[str] | None

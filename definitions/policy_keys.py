@@ -12,6 +12,7 @@ from typing import Any
 
 from . import patterns
 from .errors import DefinitionError
+from .index_sources import is_index_value
 from .json_text import erlang_term, json_text, parse_json
 from .records import Policy
 
@@ -46,6 +47,15 @@ def _max_age(value: Any) -> Reason:
     return "" if is_good else f"{erlang_term(value)} is not a valid max age"
 
 
+def _message_index(value: Any) -> Reason:
+    if is_index_value(value):
+        return ""
+    return (
+        f"{erlang_term(value)} is not a valid message-index value; should be 'none', 'id', 'key' or a list of sources, "
+        "each a property such as 'correlation-id' or 'header:NAME'"
+    )
+
+
 _WHEN_PROMOTED = ("always", "when-synced")
 
 #: The check of each key.
@@ -71,6 +81,8 @@ CHECKS: dict[str, Check] = {
     "initial-cluster-size": _number(0, "cluster size"),
     "max-age": _max_age,
     "stream-max-segment-size-bytes": _number(0, "segment size"),
+    "message-index": _message_index,
+    "index-retention-ms": _number(0, "index retention"),
     "ha-mode": _ha_mode,
     "ha-params": lambda value: "",  # Its check depends on `ha-mode`.
     "ha-sync-mode": _one_of(("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),

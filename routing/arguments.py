@@ -7,7 +7,7 @@ what the type demands of the queue itself (AB-89 to AB-91).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -24,6 +24,8 @@ from .stream_arguments import MAX_SEGMENT_BYTES, STREAM_OFFSET, check_max_age, c
 #: The longest message TTL and queue expiry, in ms: ten years.
 MAX_EXPIRY = 315_360_000_000
 MAX_PRIORITY = 255
+#: Ms for which the message index keeps what became of a message that has left its queue: three days.
+INDEX_RETENTION = 259_200_000
 
 #: The letters of integer types.
 INTEGER_LETTERS = frozenset("bBsuIilL")
@@ -60,6 +62,10 @@ class QueueSettings:
     max_age: int | None = None
     #: Body bytes from which on a stream begins another segment.
     segment_bytes: int | None = None
+    #: What policies say about the message index (`definitions.index_sources`), and for how long it keeps what became of
+    #: messages that have left.
+    message_index: str | Sequence[str] = "none"
+    index_retention: int = INDEX_RETENTION
 
     @property
     def rejects_publish(self) -> bool:
@@ -122,7 +128,7 @@ _POLICY_SETTINGS = {
     name.removeprefix("x-"): field
     for name, field in _SETTINGS.items()
     if field not in ("max_priority", "single_active_consumer")
-}
+} | {"message-index": "message_index", "index-retention-ms": "index_retention"}
 
 
 # -- checks of queue arguments ---

@@ -15,6 +15,7 @@ from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
 from ...store.disk.real_disk import RealDisk
 from ..events.events import Events
+from ..message_index.places import IndexPlaces
 from .extensions import NO_EXTENSIONS, Extensions
 from .sessions import Sessions
 
@@ -48,3 +49,5 @@ class NodeContext:
     sessions: Sessions = field(default_factory=Sessions)
     #: How processes report what happens, for consumers of `amq.rabbitmq.event` and for commands that watch.
     events: Events = field(default_factory=Events)
+    #: Where the message index of each virtual host is. The virtual hosts enter it.
+    index_places: IndexPlaces = field(default_factory=IndexPlaces)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...routing.rows import QueueRow
 from ...runtime.contract import Address, Sender
+from ...runtime.errors import ProcessDown, ProcessTimeout
 from ...runtime.exit_reason import ExitReason
 from ...runtime.process import Process
 from ...store.data_dir.data_dir import DataDir, queue_number
@@ -42,6 +44,8 @@ from ..disk.errors import StorageError
 from ..disk.journal import Journal
 from ..disk.message_store import MessageStore
 from ..disk.settings import JournalSettings, StoreSettings
+from ..message_index.contract import IndexerSettings, ToIndexer, to_indexer
+from ..message_index.process import Indexer
 from ..queue.contract import VhostStorage
 from .context import NodeContext
 from .contract import ToQueueSupervisor, ToVhost, to_queue_supervisor
@@ -51,6 +55,12 @@ if TYPE_CHECKING:
     from ..queue.contract import NeededBodies
 
 log = logging.getLogger("warren.vhost")
+
+#: The name under which the indexer is monitored.
+INDEXER = "indexer"
+
+#: Seconds that a stop waits for the message index, which loses nothing that was committed if it is not closed.
+INDEX_CLOSE_SECONDS = 10.0
 
 #: Ids that a message store counts in one step.
 IDS_AT_A_TIME = 4096
@@ -67,6 +77,8 @@ class VhostSupervisor(Process):
     def __init__(self) -> None:
         super().__init__()
         self.storage: VhostStorage | None = None
+        #: How the indexer starts, when the first queue reports to it.
+        self._indexer_settings: IndexerSettings | None = None
 
     async def on_start(
         self, sender: Sender, context: NodeContext, name: str, rows: list[QueueRow]
@@ -117,6 +129,7 @@ class VhostSupervisor(Process):
             context.limits.embed_below,
         )
         self.send(self.queues, to_queue_supervisor.start(context, self.storage))
+        self._make_indexer(IndexerSettings(self.name, self.path, context.settings.message_index_max_bytes, numbers))
         is_clean = found.is_clean(journaled.levels)
         # A store that does not trust its index may lack bodies that the queues' terms count (D-7), so the terms are not
         # used.
@@ -210,6 +223,7 @@ class VhostSupervisor(Process):
         if storage is None:
             return
         terms = await self.ask(self.queues, to_queue_supervisor.terminate())
+        await self._close_index()
         self.demonitor(Journal.__name__)
         await self.ask(storage.journal, to_journal.close())
         for name, store in ((PERSISTENT, storage.persistent), (TRANSIENT, storage.transient)):
@@ -217,8 +231,35 @@ class VhostSupervisor(Process):
             await self.ask(store, to_message_store.close())
         await self.run_blocking(leave_vhost, self.path, terms)
 
+    def _make_indexer(self, settings: IndexerSettings) -> None:
+        """Make the address of an indexer, which exists from the first message to it on."""
+        self._indexer_settings = settings
+        self._indexer: Address[ToIndexer] = self.create_dormant(Indexer, to_indexer.start(settings), INDEXER)
+        self.context.index_places.enter(self.name, self._indexer)
+
+    async def _close_index(self) -> None:
+        self._indexer_settings = None
+        self.context.index_places.leave(self.name)
+        if not self.is_dormant(self._indexer):
+            # A full disk may keep it from closing. Then its next start finds what was committed last.
+            with suppress(ProcessDown, ProcessTimeout):
+                await self.ask(self._indexer, to_indexer.close(), INDEX_CLOSE_SECONDS)
+
     def on_down(self, name: str, reason: ExitReason) -> None:
-        self.stop(reason)
+        if name != INDEXER:
+            self.stop(reason)
+        elif self._indexer_settings is not None:
+            log.error(
+                "the message index of vhost '%s' ended with %s. No message is lost or held back: it is opened again, "
+                "and the queues report what it lacks",
+                self.name,
+                reason,
+            )
+            self._make_indexer(self._indexer_settings)
+
+    def on_exit(self) -> None:
+        if hasattr(self, "name"):
+            self.context.index_places.leave(self.name)
 
 
 def _ids(spans: Iterable[StoredSpan]) -> Iterator[list[bytes]]:

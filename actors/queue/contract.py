@@ -8,7 +8,7 @@ the virtual host send it messages as well. Its `QueueSupervisor` starts and stop
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...runtime.contract import message
 from ...store.queue.placement import EMBED_BELOW
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...routing.rows import QueueRow
     from ...runtime.contract import Address
     from ...store.disk.disk import Disk
-    from ...store.messages.message import Delivery, Origin, Origins
+    from ...store.messages.message import Delivery, Origin, Origins, QueuedMessage
     from ...store.messages.message_ids import StoredSpan
     from ..channel.contract import Outcome, ToChannel
     from ..disk.contract import ToJournal, ToMessageStore
@@ -63,6 +63,16 @@ class VhostStorage:
     segment_entries: int
     #: Bodies of fewer bytes are embedded in the journal and the segments.
     embed_below: int = EMBED_BELOW
+
+
+class LookedUp(NamedTuple):
+    """A message that is in a queue."""
+
+    number: int
+    #: The channel that has it unacknowledged, if any.
+    channel_id: str | None
+    #: None if the queue has priorities, or if the answer has too many bytes already.
+    message: QueuedMessage | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +250,10 @@ class ToQueue(ToMemoryUser):
     @message
     def info(self) -> InfoItems:
         """From the node, for listings: the info items of the queue."""
+
+    @message
+    def look_up(self, numbers: list[int]) -> list[LookedUp]:
+        """From operations: the messages with these numbers that are in the queue. They stay as they are."""
 
     @message
     def consumers_info(self) -> list[InfoItems]:

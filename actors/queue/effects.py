@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..channel.contract import DeliveryRun
     from .consumers import ChannelRecord, Consumer
     from .disk_loader import Job
+    from .index_feed import IndexFeed
 
 #: The payload of a replica's timer, by which its role knows what the timer is for.
 TimerName = str
@@ -71,6 +72,7 @@ class Effects:
         "grants",
         "has_requests",
         "head_read",
+        "index",
         "jobs",
         "messages",
         "messages_came",
@@ -101,6 +103,8 @@ class Effects:
         self.needs_turn = False
         #: A consumer came or left.
         self.consumers_changed = False
+        #: What an indexed queue reports to the message index; None: it is not indexed.
+        self.index: IndexFeed | None = None
         #: Why the queue is to end by itself.
         self.end_reason: str | None = None
 

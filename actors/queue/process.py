@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
+from ...definitions.index_sources import index_sources
 from ...routing.arguments import QueueSettings
 from ...routing.decorators import QueueDecorator, notify
 from ...routing.phrases import no_queue, queue_phrase
@@ -31,22 +32,24 @@ from ...runtime.exit_reason import ExitKind, ExitReason
 from ...runtime.process import Process
 from ...runtime.signal import Signal
 from ...runtime.turn_work import TurnWork
-from ...store.messages.message import Delivery
+from ...store.messages.message import Delivery, QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
 from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.memory_stream import MemoryStream
 from ...store.queue.priority_queue import PriorityQueue
+from ...store.queue.range_read import SupportsRangeRead
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..metadata.contract import to_metadata
 from ..node.context import NodeContext
 from .batches import fits
 from .consumers import ChannelRecord, Consumer
-from .contract import QueueRecovery, ToQueue, VhostStorage
+from .contract import LookedUp, QueueRecovery, ToQueue, VhostStorage
 from .disk_loader import Job
 from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
+from .indexing import Indexing, read_range
 from .master.master import Master
 from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
@@ -62,6 +65,9 @@ if TYPE_CHECKING:
     from ..metadata.info_items import InfoItems
     from .contract import AtMostOnceEntry, HandedEntry, NeededBodies, PublishEntry, Terms
     from .transit import Transit
+
+#: Bytes of messages that one look-up returns; further ones are returned without their content.
+LOOK_UP_BYTES = 16 << 20
 
 #: How many messages a queue that ends may free in a turn instead of settling one.
 FREED_AS_ONE = 8
@@ -83,6 +89,7 @@ class Queue(Process):
         "durability",
         "effects",
         "head_read",
+        "indexing",
         "is_ending",
         "is_held",
         "is_open",
@@ -108,6 +115,8 @@ class Queue(Process):
         self.decorators: tuple[QueueDecorator, ...] = ()
         #: None on a node that keeps everything in memory.
         self.durability: Durability | None = None
+        #: None if the queue is not indexed.
+        self.indexing: Indexing | None = None
         #: From the end of the recovery to the beginning of the deletion.
         self.is_open = False
         #: The queue is open, and so is whatever may receive its dead letters.
@@ -240,6 +249,22 @@ class Queue(Process):
     def _apply(self) -> None:
         self.backing.set_queue_mode(self.settings.queue_mode)
         self.role.apply(self.settings)
+        self._apply_index(index_sources(self.settings.message_index))
+
+    def _apply_index(self, sources: tuple[str, ...] | None) -> None:
+        """Begin or end to report to the message index. A node without a directory has none."""
+        if sources is None or self.durability is None:
+            if self.indexing is not None:
+                self.indexing.stop()
+                self.indexing = self.effects.index = None
+            return
+        if self.indexing is None:
+            places = self.context.index_places
+            self.indexing = Indexing(
+                self, self.row, self.durability.number, self.backing, self.durability.loader, places, self.wall_clock
+            )
+            self.effects.index = self.indexing.feed
+        self.indexing.apply(sources, self.settings.index_retention)
 
     async def on_hold(self, sender: Sender) -> bool:
         self._do_effects()
@@ -248,6 +273,8 @@ class Queue(Process):
         return True
 
     async def on_terminate(self, sender: Sender) -> Terms | None:
+        if self.indexing is not None:
+            await self.indexing.finish()
         terms = await self.durability.terminate() if self.durability is not None and self.is_open else None
         # A fault, not an orderly end: publishes that arrive from now on are lost, and at an orderly end channels would
         # confirm them.
@@ -295,6 +322,8 @@ class Queue(Process):
             durability.after_batch()
             if effects.grants:
                 self._grant_credit()  # the disk has freed credit, and no other turn may follow
+        if self.indexing is not None:
+            self.indexing.after_batch()
 
     def _in_slices(self, work: Slices[Result]) -> Slices[Result]:
         """Go on with what the role does in slices, and send what each slice has decided and written."""
@@ -620,6 +649,30 @@ class Queue(Process):
     def on_info(self, sender: Sender) -> InfoItems:
         return self.role.info()
 
+    def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[Any, Any, list[LookedUp]]:
+        self._check_not_ending()
+        return self._look_up(numbers)
+
+    async def _look_up(self, numbers: list[int]) -> list[LookedUp]:
+        """Read messages without touching them. A queue with priorities cannot be read by number."""
+        found = []
+        size = 0
+        for number in numbers:
+            backing, channel = self.backing, self._owner(number)
+            messages: list[QueuedMessage] = []
+            if size < LOOK_UP_BYTES and self.is_open and isinstance(backing, SupportsRangeRead):
+                messages, _ = await read_range(backing, self._disk.loader, number, number)
+                if not messages:
+                    continue  # it has left the queue
+            message = messages[0] if messages else None
+            size += len(message.content) if message is not None else 0
+            found.append(LookedUp(number, channel, message))
+        return found
+
+    def _owner(self, number: int) -> str | None:
+        """The id of the channel that has a message unacknowledged."""
+        return next((record.channel_id for record in self.channels.values() if number in record.pending), None)
+
     def on_consumers_info(self, sender: Sender) -> list[InfoItems]:
         return self.role.consumers_info()
 
@@ -658,6 +711,8 @@ class Queue(Process):
     async def _delete(self, reason: str) -> None:
         self.is_ending = True
         self.is_open = self.is_released = False
+        if self.indexing is not None:
+            self.indexing.queue_deleted()
         self.backing.delete_and_terminate()
         if self.durability is not None and self.row.durable:
             await self._remove_row()

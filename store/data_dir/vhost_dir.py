@@ -5,6 +5,7 @@
     vhosts/<id>/queues/<number>/<n>.idx   see `segment_file`; number is hexadecimal
     vhosts/<id>/msg_store_persistent/     <n>.rdq, see `rdq_file`, and `index`, LMDB, see `location_index`
     vhosts/<id>/msg_store_transient/      the same; emptied at start
+    vhosts/<id>/index/                    LMDB, see `message_index`; only if queues are indexed
     vhosts/<id>/recovery/                 LMDB, see `recovery_terms`
 
 The version of `config` is that of the data directory (`data_dir.FORMAT`).
@@ -37,6 +38,7 @@ from .recovery_terms import RecoveryTerms, take_terms
 
 #: Names in a virtual host's directory.
 JOURNAL, QUEUES, RECOVERY = "journal", "queues", "recovery"
+INDEX = "index"
 PERSISTENT, TRANSIENT = "msg_store_persistent", "msg_store_transient"
 #: The bits of a number that are the priority.
 LEVEL_BITS = 8

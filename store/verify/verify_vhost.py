@@ -16,6 +16,7 @@ from typing import Any
 from ..data_dir.data_dir import vhost_id
 from ..data_dir.recovery_terms import read_terms
 from ..data_dir.vhost_dir import (
+    INDEX,
     JOURNAL,
     LEVEL_BITS,
     PERSISTENT,
@@ -35,8 +36,8 @@ from .verify_references import References
 from .verify_report import Findings, QueueReport, VhostReport
 from .verify_segments import IndexFound, QueueIndexFiles, check_index
 
-PARTS = {"config", "name", "name.new", JOURNAL, QUEUES, RECOVERY, PERSISTENT, TRANSIENT}
-_MESSAGES = PARTS - {"name", "name.new", "config"}
+PARTS = {"config", "name", "name.new", JOURNAL, QUEUES, RECOVERY, PERSISTENT, TRANSIENT, INDEX}
+_MESSAGES = PARTS - {"name", "name.new", "config", INDEX}
 _COUNTS = ("persistent_count", "persistent_bytes", "segments", "next_seq_id")
 
 

@@ -3,13 +3,27 @@
 A process that performs operations imports `perform` from here. A new module of operations is added to the import below.
 """
 
-from . import acting, definitions, listings, permissions, policies, program, status, tuning, users, vhosts, watching
+from . import (
+    acting,
+    definitions,
+    listings,
+    messages,
+    permissions,
+    policies,
+    program,
+    status,
+    tuning,
+    users,
+    vhosts,
+    watching,
+)
 from .registry import perform
 
 __all__ = [
     "acting",
     "definitions",
     "listings",
+    "messages",
     "perform",
     "permissions",
     "policies",

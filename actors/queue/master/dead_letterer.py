@@ -82,12 +82,30 @@ class DeadLetterer:
     def is_enabled(self) -> bool:
         return self._exchange is not None
 
+    @property
+    def needs_messages(self) -> bool:
+        """Whether it must be known which messages die: they become dead letters, or the message index has them."""
+        return self._exchange is not None or self._effects.index is not None
+
     def count(self, reason: str, number: int) -> None:
         self.counters[reason] += number
+
+    def report_gone(self, reason: str, tags: Sequence[int]) -> None:
+        """Report to the message index, if the queue is indexed, what became of dead messages."""
+        index, exchange = self._effects.index, self._exchange
+        if index is None:
+            return
+        if exchange is not None and self._routing.exchange(self._row.vhost, exchange) is not None:
+            index.gone("dead-lettered", tags, f"{reason}, to exchange '{exchange}'")
+        elif reason == EXPIRED:
+            index.gone("expired", tags)
+        else:
+            index.gone("dropped", tags, reason)
 
     def remove(self, reason: str, messages: Sequence[QueuedMessage]) -> None:
         """Remove dead messages, which are pending, and have their dead letters go where they belong, in order."""
         transit, backing = self._transit, self._backing
+        self.report_gone(reason, [message.tag for message in messages])
         if transit is None:
             self.publish(reason, messages)
             backing.ack([message.tag for message in messages])
@@ -227,4 +245,5 @@ class Rejections:
                 self._backing.ack([tag for tag in tags if tag not in found])
         else:
             self._dead_letterer.count(reason, len(tags))
+            self._dead_letterer.report_gone(reason, tags)
             self._backing.ack(tags)

@@ -126,6 +126,8 @@ class Dispatch:
                     outbox.put(consumer, (slice_of(origins, piece), redelivered, None, contents[piece]))
                     if counts is not None:
                         counts.left(taken)
+                    if self._effects.index is not None:
+                        self._effects.index.gone("acked", taken)
                     continue
                 outbox.put_unacked(consumer, (slice_of(origins, piece), redelivered, taken, contents[piece]), taken)
 

@@ -100,6 +100,7 @@ class Intake(Arrivals):
         "_consumers",
         "_dead_letterer",
         "_dispatch",
+        "_effects",
         "_expiry",
         "_length_limit",
     )
@@ -115,6 +116,7 @@ class Intake(Arrivals):
         dead_letterer: DeadLetterer,
         confirms: PublisherConfirms,
         transit: Transit | None,
+        effects: Effects,
     ) -> None:
         super().__init__(persistence, transit)
         self._backing = backing
@@ -124,6 +126,7 @@ class Intake(Arrivals):
         self._length_limit = length_limit
         self._dead_letterer = dead_letterer
         self._confirms = confirms
+        self._effects = effects
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
 
@@ -191,7 +194,9 @@ class Intake(Arrivals):
                 return False
         if expiry is not None and expiry <= self._expiry.now() and (backing.is_empty() or self._is_never_kept):
             # A TTL of 0, and no consumer can take the messages (AB-96). Behind others they wait to become the head.
-            self._discard(arrival, self._dead_letterer.publish("expired", arrival.messages(expiry)))
+            is_recorded = self._dead_letterer.publish("expired", arrival.messages(expiry))
+            numbers = self._discard(arrival, is_recorded)
+            self._dead_letterer.report_gone("expired", numbers)
             if self._transit is not None:
                 self._transit.close()
             return True
@@ -210,6 +215,8 @@ class Intake(Arrivals):
         )
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
+        if self._effects.index is not None:
+            self._effects.index.came(numbers.start, arrival.contents)
         if limit.drops_head:
             limit.drop_overflow()
         self._dispatch.is_due = True
@@ -250,9 +257,10 @@ class Intake(Arrivals):
                 self._transit.close()
         self._confirms.refused += arrival.parts
 
-    def _discard(self, arrival: Arrival, is_recorded: bool = False) -> None:
-        """The messages leave the queue without having been in it. `is_recorded`: the journal has their dead
-        letters.
+    def _discard(self, arrival: Arrival, is_recorded: bool = False) -> range:
+        """The messages leave the queue without having been in it. Returns their numbers.
+
+        `is_recorded`: the journal has their dead letters.
         """
         if arrival.handed is not None:
             self.take_over(arrival, is_kept=False)
@@ -260,6 +268,9 @@ class Intake(Arrivals):
         numbers = self._backing.discard(arrival.origins, len(arrival.contents), awaits_confirm, parts, is_recorded)
         if awaits_confirm:
             self._confirms.recent.append((numbers.start, numbers.stop - 1, parts))
+        if self._effects.index is not None:
+            self._effects.index.came(numbers.start, arrival.contents)
+        return numbers
 
     def _hand_over(self, shares: list[Share], arrival: Arrival, expiry: int | None) -> None:
         """Give messages straight to consumers, which all acknowledge or none does (AB-123)."""
@@ -267,7 +278,9 @@ class Intake(Arrivals):
         origins, contents, handed = arrival.origins, arrival.contents, arrival.handed
         is_redelivered = handed is not None and handed.is_redelivered
         if shares[0][0].no_ack:
-            self._discard(arrival)
+            numbers = self._discard(arrival)
+            if self._effects.index is not None:
+                self._effects.index.gone("acked", numbers)
             for consumer, start, stop, step in shares:
                 piece = slice(start, stop, step)
                 outbox.put(consumer, (slice_of(origins, piece), is_redelivered, None, contents[piece]))
@@ -280,6 +293,8 @@ class Intake(Arrivals):
         )
         if awaits_confirm:
             self._confirms.recent.append((tags.start, tags.stop - 1, parts))
+        if self._effects.index is not None:
+            self._effects.index.came(tags.start, contents)
         for consumer, start, stop, step in shares:
             piece = slice(start, stop, step)
             own_tags = tags[piece]

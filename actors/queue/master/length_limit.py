@@ -97,7 +97,7 @@ class LengthLimit:
                     return  # the role calls this again when the head is in memory
             before = len(backing)
             excess = 1 if self._max_length is None else max(1, len(backing) - self._max_length)
-            if dead_letterer.is_enabled:
+            if dead_letterer.needs_messages:
                 deliveries = backing.fetch(min(excess, DROP_BATCH), True)
                 dead_letterer.remove(
                     "maxlen",

@@ -50,7 +50,11 @@ if TYPE_CHECKING:
     from ...channel.contract import Outcome
     from ...metadata.info_items import InfoItems
     from ..contract import AtMostOnceEntry, HandedEntry, PublishEntry
+    from ..index_feed import IndexFeed
     from ..replica_state import ReplicaState
+
+#: A number above that of every message.
+NO_NUMBER = 1 << 63
 
 #: How many messages a turn may purge instead of settling one.
 PURGED_AS_ONE = 8
@@ -120,6 +124,7 @@ class Master(Role):
             self.dead_letterer,
             state.confirms,
             state.transit,
+            effects,
         )
         self.publish_delay = PublishDelay(backing, self.dispatch, effects)
         self.rejections = Rejections(backing, self.dead_letterer, effects)
@@ -324,6 +329,8 @@ class Master(Role):
                     delivery = delivery._replace(contents=[counts.with_count(tag, delivery.contents[0])])
                     if record is None:
                         counts.left((tag,))
+                if record is None and self.effects.index is not None:
+                    self.effects.index.gone("acked", delivery.tags)
                 if record is not None:
                     record.pending[delivery.tags[0]] = None
                 if self.message_expiry.is_uneven and not self.message_expiry.expire():
@@ -358,6 +365,8 @@ class Master(Role):
             if self.delivery_counts is not None:
                 self.delivery_counts.left(tags)
             if outcome == "ack":
+                if self.effects.index is not None:
+                    self.effects.index.gone("acked", tags)
                 self.backing.ack(tags)
             else:
                 self.rejections.reject(tags)
@@ -450,9 +459,15 @@ class Master(Role):
             yield from work.pause()
             count = self.backing.purge(PURGED_AS_ONE * work.most)
             if not count:
+                if purged and self.effects.index is not None:
+                    self._report_purge(self.effects.index)
                 return purged
             work.left = 0
             purged += count
+
+    def _report_purge(self, index: IndexFeed) -> None:
+        pending = frozenset(tag for record in self.state.channels.values() for tag in record.pending)
+        index.rest_is_gone("purged", NO_NUMBER, pending)
 
     def info(self) -> InfoItems:
         state = self.state

@@ -106,7 +106,7 @@ class MessageExpiry:
     def _expire_available(self, now: int) -> int:
         """Remove expired messages that are in memory, at most a step. Behind them there may be more on the disk."""
 
-        if not self._dead_letterer.is_enabled:
+        if not self._dead_letterer.needs_messages:
             count = self._backing.drop_expired(now, EXPIRY_STEP)
             self._dead_letterer.count("expired", count)
             return count

@@ -177,6 +177,8 @@ class RangeReaders:
         whose own acknowledgements have no effect after that.
         """
         check_ack_to(number, backing.numbers(), self._phrase)
+        if self._effects.index is not None:
+            self._effects.index.rest_is_gone("acked", number + 1)
         while (lowest := backing.numbers().start) <= number:
             self._queue.ack(range(lowest, number + 1))
             if backing.drop_to(number, ACKS_PER_TURN):

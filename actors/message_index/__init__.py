@@ -1,0 +1,1 @@
+"""`Indexer`: finds messages of indexed queues by key and time."""

@@ -1,0 +1,433 @@
+"""The message index of a virtual host: finds messages by key and time, and what became of them (engine A).
+
+It is an LMDB environment that may be lost: queues fill a new one with the messages that they have. Its tables, numbers
+u64 big-endian unless said otherwise, times in ms since the epoch:
+
+    queues   queue                       ->  msgpack: name, next number, retention, time of its deletion
+    places   queue | number              ->  position | stored at | gone at | expires at | u8 reason | u8 keys
+                                             | for each key: hash, second hash | detail of the reason in UTF-8
+    ids      position                    ->  queue | number
+    keys     queue | hash | ~stored at | ~position  ->  second hash | number
+    gone     expires at | queue | number ->  nothing
+    meta     `position`, the last one that was given; `secret`, the 16 bytes that key the hashes; `format`
+
+A **number** is that of the message in its queue, its ack tag. A **position** is given to each message that enters an
+indexed queue, in order and never twice. A new index begins at the time of its creation in µs, so that it gives other
+positions than one that was lost, unless that one got a million messages a second for all its life.
+
+`~` is the complement, by which a range of `keys` has the newest message first. A key is found by one half of its
+128-bit BLAKE2b and compared by the other; the hash is keyed, so that nobody can choose keys that collide.
+
+Size and age are bounded. The place of a message that has left its queue expires after the retention of the queue. When
+the tables have `max_bytes`, the oldest messages leave the index, gone or not (QP-48). Both happen in `prune`, some at a
+time.
+
+One thread writes; `find` and `at_position` read in any other. Every commit is synced but for its last page, so that a
+power cut undoes at most the last commit. The next number of a queue is in the same commit as its places; thus the queue
+knows from where on it has to repeat its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+import lmdb
+import msgpack  # type: ignore[import-untyped]
+
+from .steps import LOST, REASONS, Gone, Put, Rest, Step
+
+FORMAT = 1
+#: Entries that one `prune` visits at most.
+PRUNE_STEP = 10_000
+#: Keys that one search visits in one queue at most. Only colliding hashes or very many hits get there.
+VISITS_MOST = 10_000
+#: The address space of the environment in multiples of `max_bytes`: a commit writes new pages before it frees old ones.
+_MAP_FACTOR = 2
+_MAP_LEAST = 64 << 20
+
+_U64 = Struct(">Q")
+_PAIR = Struct(">QQ")
+_PLACE = Struct(">QQQQBB")
+_KEY = Struct(">QQQQ")
+_GONE = Struct(">QQQ")
+_MOST = (1 << 64) - 1
+_HASH_BYTES = 16
+_REASON_NUMBERS = {reason: number for number, reason in enumerate(REASONS, 1)}
+
+
+class Hit(NamedTuple):
+    """A message that the index knows. `reason` is empty while it is in its queue."""
+
+    queue: int
+    number: int
+    position: int
+    stored_at: int
+    gone_at: int
+    reason: str
+    detail: str
+
+
+class Found(NamedTuple):
+    """The newest hits first. `is_truncated`: there are more, or the search was given up."""
+
+    hits: list[Hit]
+    is_truncated: bool
+
+
+@dataclass(slots=True)
+class IndexedQueue:
+    """A queue that reports to the index."""
+
+    name: str
+    #: Every message with a lower number was reported.
+    next_number: int
+    #: How long the place of a message that has left is kept, in ms.
+    retention: int
+    #: When the queue was deleted; 0: it exists.
+    deleted_at: int = 0
+    #: It is no longer indexed: everything about it is being removed.
+    is_forgotten: bool = False
+    #: Sweeps that are to be done: the step, the last position that it applies to, and the number to go on with.
+    sweeps: list[tuple[Rest, int, int]] = field(default_factory=list)
+    #: Every message with a lower number is marked as gone.
+    swept: int = 0
+
+
+class MessageIndex:
+    """The environment in the directory `path`. Raises lmdb.Error; every method but `queues` waits for the disk.
+
+    created_at   the time in µs, with which the positions of a new index begin
+    """
+
+    def __init__(self, path: str, max_bytes: int, created_at: int, secret: bytes) -> None:
+        self.max_bytes = max_bytes
+        self._env = lmdb.open(
+            path, map_size=max(_MAP_LEAST, _MAP_FACTOR * max_bytes), max_dbs=6, metasync=False, max_spare_txns=8
+        )
+        try:
+            names = (b"queues", b"places", b"ids", b"keys", b"gone", b"meta")
+            self._tables = [self._env.open_db(name) for name in names]
+            self._queue_table, self.places, self.ids, self.keys, self.gone, self._meta = self._tables
+            with self._env.begin(write=True) as transaction:
+                if transaction.get(b"format", db=self._meta) is None:
+                    transaction.put(b"format", bytes([FORMAT]), db=self._meta)
+                    transaction.put(b"secret", secret, db=self._meta)
+                    transaction.put(b"position", _U64.pack(created_at), db=self._meta)
+                self._secret = bytes(transaction.get(b"secret", db=self._meta) or b"")
+                self._position: int = _U64.unpack(transaction.get(b"position", db=self._meta) or bytes(8))[0]
+                #: The queues that report, by number.
+                self.queues = dict(_queue_rows(transaction.cursor(self._queue_table)))
+        except BaseException:
+            self._env.close()
+            raise
+
+    def close(self) -> None:
+        self._env.sync(True)
+        self._env.close()
+
+    # -- writing
+
+    def write(self, batch: Iterable[tuple[int, Sequence[Step]]]) -> None:
+        """Write what queues have reported, in one transaction. A report may be repeated: that changes nothing."""
+        position = self._position
+        added: list[tuple[IndexedQueue, Rest, int]] = []
+        with self._env.begin(write=True) as transaction:
+            writing = _Writing(self, transaction, position)
+            for number, steps in batch:
+                queue = self.queues.get(number)
+                if queue is None or queue.is_forgotten:
+                    continue
+                next_number = queue.next_number
+                for step in steps:
+                    if isinstance(step, Put):
+                        next_number = writing.put(number, next_number, step)
+                    elif isinstance(step, Gone):
+                        writing.leave(number, queue.retention, step)
+                    else:
+                        added.append((queue, step, writing.position))
+                writing.next_numbers[number] = next_number
+            writing.finish()
+            for number, next_number in writing.next_numbers.items():
+                self._put_queue(transaction, number, self.queues[number], next_number)
+            transaction.put(b"position", _U64.pack(writing.position), db=self._meta)
+        # The transaction is committed.
+        self._position = writing.position
+        for number, next_number in writing.next_numbers.items():
+            self.queues[number].next_number = next_number
+        for queue, rest, last in added:
+            queue.sweeps.append((rest, last, queue.swept))
+
+    def put_queue(self, number: int) -> None:
+        """Write the row of a queue that was changed in `queues`."""
+        with self._env.begin(write=True) as transaction:
+            queue = self.queues[number]
+            self._put_queue(transaction, number, queue, queue.next_number)
+
+    def _put_queue(self, transaction: lmdb.Transaction[bytes], number: int, queue: IndexedQueue, next_: int) -> None:
+        row = (queue.name.encode("utf-8", "surrogateescape"), next_, queue.retention, queue.deleted_at)
+        transaction.put(_U64.pack(number), msgpack.packb((*row, queue.is_forgotten)), db=self._queue_table)
+
+    @property
+    def position(self) -> int:
+        """The position that was given last."""
+        return self._position
+
+    def hashed(self, key: bytes) -> bytes:
+        """The hash of a key and its second hash."""
+        return blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
+
+    # -- reading
+
+    def find(self, numbers: Iterable[int], key: bytes, begin: int, end: int, most: int) -> Found:
+        """The messages of these queues with this key that were stored from `begin` to `end`, up to `most`."""
+        hits: list[Hit] = []
+        is_truncated = False
+        first, second = _PAIR.unpack(self.hashed(key))
+        with self._env.begin() as transaction:
+            for number in numbers:
+                found = 0
+                for visited, (position, their_second, message) in enumerate(
+                    self._newest_first(transaction, number, first, begin, end)
+                ):
+                    if visited >= VISITS_MOST or found > most:
+                        is_truncated = True
+                        break
+                    if their_second == second:
+                        hit = self._hit(transaction, number, message)
+                        # The place belongs to another message if the queue gave the number again.
+                        if hit is not None and hit.position == position:
+                            found += 1
+                            hits.append(hit)
+        hits.sort(key=lambda hit: (hit.stored_at, hit.position), reverse=True)
+        return Found(hits[:most], is_truncated or len(hits) > most)
+
+    def _newest_first(
+        self, transaction: lmdb.Transaction[bytes], queue: int, first: int, begin: int, end: int
+    ) -> Iterator[tuple[int, int, int]]:
+        cursor = transaction.cursor(self.keys)
+        if not cursor.set_range(_KEY.pack(queue, first, _MOST - end, 0)):
+            return
+        last = _KEY.pack(queue, first, _MOST - begin, _MOST)
+        for key, value in cursor:
+            if key > last:
+                return
+            _, _, _, position = _KEY.unpack(key)
+            second, message = _PAIR.unpack(value)
+            yield _MOST - position, second, message
+
+    def at_position(self, position: int) -> Hit | None:
+        """The message at a position; None if the index does not have it, or no longer."""
+        with self._env.begin() as transaction:
+            found = transaction.get(_U64.pack(position), db=self.ids)
+            return None if found is None else self._hit(transaction, *_PAIR.unpack(found))
+
+    def _hit(self, transaction: lmdb.Transaction[bytes], queue: int, number: int) -> Hit | None:
+        value = transaction.get(_PAIR.pack(queue, number), db=self.places)
+        if value is None:
+            return None
+        position, stored_at, gone_at, _, reason, keys = _PLACE.unpack_from(value)
+        detail = value[_PLACE.size + keys * _HASH_BYTES :].decode("utf-8", "replace")
+        return Hit(queue, number, position, stored_at, gone_at, REASONS[reason - 1] if reason else "", detail)
+
+    # -- removing
+
+    def prune(self, now: int) -> bool:
+        """Remove what is too old or too much, in one transaction. Returns whether there is more to do.
+
+        `now` is in ms since the epoch.
+        """
+        left = PRUNE_STEP
+        ended: list[int] = []
+        sweeps: dict[int, tuple[int, list[tuple[Rest, int, int]]]] = {}
+        with self._env.begin(write=True) as transaction:
+            for number, queue in list(self.queues.items()):
+                if left > 0 and _is_over(queue, now):
+                    left -= self._remove_queue(transaction, number, left)
+                    if left > 0:
+                        transaction.delete(_U64.pack(number), db=self._queue_table)
+                        ended.append(number)
+                elif left > 0 and queue.sweeps:
+                    left, sweeps[number] = self._sweep(transaction, number, queue, left)
+            while left > 0 and (place := self._next_expired(transaction, now)) is not None:
+                self.remove(transaction, place)
+                left -= 1
+            while left > 0 and self._used(transaction) > self.max_bytes:
+                left -= self._remove_oldest(transaction)
+        for number, (swept, rest) in sweeps.items():
+            self.queues[number].swept, self.queues[number].sweeps = swept, rest
+        for number in ended:
+            del self.queues[number]
+        return left <= 0
+
+    def _remove_queue(self, transaction: lmdb.Transaction[bytes], number: int, limit: int) -> int:
+        prefix = _U64.pack(number)
+        removed = 0
+        cursor = transaction.cursor(self.places)
+        while removed < limit and cursor.set_range(prefix) and cursor.key().startswith(prefix):
+            self.remove(transaction, cursor.key())
+            removed += 1
+        return removed
+
+    def _sweep(
+        self, transaction: lmdb.Transaction[bytes], number: int, queue: IndexedQueue, left: int
+    ) -> tuple[int, tuple[int, list[tuple[Rest, int, int]]]]:
+        """Mark messages as gone. Returns how many more may be visited, and how far the sweeps of the queue are."""
+        swept = queue.swept
+        for done, (rest, last, start) in enumerate(queue.sweeps):
+            cursor = transaction.cursor(self.places)
+            is_found = cursor.set_range(_PAIR.pack(number, start))
+            while is_found:
+                of, message = _PAIR.unpack(cursor.key())
+                if of != number or message >= rest.stop:
+                    break
+                if left <= 0:
+                    return 0, (swept, [(rest, last, message), *queue.sweeps[done + 1 :]])
+                left -= 1
+                value = cursor.value()
+                position, stored_at, _, _, reason, keys = _PLACE.unpack_from(value)
+                if not reason and position <= last and message not in rest.kept:
+                    expires = rest.at + queue.retention
+                    head = _PLACE.pack(position, stored_at, rest.at, expires, _REASON_NUMBERS[rest.reason], keys)
+                    cursor.put(cursor.key(), head + value[_PLACE.size :])
+                    transaction.put(_GONE.pack(expires, number, message), b"", db=self.gone)
+                is_found = cursor.next()
+            if not rest.kept and rest.reason == LOST:
+                swept = max(swept, min(rest.stop, queue.next_number))
+        return left, (swept, [])
+
+    def _next_expired(self, transaction: lmdb.Transaction[bytes], now: int) -> bytes | None:
+        cursor = transaction.cursor(self.gone)
+        if not cursor.first() or _U64.unpack_from(cursor.key())[0] > now:
+            return None
+        return cursor.key()[_U64.size :]
+
+    def _used(self, transaction: lmdb.Transaction[bytes]) -> int:
+        """Bytes of the pages of all tables."""
+        pages = 0
+        page_size = 0
+        for table in self._tables:
+            stat = transaction.stat(table)
+            pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+            page_size = stat["psize"]
+        return pages * page_size
+
+    def _remove_oldest(self, transaction: lmdb.Transaction[bytes], count: int = 100) -> int:
+        """Remove the messages with the lowest positions. Returns at least 1."""
+        removed = 0
+        cursor = transaction.cursor(self.ids)
+        while removed < count and cursor.first():
+            self.remove(transaction, cursor.value())
+            removed += 1
+        return removed or PRUNE_STEP
+
+    def remove(self, transaction: lmdb.Transaction[bytes], place: bytes) -> None:
+        """Remove a message from all tables. `place` is its key in `places`."""
+        value = transaction.get(place, db=self.places)
+        assert value is not None, "all tables have the same messages"
+        queue, _ = _PAIR.unpack(place)
+        position, stored_at, _, expires, reason, keys = _PLACE.unpack_from(value)
+        for at in range(keys):
+            first, _ = _PAIR.unpack_from(value, _PLACE.size + at * _HASH_BYTES)
+            transaction.delete(_KEY.pack(queue, first, _MOST - stored_at, _MOST - position), db=self.keys)
+        transaction.delete(_U64.pack(position), db=self.ids)
+        if reason:
+            transaction.delete(_U64.pack(expires) + place, db=self.gone)
+        transaction.delete(place, db=self.places)
+
+
+class _Writing:
+    """One transaction of `write`. Rows gather here and are written sorted, which costs LMDB a third."""
+
+    def __init__(self, index: MessageIndex, transaction: lmdb.Transaction[bytes], position: int) -> None:
+        self._index = index
+        self._transaction = transaction
+        self.position = position
+        #: By queue.
+        self.next_numbers: dict[int, int] = {}
+        #: New rows of `places`.
+        self._new: dict[bytes, bytes] = {}
+        self._ids: list[tuple[bytes, bytes]] = []
+        self._keys: list[tuple[bytes, bytes]] = []
+        self._gone: list[tuple[bytes, bytes]] = []
+
+    def put(self, queue: int, next_number: int, step: Put) -> int:
+        """Add messages. Returns the number after the highest one that was reported."""
+        index, position, stored_at = self._index, self.position, step.stored_at
+        number = step.first
+        for keys in step.keys:
+            place = _PAIR.pack(queue, number)
+            hashes = b"".join([index.hashed(key) for key in keys])
+            if number < next_number and not self._is_free(place, hashes):
+                number += 1
+                continue
+            position += 1
+            self._new[place] = _PLACE.pack(position, stored_at, 0, 0, 0, len(keys)) + hashes
+            self._ids.append((_U64.pack(position), place))
+            for at in range(0, len(hashes), _HASH_BYTES):
+                first, second = _PAIR.unpack_from(hashes, at)
+                self._keys.append(
+                    (_KEY.pack(queue, first, _MOST - stored_at, _MOST - position), _PAIR.pack(second, number))
+                )
+            number += 1
+        self.position = position
+        return max(next_number, number)
+
+    def _is_free(self, place: bytes, hashes: bytes) -> bool:
+        """Whether a number below the next one has no message in the index.
+
+        A queue that is not read by number may give a number again after a crash; its former message is removed.
+        """
+        if place in self._new:
+            return False
+        value = self._transaction.get(place, db=self._index.places)
+        if value is None:
+            return True
+        if value[_PLACE.size :][: len(hashes)] == hashes and value[_PLACE.size - 1] * _HASH_BYTES == len(hashes):
+            return False
+        self._index.remove(self._transaction, place)
+        return True
+
+    def leave(self, queue: int, retention: int, step: Gone) -> None:
+        """Mark messages as gone."""
+        expires = step.at + retention
+        reason, detail = _REASON_NUMBERS[step.reason], step.detail.encode("utf-8", "surrogateescape")
+        for number in step.numbers:
+            place = _PAIR.pack(queue, number)
+            value = self._new.get(place) or self._transaction.get(place, db=self._index.places)
+            if value is None:
+                continue  # it was not indexed, or was removed because the index is full
+            position, stored_at, gone_at, _, _, keys = _PLACE.unpack_from(value)
+            if gone_at:
+                continue
+            head = _PLACE.pack(position, stored_at, step.at, expires, reason, keys)
+            self._new[place] = head + value[_PLACE.size :] + detail
+            self._gone.append((_U64.pack(expires) + place, b""))
+
+    def finish(self) -> None:
+        index = self._index
+        for table, rows in (
+            (index.places, list(self._new.items())),
+            (index.ids, self._ids),
+            (index.keys, self._keys),
+            (index.gone, self._gone),
+        ):
+            rows.sort()
+            self._transaction.cursor(table).putmulti(rows)
+
+
+def _is_over(queue: IndexedQueue, now: int) -> bool:
+    """Whether everything about the queue is to be removed."""
+    return queue.is_forgotten or bool(queue.deleted_at) and queue.deleted_at + queue.retention <= now
+
+
+def _queue_rows(cursor: lmdb.Cursor[bytes]) -> Iterator[tuple[int, IndexedQueue]]:
+    for key, value in cursor:
+        name, next_number, retention, deleted_at, is_forgotten = msgpack.unpackb(value)
+        yield (
+            _U64.unpack(key)[0],
+            IndexedQueue(name.decode("utf-8", "surrogateescape"), next_number, retention, deleted_at, is_forgotten),
+        )

@@ -1,0 +1,250 @@
+"""The message index against a plain model: a list of messages, each with its keys and its fate."""
+
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from warren.store.disk.lmdb_check import DamagedFile, check_file
+from warren.store.message_index.message_index import PRUNE_STEP, IndexedQueue, MessageIndex
+from warren.store.message_index.steps import LOST, Gone, Put, Rest
+
+MANY = 1 << 30
+SECRET = b"0123456789abcdef"
+KEYS = (b"a", b"b", b"order 4711")
+RETENTION = 50
+
+
+@dataclass
+class Known:
+    """A message in the model."""
+
+    queue: int
+    number: int
+    stored_at: int
+    keys: list
+    reason: str = ""
+    gone_at: int = 0
+
+
+class AgainstModel(RuleBasedStateMachine):
+    """Random reports of two queues, with repeated reports, reopened environments and messages that expire."""
+
+    @initialize()
+    def open(self):
+        self.path = self.directory.mktemp("index")
+        self.now = 1000
+        self.model = {}
+        self.next = {1: 0, 2: 0}
+        self.reopen(first=True)
+
+    @rule()
+    def reopen(self, first=False):
+        if not first:
+            self.index.close()
+        self.index = MessageIndex(str(self.path), MANY, 7, SECRET)
+        for number in self.next:
+            if number not in self.index.queues:
+                self.index.queues[number] = IndexedQueue(f"q{number}", 0, RETENTION)
+                self.index.put_queue(number)
+
+    @rule(
+        queue=st.sampled_from((1, 2)),
+        keys=st.lists(st.lists(st.sampled_from(KEYS), max_size=2, unique=True), min_size=1, max_size=5),
+        back=st.integers(0, 3),
+        passed=st.integers(0, 20),
+        gone=st.booleans(),
+    )
+    def put(self, queue, keys, back, passed, gone):
+        """Some of the messages may have been reported before, then with another time."""
+        self.now += passed
+        first = max(0, self.next[queue] - back)
+        again = [self.model.get((queue, number)) for number in range(first, self.next[queue])]
+        if None in again:
+            first, again = self.next[queue], []
+        keys = [known.keys for known in again] + keys
+        steps = [Put(first, self.now, keys)]
+        for number, own in enumerate(keys, first):
+            self.model.setdefault((queue, number), Known(queue, number, self.now, own))
+        self.next[queue] = first + len(keys)
+        if gone:
+            steps.append(self.leaving(queue, [self.next[queue] - 1], "acked"))
+        self.index.write([(queue, steps)])
+        assert self.index.queues[queue].next_number == self.next[queue]
+
+    def leaving(self, queue, numbers, reason):
+        for number in numbers:
+            known = self.model.get((queue, number))
+            if known is not None and not known.reason:
+                known.reason, known.gone_at = reason, self.now
+        return Gone(reason, f"detail of {reason}", self.now, numbers)
+
+    @rule(
+        queue=st.sampled_from((1, 2)),
+        numbers=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+        reason=st.sampled_from(("acked", "expired", "dead-lettered")),
+    )
+    def leave(self, queue, numbers, reason):
+        self.index.write([(queue, [self.leaving(queue, numbers, reason)])])
+
+    @rule(queue=st.sampled_from((1, 2)), stop=st.integers(0, 30), kept=st.frozensets(st.integers(0, 30), max_size=3))
+    def rest_has_left(self, queue, stop, kept):
+        reason = "purged" if kept else LOST
+        self.index.write([(queue, [Rest(reason, self.now, stop, kept)])])
+        for (of, number), known in self.model.items():
+            if of == queue and number < stop and number not in kept and not known.reason:
+                known.reason, known.gone_at = reason, self.now
+        self.prune(0)
+
+    @rule(passed=st.integers(0, 30))
+    def prune(self, passed):
+        self.now += passed
+        assert not self.index.prune(self.now)
+        self.model = {
+            key: known for key, known in self.model.items() if not known.reason or known.gone_at + RETENTION > self.now
+        }
+
+    @rule(
+        queues=st.sampled_from(((1,), (2,), (1, 2))),
+        key=st.sampled_from(KEYS),
+        begin=st.integers(900, 1200),
+        length=st.integers(0, 200),
+        most=st.integers(1, 5),
+    )
+    def find(self, queues, key, begin, length, most):
+        found = self.index.find(queues, key, begin, begin + length, most)
+        wanted = [
+            known
+            for known in self.model.values()
+            if known.queue in queues and key in known.keys and begin <= known.stored_at <= begin + length
+        ]
+        assert found.is_truncated == (len(wanted) > most)
+        assert len(found.hits) == min(most, len(wanted))
+        times = sorted((known.stored_at for known in wanted), reverse=True)
+        assert [hit.stored_at for hit in found.hits] == times[:most]
+        for hit in found.hits:
+            known = self.model[hit.queue, hit.number]
+            assert key in known.keys
+            assert (hit.reason, hit.gone_at) == (known.reason, known.gone_at)
+            assert self.index.at_position(hit.position) == hit
+
+    @invariant()
+    def every_message_is_found_by_its_position(self):
+        if not hasattr(self, "index"):
+            return
+        with self.index._env.begin() as transaction:
+            entries = {name: transaction.stat(table)["entries"] for name, table in self.tables().items()}
+        assert entries["places"] == entries["ids"] == len(self.model)
+        assert entries["keys"] == sum(len(known.keys) for known in self.model.values())
+        assert entries["gone"] == sum(bool(known.reason) for known in self.model.values())
+
+    def tables(self):
+        index = self.index
+        return {"places": index.places, "ids": index.ids, "keys": index.keys, "gone": index.gone}
+
+    def teardown(self):
+        if hasattr(self, "index"):
+            self.index.close()
+            shutil.rmtree(self.path)
+
+
+def test_index_against_model(tmp_path_factory):
+    """The index answers as the model does, whatever is reported, repeated, reopened or expired."""
+
+    class Machine(AgainstModel):
+        directory = tmp_path_factory
+
+    run_state_machine_as_test(Machine, settings=settings(max_examples=80, stateful_step_count=30, deadline=None))
+
+
+@pytest.fixture
+def index(tmp_path):
+    made = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET)
+    made.queues[1] = IndexedQueue("orders", 0, RETENTION)
+    yield made
+    made.close()
+
+
+def test_oldest_messages_leave_a_full_index(tmp_path):
+    """The tables stay within the limit, and the newest messages stay in them."""
+    limit = 1 << 20
+    index = MessageIndex(str(tmp_path / "index"), limit, 7, SECRET)
+    index.queues[1] = IndexedQueue("orders", 0, RETENTION)
+    for first in range(0, 40_000, 1000):
+        index.write([(1, [Put(first, first, [[b"k%d" % number] for number in range(first, first + 1000)])])])
+        while index.prune(0):
+            pass
+    assert index.find([1], b"k39999", 0, MANY, 1).hits
+    assert not index.find([1], b"k0", 0, MANY, 1).hits
+    index.close()
+    assert (tmp_path / "index" / "data.mdb").stat().st_size <= 3 * limit
+
+
+def test_deleted_queue_is_removed_after_its_retention(index):
+    """Until then its messages are found."""
+    index.write([(1, [Put(0, 100, [[b"a"]] * 3)])])
+    index.queues[1].deleted_at = 120
+    index.prune(120 + RETENTION - 1)
+    assert len(index.find([1], b"a", 0, MANY, 9).hits) == 3
+    index.prune(120 + RETENTION)
+    assert not index.queues
+    assert not index.find([1], b"a", 0, MANY, 9).hits
+
+
+def test_forgotten_queue_is_removed_in_portions(index):
+    """One call visits at most `PRUNE_STEP` messages."""
+    index.write([(1, [Put(0, 100, [[]] * (PRUNE_STEP + 5))])])
+    index.queues[1].is_forgotten = True
+    assert index.prune(0)
+    assert index.queues
+    assert not index.prune(0)
+    assert not index.queues
+
+
+def test_sweep_goes_on_where_it_stopped(index):
+    """A sweep of many messages takes several calls, and spares messages that come meanwhile."""
+    count = PRUNE_STEP + 5
+    index.write([(1, [Put(0, 100, [[b"a"]] * count), Rest("purged", 110, 1 << 63, frozenset({count - 1}))])])
+    assert index.prune(0)
+    index.write([(1, [Put(count, 120, [[b"new"]])])])
+    assert not index.prune(0)
+    assert index.find([1], b"a", 0, MANY, 9).hits[0].reason == ""
+    assert {hit.reason for hit in index.find([1], b"a", 0, MANY, 9).hits[1:]} == {"purged"}
+    assert index.find([1], b"new", 0, MANY, 9).hits[0].reason == ""
+
+
+def test_a_number_that_is_given_again_is_another_message(index):
+    """The former message leaves the index, so it is not found under the key of another one."""
+    index.write([(1, [Put(0, 100, [[b"old"]])])])
+    index.write([(1, [Put(0, 200, [[b"new"]])])])
+    assert not index.find([1], b"old", 0, MANY, 9).hits
+    assert index.find([1], b"new", 0, MANY, 9).hits[0].stored_at == 200
+
+
+def test_positions_begin_again_above_those_of_a_lost_index(tmp_path):
+    """So that an id never names two messages."""
+    path = str(tmp_path / "index")
+    for created_at in (1000, 2000):
+        index = MessageIndex(path, MANY, created_at, SECRET)
+        index.queues[1] = IndexedQueue("orders", 0, RETENTION)
+        index.write([(1, [Put(0, 1, [[]])])])
+        assert index.position == created_at + 1
+        index.close()
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
+def test_cut_file_is_recognised(tmp_path, part):
+    """A file that was cut is found damaged before LMDB opens it, which would kill the process."""
+    index = MessageIndex(str(tmp_path / "index"), MANY, 7, SECRET)
+    index.queues[1] = IndexedQueue("orders", 0, RETENTION)
+    index.write([(1, [Put(0, 100, [[b"%d" % number] for number in range(5000)])])])
+    index.close()
+    file = tmp_path / "index" / "data.mdb"
+    with file.open("r+b") as opened:
+        opened.truncate(int(file.stat().st_size * part))
+    with pytest.raises(DamagedFile):
+        check_file(str(file))

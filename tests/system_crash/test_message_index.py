@@ -1,0 +1,122 @@
+"""The message index and crashes: nobody waits for it, and whatever it loses is repeated by the queues."""
+
+import time
+from contextlib import suppress
+
+import pika
+import pytest
+
+from warren import Broker, BrokerError
+from warren.actors.message_index import process as indexer_module
+from warren.actors.message_index.process import Indexer
+from warren.actors.queue import index_feed
+from warren.tests.torture.broker import TorturedBroker
+
+from .anatomy import Anatomy
+
+PATIENCE = 30.0
+
+
+def publisher(url):
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    return connection, channel
+
+
+def publish(channel, numbers):
+    for number in numbers:
+        properties = pika.BasicProperties(delivery_mode=2, message_id=f"m-{number}")
+        channel.basic_publish("", "indexed", b"body", properties)
+
+
+def make_queue(data):
+    with Broker(data_dir=data) as broker:
+        broker.set_policy("indexed", "^indexed$", {"message-index": "key"}, apply_to="queues")
+        broker.declare_queue("indexed", durable=True)
+
+
+def states(broker, numbers):
+    return {number: [row["state"] for row in broker.query(queue="indexed", key=f"m-{number}")] for number in numbers}
+
+
+def become(broker, wanted):
+    deadline = time.monotonic() + PATIENCE
+    found = None
+    while found != wanted and time.monotonic() < deadline:
+        with suppress(BrokerError):  # the index process has just crashed
+            found = states(broker, wanted)
+        time.sleep(0.05)
+    assert found == wanted
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = str(tmp_path / "data")
+    make_queue(path)
+    return path
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_killed_broker(data, tmp_path, seconds):
+    """After a kill every message is found that is in its queue, whether or not it was in the index."""
+    with TorturedBroker(data, tmp_path / "log") as broker:
+        broker.begin()
+        _, channel = publisher(broker.url())
+        publish(channel, range(50))
+        for _ in range(20):
+            channel.basic_get("indexed", auto_ack=True)
+        publish(channel, range(50, 60))
+        time.sleep(seconds)  # with a commit of the index before the kill, and without
+        broker.kill()
+    with Broker(data_dir=data) as again:
+        become(again, {number: ["ready"] for number in (20, 35, 49, 50, 59)})
+        left = [state for found in states(again, range(20)).values() for state in found]
+        assert set(left) <= {"acked", "lost"}
+
+
+def test_crash_of_the_index_process(data):
+    """Publishes are confirmed meanwhile, and the next process learns what the last one missed."""
+    with Broker(data_dir=data) as broker:
+        anatomy = Anatomy(broker)
+        connection, channel = publisher(broker.url)
+        publish(channel, range(10))
+        become(broker, {9: ["ready"]})
+        anatomy.crash(lambda: anatomy.processes(Indexer)[0])
+        publish(channel, range(10, 20))
+        become(broker, {0: ["ready"], 10: ["ready"], 19: ["ready"]})
+        connection.close()
+
+
+def test_publishes_do_not_wait_for_an_index_that_hangs(data, monkeypatch):
+    """The feed falls behind, and catches up when there is an index again."""
+    monkeypatch.setattr(indexer_module, "COMMIT_SECONDS", 1000.0)
+    monkeypatch.setattr(index_feed, "MOST_WAITING", 20)
+    with Broker(data_dir=data) as broker:
+        anatomy = Anatomy(broker)
+        connection, channel = publisher(broker.url)
+        publish(channel, range(100))
+        assert states(broker, [50]) == {50: []}
+        assert anatomy.queue("indexed").indexing.feed.behind
+        for _ in range(10):
+            channel.basic_get("indexed", auto_ack=True)
+        monkeypatch.setattr(indexer_module, "COMMIT_SECONDS", 0.01)
+        anatomy.crash(lambda: anatomy.processes(Indexer)[0])
+        become(broker, {number: ["ready"] for number in (10, 50, 99)})
+        # These left before they could be reported.
+        assert states(broker, [5]) == {5: []}
+        connection.close()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_damaged_index_is_made_anew(data, tmp_path, part):
+    with Broker(data_dir=data) as broker:
+        connection, channel = publisher(broker.url)
+        publish(channel, range(30))
+        connection.close()
+        become(broker, {29: ["ready"]})
+    (file,) = (tmp_path / "data" / "vhosts").glob("*/index/data.mdb")
+    with file.open("r+b") as opened:
+        opened.truncate(int(file.stat().st_size * part))
+    with Broker(data_dir=data) as broker:
+        become(broker, {0: ["ready"], 29: ["ready"]})
