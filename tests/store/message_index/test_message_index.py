@@ -157,7 +157,7 @@ def test_index_against_model(tmp_path_factory):
     class Machine(AgainstModel):
         directory = tmp_path_factory
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=80, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
 
 
 @pytest.fixture
