@@ -27,6 +27,12 @@ MAX_PRIORITY = 255
 #: Ms for which the message index keeps what became of a message that has left its queue: three days.
 INDEX_RETENTION = 259_200_000
 
+MAX_SHARDS = 256
+
+#: The arguments of sharded queues. `x-shards` is a short name of the first.
+SHARD_COUNTS = ("x-warren-shards", "x-shards")
+SHARD_POLICY, SHARD_ORDER = "x-warren-shard-policy", "x-warren-shard-order"
+
 #: The letters of integer types.
 INTEGER_LETTERS = frozenset("bBsuIilL")
 
@@ -306,6 +312,40 @@ def _check_leader_locator(letter: str, value: Any, arguments: Table) -> Reason:
     return "" if is_known else "invalid_queue_locator_arg"
 
 
+def _check_shards(letter: str, value: Any, arguments: Table) -> Reason:
+    reason = _integer(letter, value)
+    if reason or 0 < value <= 1:
+        return reason
+    if not 0 < value <= MAX_SHARDS:
+        return f'"expected a number from 1 to {MAX_SHARDS}, got {value}"'
+    single_active = arguments.get("x-single-active-consumer")
+    if single_active is not None and single_active[1]:
+        return '"a single active consumer gains nothing from shards; leave out one of the two arguments"'
+    for key in ("x-max-length", "x-max-length-bytes"):
+        limit = arguments.get(key)
+        if limit is not None and limit[0] in INTEGER_LETTERS and 0 < limit[1] < value:
+            return f'"each shard needs its part of {key} ({limit[1]}); declare at most {limit[1]} shards"'
+    return ""
+
+
+def _check_shard_policy(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return _unacceptable(letter)
+    is_known = value in (b"sequence", b"random")
+    return "" if is_known else f"\"expected 'sequence' or 'random', got '{value_text(value)}'\""
+
+
+def _check_shard_order(letter: str, value: Any, arguments: Table) -> Reason:
+    if letter != "S":
+        return _unacceptable(letter)
+    if value == b"strict":
+        return (
+            '"the broker keeps the order of each shard only; publish and consume with warren.sharding, which restores '
+            'the order of all messages, or leave out the argument"'
+        )
+    return "" if value == b"relaxed" else f"\"expected 'relaxed', got '{value_text(value)}'\""
+
+
 def _accept(letter: str, value: Any, arguments: Table) -> Reason:
     return ""
 
@@ -334,6 +374,9 @@ QUEUE_CHECKS: tuple[tuple[str, Check], ...] = (
     ("x-stream-max-segment-size-bytes", _check_not_negative),
     ("x-initial-cluster-size", _check_group_size),
     ("x-queue-leader-locator", _check_leader_locator),
+    *[(key, _check_shards) for key in SHARD_COUNTS],
+    (SHARD_POLICY, _check_shard_policy),
+    (SHARD_ORDER, _check_shard_order),
 )
 
 #: The arguments that some type accepts, so that the others must refuse them (AB-90).
@@ -358,6 +401,12 @@ def check_consumer_arguments(row: QueueRow, arguments: Table) -> None:
     if not arguments:
         return
     phrase, declared = queue_phrase(row.vhost, row.name), QUEUE_TYPES[row.type]
+    if row.shards and range_read_arguments(arguments) is not None:
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"{phrase} is sharded, so its messages have no common numbers; "
+            f"read one of its shards instead, such as '{row.name}_0'",
+        )
     for key, check in _CONSUMER_CHECKS:
         found = arguments.get(key)
         if found is not None and key not in declared.foreign_consumer_arguments:

@@ -42,7 +42,9 @@ _COMMON = frozenset(
 CLASSIC = QueueType(
     "classic",
     "rabbit_classic_queue",
-    _COMMON | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
+    _COMMON
+    | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
+    | {"x-warren-shards", "x-shards", "x-warren-shard-policy", "x-warren-shard-order"},
     (STREAM_OFFSET,),
 )
 

@@ -51,6 +51,10 @@ class QueueRow:
     node: str = ""
     #: The nodes that keep the queue's messages, `node` first.
     replicas: tuple[str, ...] = ()
+    #: How many shards a logical queue has; 0 for a queue that has its messages itself (`shards.py`).
+    shards: int = 0
+    #: The name of the logical queue that this queue is a shard of.
+    shard_of: str | None = None
 
     def at(self, address: Any) -> QueueRow:
         """The same row with this address. Each declare needs one, and `dataclasses.replace` takes twice as long."""
@@ -68,6 +72,8 @@ class QueueRow:
             self.extra_queue,
             self.node,
             self.replicas,
+            self.shards,
+            self.shard_of,
         )
 
 

@@ -46,12 +46,14 @@ WIDE = 256
 class _Vhost:
     """The rows and routers of one virtual host."""
 
-    __slots__ = ("exchanges", "routers", "queues", "onward")
+    __slots__ = ("exchanges", "routers", "queues", "shards", "onward")
 
     def __init__(self) -> None:
         self.exchanges: dict[str, ExchangeRow] = {}
         self.routers: dict[str, Router] = {}
         self.queues: dict[str, QueueRow] = {}
+        # The names of the queues that are shards. The default exchange has no bindings to them (FC-88).
+        self.shards: set[str] = set()
         # Source -> exchanges among its destinations. An exchange without an entry needs no walk.
         self.onward: dict[str, DestinationSet] = {}
 
@@ -110,7 +112,7 @@ class RoutingTable:
             return ()
         keys = routing_keys if isinstance(routing_keys, tuple) else tuple(routing_keys)
         if exchange == "":
-            names: Iterable[str] = keys
+            names: Iterable[str] = [key for key in keys if key not in host.shards] if host.shards else keys
         elif not self._decorators and exchange not in host.onward and host.exchanges[exchange].alternate is None:
             destinations = host.routers[exchange].route(keys, headers)
             if len(destinations) > WIDE:
@@ -144,6 +146,11 @@ class RoutingTable:
     def reply_channel(self, channel_id: str) -> Any:
         """The address of the channel that consumes direct replies under this id, or None (AB-142)."""
         return self._reply_channels.get(channel_id)
+
+    def has_shards(self, vhost: str) -> bool:
+        """Whether the virtual host has any sharded queue."""
+        found = self._vhosts.get(vhost)
+        return found is not None and bool(found.shards)
 
     def has_vhost(self, vhost: str) -> bool:
         return vhost in self._vhosts
@@ -220,7 +227,10 @@ class RoutingTable:
 
     def put_queue(self, row: QueueRow) -> None:
         """Add a queue whose process runs, or replace its row; `row` has the address."""
-        self._vhosts[row.vhost].queues[row.name] = row
+        host = self._vhosts[row.vhost]
+        host.queues[row.name] = row
+        if row.shard_of is not None:
+            host.shards.add(row.name)
         self.version += 1
 
     def hide_exchange(self, vhost: str, name: str) -> None:
@@ -281,7 +291,7 @@ def _walk(
         name = waiting.pop()
         if name == "":
             # The default exchange is reached only as an alternate exchange. Its bindings are implicit.
-            found.update(dict.fromkeys(key for key in keys if key in host.queues))
+            found.update(dict.fromkeys(key for key in keys if key in host.queues and key not in host.shards))
             continue
         destinations = host.routers[name].route(keys, headers)
         alternate = host.exchanges[name].alternate
@@ -355,6 +365,7 @@ def _replace_queue(host: _Vhost, row: QueueRow) -> None:
 
 def _remove_queue(host: _Vhost, row: QueueRow) -> None:
     host.queues.pop(row.name, None)
+    host.shards.discard(row.name)
 
 
 def _add_binding(host: _Vhost, binding: Binding) -> None:

@@ -42,13 +42,15 @@ def default_exchanges(vhost: str) -> list[ExchangeRow]:
 class VhostRows:
     """The rows of one virtual host; at first it has the default exchanges. Readers must not change the dictionaries."""
 
-    __slots__ = ("vhost", "exchanges", "queues", "by_owner", "_by_source", "_by_destination")
+    __slots__ = ("vhost", "exchanges", "queues", "by_owner", "shard_count", "_by_source", "_by_destination")
 
     def __init__(self, vhost: str) -> None:
         self.vhost = vhost
         self.exchanges = {row.name: row for row in default_exchanges(vhost)}
         self.queues: dict[str, QueueRow] = {}
-        #: By connection id: the names of its exclusive queues.
+        #: How many of the queues are shards. A limit on queues does not count them (FC-89).
+        self.shard_count = 0
+        #: By connection id: the names of its exclusive queues. Shards are left out: they go with their logical queue.
         self.by_owner: dict[str, dict[str, None]] = {}
         # The value of a binding is whether it is durable. Its ends cannot change that without taking the binding along.
         self._by_source: dict[str, dict[Binding, bool]] = {}
@@ -92,8 +94,10 @@ class VhostRows:
 
     def put_queue(self, row: QueueRow) -> None:
         """Add a queue, or replace its row and keep its bindings."""
+        if row.shard_of is not None and row.name not in self.queues:
+            self.shard_count += 1
         self.queues[row.name] = row
-        if row.exclusive_owner is not None:
+        if row.exclusive_owner is not None and row.shard_of is None:
             self.by_owner.setdefault(row.exclusive_owner, {})[row.name] = None
 
     def add_binding(self, binding: Binding, durable: bool) -> None:
@@ -110,7 +114,8 @@ class VhostRows:
     def remove_queue(self, name: str) -> list[Change]:
         """Remove a queue, which must exist, with its bindings and what goes with them (AB-77, AB-86)."""
         row = self.queues.pop(name)
-        if row.exclusive_owner is not None:
+        self.shard_count -= row.shard_of is not None
+        if row.exclusive_owner is not None and row.shard_of is None:
             _discard(self.by_owner, row.exclusive_owner, name)
         changes: list[Change] = []
         exchanges = self._drop_bindings_to(("queue", name), changes)
@@ -158,6 +163,7 @@ class VhostRows:
         changes += [ExchangeRemoved(row) for row in self.exchanges.values()]
         for rows in (self.exchanges, self.queues, self.by_owner, self._by_source, self._by_destination):
             rows.clear()
+        self.shard_count = 0
         return changes
 
     def _unlink(self, binding: Binding) -> BindingRemoved:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from struct import Struct
 from typing import Literal, NamedTuple
@@ -45,7 +45,7 @@ from .contract import ChannelConfig, DeliveryRun
 from .deliveries import Deliveries
 from .direct_reply import REPLY_TO, ReplyConsumer
 from .limiter import Limiter
-from .queue_links import QueueLinks
+from .queue_links import QueueLinks, gather
 from .tracing import Tracer
 from .unacked import UnackedRun
 
@@ -86,6 +86,15 @@ class ChannelConsumer:
     heads: dict[int, DeliveryHead] = field(default_factory=dict)
     #: The same for redeliveries.
     redelivered_heads: dict[int, DeliveryHead] = field(default_factory=dict)
+    #: The consumer of a sharded queue has a part for each shard, by the shard's queue id. The parts have its tag.
+    parts: dict[str, ChannelConsumer] | None = None
+    #: What shards delivered before consume-ok, which must come first: the arguments of `deliver`.
+    early: list[tuple[Address[ToQueue], str, str, list[DeliveryRun]]] = field(default_factory=list)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has a prefetch of its own."""
+        return self.prefetch > 0 and not self.no_ack
 
 
 class ChannelConsumers:
@@ -145,7 +154,8 @@ class ChannelConsumers:
 
     def queue_ids(self) -> set[str]:
         """The queues that the channel consumes from."""
-        return {consumer.queue_id for consumer in self.by_tag.values()}
+        found = {consumer.queue_id for consumer in self.by_tag.values()}
+        return found.union(*[consumer.parts for consumer in self.by_tag.values() if consumer.parts])
 
     # -- basic.qos, basic.consume and basic.cancel ---
 
@@ -169,14 +179,17 @@ class ChannelConsumers:
         tag = method.consumer_tag or generated_name("amq.ctag", self._process.random_bytes(16))
         if tag in self.by_tag or tag == self._replies.tag:
             raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
-        self._config.access.check("read", "queue", name)
+        self._config.access.check("read", "queue", self._queues.read_name(name))
         row = self._queues.row(name)
         check_consumer_arguments(row, method.arguments)
+        shards = self._queues.shards(row)
         consumer = self.by_tag[tag] = ChannelConsumer(
             tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments
         )
         try:
             await self._queues.ask(row, self._consume_message(consumer), is_watched=True)
+            if shards:
+                await self._consume_from(consumer, shards)
         except AmqpError:
             self.by_tag.pop(tag, None)
             raise
@@ -186,6 +199,47 @@ class ChannelConsumers:
         self._report_created(consumer)
         if not method.nowait:
             self._output.put_method(methods.BasicConsumeOk(tag))
+        if shards:
+            early, consumer.early = consumer.early, []
+            for arguments in early:
+                self.deliver(*arguments)
+
+    async def _consume_from(self, consumer: ChannelConsumer, shards: Sequence[QueueRow]) -> None:
+        """Register the consumer of a sharded queue at each shard. Raise AmqpError if one refuses it (FC-93)."""
+        parts = consumer.parts = {}
+        if consumer.is_bounded:
+            next_tag = self._deliveries.next_tag
+            self._limiter.widen([shard.queue_id for shard in shards], consumer.prefetch, next_tag)
+        try:
+            for shard in shards:
+                part = replace(consumer, queue_id=shard.queue_id, row=shard, parts=None)
+                parts[shard.queue_id] = part
+                await self._queues.ask(shard, self._consume_message(part), is_watched=True)
+                part.stage = "running"
+        except AmqpError:
+            await self._leave(consumer)
+            for _, queue_id, _, runs in consumer.early:
+                for _, _, tags, _ in runs:
+                    if tags is not None:
+                        gather(self._queues.settlements, queue_id, "requeue", tags)
+            raise
+
+    async def _leave(self, consumer: ChannelConsumer) -> None:
+        """Have the consumer removed from its queue, and from the shards first: the last consumer to leave an
+        auto-delete queue ends it with its shards.
+        """
+        parts = consumer.parts or {}
+        for part in parts.values():
+            part.stage = "ending"
+        self._queues.flush()
+        for queue_id in (*parts, consumer.queue_id):
+            row = self._queues.rows.get(queue_id)
+            if row is not None:  # otherwise the queue has ended already
+                with suppress(ProcessDown):
+                    message = to_queue.cancel(self._config.channel_id, consumer.tag)
+                    await self._process.ask(row.address, message)
+        if parts and consumer.is_bounded:
+            self._limiter.narrow(list(parts), consumer.prefetch)
 
     def _consume_message(self, consumer: ChannelConsumer) -> Message[ToQueue, bool]:
         return to_queue.consume(
@@ -195,7 +249,7 @@ class ChannelConsumers:
             consumer.no_ack,
             consumer.exclusive,
             consumer.prefetch,
-            self._limiter.is_limited,
+            self._limiter.needs_grants(consumer.queue_id),
             consumer_priority(consumer.arguments),
             consumer.arguments,
             self._config.user,
@@ -208,11 +262,7 @@ class ChannelConsumers:
             await self._replies.cancel()
         elif consumer is not None:
             consumer.stage = "ending"
-            row = self._queues.rows.get(consumer.queue_id)
-            if row is not None:  # otherwise the queue has ended already
-                self._queues.flush()
-                with suppress(ProcessDown):
-                    await self._process.ask(row.address, to_queue.cancel(self._config.channel_id, tag))
+            await self._leave(consumer)
             if self.by_tag.pop(tag, None) is not None:
                 self._report_deleted(consumer)
         if not method.nowait:
@@ -220,8 +270,10 @@ class ChannelConsumers:
 
     def cancel_by_broker(self, consumer: ChannelConsumer) -> None:
         """End a consumer, and notify the client if it supports that; the client sends no answer."""
-        del self.by_tag[consumer.tag]
-        self._report_deleted(consumer)
+        whole = self.by_tag.pop(consumer.tag)
+        self._report_deleted(whole)
+        if whole.parts is not None:
+            self._process.spawn(self._leave(whole))
         if self._config.has_cancel_notify:
             self._put_unasked(methods.BasicCancel(consumer.tag, True))
 
@@ -271,6 +323,10 @@ class ChannelConsumers:
         """
         again = []
         for consumer in list(self.by_tag.values()):
+            if consumer.parts is not None and queue_id in consumer.parts:
+                consumer = consumer.parts[queue_id]
+                if crashed is None:
+                    continue  # a shard is deleted with its logical queue, whose end cancels the consumer
             if consumer.queue_id != queue_id or consumer.stage != "running":
                 continue
             if crashed is None or cancels_on_failover(consumer.row, consumer.arguments):
@@ -311,9 +367,11 @@ class ChannelConsumers:
         """Whether an attempt to register the consumer again goes on: the client has not cancelled it, the channel is
         not closing, and the queue has not crashed once more, which begins another attempt.
         """
+        whole = self.by_tag.get(consumer.tag)
         return (
             self._is_running()
-            and self.by_tag.get(consumer.tag) is consumer
+            and whole is not None
+            and (whole is consumer or whole.parts is not None and whole.parts.get(consumer.queue_id) is consumer)
             and consumer.stage == "running"
             and consumer.life == life
         )
@@ -324,8 +382,15 @@ class ChannelConsumers:
     def deliver(self, address: Address[ToQueue], queue_id: str, tag: str, runs: list[DeliveryRun]) -> None:
         """Append deliveries for the consumer `tag` to the output, with a notice for their queue at `address`."""
         consumer = self.by_tag.get(tag)
-        if consumer is None or consumer.queue_id != queue_id:
+        if consumer is None:
             return
+        if consumer.queue_id != queue_id:
+            if consumer.parts is None or queue_id not in consumer.parts:
+                return
+            if consumer.stage == "starting":
+                consumer.early.append((address, queue_id, tag, runs))
+                return
+            consumer = consumer.parts[queue_id]
         deliveries, frames = self._deliveries, self._output.frames
         number, frame_max = self._output.number, self._output.frame_max
         is_traced = bool(self._context.routing.traced)
@@ -333,7 +398,9 @@ class ChannelConsumers:
         for origins, is_redelivered, tags, contents in runs:
             count = len(contents)
             if is_traced:
-                self._tracer.trace_delivery(consumer.row.name, origins, is_redelivered, contents)
+                self._tracer.trace_delivery(
+                    consumer.row.shard_of or consumer.row.name, origins, is_redelivered, contents
+                )
             heads = consumer.redelivered_heads if is_redelivered else consumer.heads
             if number != CONTENT_CHANNEL:
                 contents = rechannel_run(contents, number)
@@ -372,8 +439,8 @@ class ChannelConsumers:
                 )
             total += count
         self._output.notices.append((address, queue_id, self._config.channel_id, total))
-        if self._limiter.limit is not None:
-            self._limiter.delivered(queue_id, total)
+        if self._limiter.limit is not None or self._limiter.windows:
+            self._limiter.delivered(queue_id, total, 0 if consumer.no_ack else total)
 
     def _make_head(self, consumer: ChannelConsumer, heads: dict[int, DeliveryHead], origin: Origin) -> DeliveryHead:
         if len(heads) >= HEADS_KEPT:

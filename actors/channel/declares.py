@@ -26,12 +26,12 @@ from ...routing.phrases import (
     without_cr_lf,
 )
 from ...routing.rows import QueueRow
+from ...routing.shards import check_not_shard
 from ...runtime.contract import Message
 from ...runtime.errors import ProcessDown
 from ...runtime.process import Process
 from ..metadata.contract import ToMetadata, to_metadata
 from ..node.context import NodeContext
-from ..queue.contract import to_queue
 from .client_output import ClientOutput
 from .contract import ChannelConfig, to_channel
 from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, parse_reply_key
@@ -192,7 +192,7 @@ class Declares:
         if not method.passive:
             return await self._declare(method, name)
         row = self._queues.row(name)
-        return row, None if method.nowait else await self._queues.ask(row, to_queue.counts())
+        return row, None if method.nowait else await self._queues.counts(row)
 
     async def _declare(self, method: methods.QueueDeclare, name: str) -> tuple[QueueRow, tuple[int, int] | None]:
         connection_id = self._config.connection_id
@@ -213,7 +213,7 @@ class Declares:
             if method.nowait:
                 return row, None
             try:
-                return row, await self._queues.ask(row, to_queue.counts())
+                return row, await self._queues.counts(row)
             except AmqpError:
                 if self._queues.is_routed_to(row):
                     raise
@@ -252,16 +252,16 @@ class Declares:
 
     async def queue_purge(self, method: methods.QueuePurge) -> None:
         name = self._queues.name_or_last_declared(method.queue)
-        self._config.access.check("read", "queue", name)
-        row = self._queues.row(name)
-        count = await self._queues.ask(row, to_queue.purge())
+        self._config.access.check("read", "queue", self._queues.read_name(name))
+        count = await self._queues.purge(self._queues.row(name))
         if not method.nowait:
             self._output.put_method(methods.QueuePurgeOk(count))
 
     async def queue_delete(self, method: methods.QueueDelete) -> None:
         vhost, connection_id = self._config.vhost, self._config.connection_id
         name = without_cr_lf(self._queues.name_or_last_declared(method.queue))
-        self._config.access.check("configure", "queue", name)
+        self._config.access.check("configure", "queue", self._queues.read_name(name))
+        check_not_shard(self._context.routing.queue(vhost, name))
         count = await self._ask_metadata(
             to_metadata.delete_queue(vhost, name, method.if_unused, method.if_empty, connection_id, self._config.user)
         )

@@ -8,9 +8,10 @@ from typing import Any
 
 from ...amqp import methods
 from ...amqp.errors import AmqpError
+from ...routing.rows import QueueRow
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
-from ...store.messages.message import any_of
+from ...store.messages.message import Delivery, any_of
 from ..node.context import NodeContext
 from ..queue.contract import to_queue
 from .client_output import ClientOutput
@@ -30,6 +31,7 @@ class Deliveries:
     __slots__ = (
         "_config",
         "_context",
+        "_cursors",
         "_limiter",
         "_output",
         "_process",
@@ -68,6 +70,8 @@ class Deliveries:
         self.is_timer_running = False
         #: The phrases of the streams that the channel has consumed from, by queue id.
         self.streams: dict[str, str] = {}
+        #: By id of a logical queue: the shard at which the next basic.get begins.
+        self._cursors: dict[str, int] = {}
 
     def expect_ack(self, run: UnackedRun) -> None:
         self.unacked.add(run)
@@ -80,17 +84,19 @@ class Deliveries:
 
     def queue_gone(self, queue_id: str) -> None:
         self.unacked.disown(queue_id)
+        self._cursors.pop(queue_id, None)
 
     # -- basic.get ---
 
     async def get(self, method: methods.BasicGet) -> None:
         process, output = self._process, self._output
         name = self._queues.name_or_last_declared(method.queue)
-        self._config.access.check("read", "queue", name)
+        self._config.access.check("read", "queue", self._queues.read_name(name))
         row = self._queues.row(name)
-        delivery, messages_left = await self._queues.ask(
-            row, to_queue.get(self._config.channel_id, process.myAddress, method.no_ack), is_watched=True
-        )
+        if row.shards:
+            row, delivery, messages_left = await self._get_from_shards(row, method.no_ack)
+        else:
+            delivery, messages_left = await self._get_from(row, method.no_ack)
         if delivery is None:
             output.put_method(methods.BasicGetEmpty(""))
             return
@@ -99,7 +105,7 @@ class Deliveries:
         tag = self.next_tag
         self.next_tag += 1
         if self._context.routing.traced:
-            self._tracer.trace_delivery(row.name, origin, is_redelivered, contents)
+            self._tracer.trace_delivery(row.shard_of or row.name, origin, is_redelivered, contents)
         output.put_method(
             methods.BasicGetOk(tag, is_redelivered, origin.exchange, origin.routing_keys[0], messages_left)
         )
@@ -107,6 +113,31 @@ class Deliveries:
         if not method.no_ack:
             self._limiter.exempt_get(tag)
             self.expect_ack(UnackedRun(tag, self.unacked.source(row.queue_id), None, tags, process.now()))
+
+    async def _get_from(self, row: QueueRow, no_ack: bool) -> tuple[Delivery | None, int]:
+        message = to_queue.get(self._config.channel_id, self._process.myAddress, no_ack)
+        return await self._queues.ask(row, message, is_watched=True)
+
+    async def _get_from_shards(self, row: QueueRow, no_ack: bool) -> tuple[QueueRow, Delivery | None, int]:
+        """Take a message from the next shard that has one; return the shard, and how many messages all have then.
+
+        The search begins behind the shard that answered last, so N successive gets from N full shards take a message
+        of each (FC-78, FC-92).
+        """
+        queues = self._queues
+        await queues.ask(row, to_queue.counts())  # the logical queue is used, so it does not expire
+        shards = queues.shards(row)
+        start = self._cursors.get(row.queue_id, 0)
+        for at in range(start, start + len(shards)):
+            shard = shards[at % len(shards)]
+            delivery, left = await self._get_from(shard, no_ack)
+            if delivery is not None:
+                self._cursors[row.queue_id] = (at + 1) % len(shards)
+                for other in shards:
+                    if other is not shard:
+                        left += (await queues.ask(other, to_queue.counts()))[0]
+                return shard, delivery, left
+        return row, None, 0
 
     # -- settlement ---
 

@@ -8,13 +8,15 @@ answered at once.
 
     limit  >=  unacknowledged deliveries + granted deliveries that have not arrived (`granted`)
 
-The other prefetch, a limit for each consumer, is counted by the queue.
+The other prefetch, a limit for each consumer, is counted by the queue. A consumer of a sharded queue is at several
+queues, so the limiter counts its prefetch as well, as the **window** of the shards (FC-93). The shards then need grants
+like the queues of a channel with a limit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...runtime.contract import Address
@@ -23,6 +25,9 @@ from ..queue.contract import ToQueue, to_queue
 from .contract import ChannelConfig
 from .queue_links import QueueLinks
 from .unacked import Unacked, UnackedRun
+
+#: More deliveries than any queue asks for.
+UNLIMITED = 1 << 62
 
 
 class Request(NamedTuple):
@@ -33,10 +38,24 @@ class Request(NamedTuple):
     wanted: int
 
 
-class Limiter:
-    """Grants deliveries to the queues of one channel, as long as a limit is set."""
+class Window:
+    """The prefetch that the consumers of one channel at one sharded queue have together."""
 
-    __slots__ = ("_config", "_process", "_queues", "_unacked", "exempt", "granted", "limit", "requests")
+    __slots__ = ("consumers", "first_tag", "limit", "unacked")
+
+    def __init__(self, queue_ids: Iterable[str], first_tag: int) -> None:
+        self.limit = 0
+        self.consumers = 0
+        #: The first delivery tag that it counts. Earlier ones are of consumers that were cancelled.
+        self.first_tag = first_tag
+        #: The unacknowledged deliveries of each shard.
+        self.unacked = dict.fromkeys(queue_ids, 0)
+
+
+class Limiter:
+    """Grants deliveries to the queues of one channel, as long as there is a limit or a window."""
+
+    __slots__ = ("_config", "_process", "_queues", "_unacked", "exempt", "granted", "limit", "requests", "windows")
 
     def __init__(
         self, process: Process, config: ChannelConfig, queues: QueueLinks, unacked: Unacked, limit: int | None
@@ -53,6 +72,8 @@ class Limiter:
         self.granted: dict[str, int] = {}
         #: Queues that wait for a grant, in the order of their requests.
         self.requests: deque[Request] = deque()
+        #: The windows, by the queue id of each of their shards.
+        self.windows: dict[str, Window] = {}
 
     @property
     def is_limited(self) -> bool:
@@ -68,26 +89,68 @@ class Limiter:
             return
         if was_limited is not self.is_limited:
             # A queue whose consumer is gone may still wait for a grant, which does not come now.
+            # Shards with a window need grants anyway, so nothing changes for them.
+            windows = self.windows
             concerned = {*consumed_from, *[request.queue_id for request in self.requests], *self.granted}
+            concerned -= windows.keys()
             rows = self._queues.rows
             changed = to_queue.limiter_changed(self._config.channel_id, self.is_limited)
             for queue_id in concerned & rows.keys():
                 self._process.send(rows[queue_id].address, changed)
-            self.granted.clear()
-            self.requests.clear()
+            self.granted = {queue_id: count for queue_id, count in self.granted.items() if queue_id in windows}
+            self.requests = deque([request for request in self.requests if request.queue_id in windows])
             self.exempt.clear()
         self.grant()
+
+    # -- windows of sharded queues ---
+
+    def needs_grants(self, queue_id: str) -> bool:
+        """Whether this queue must ask before it delivers to the channel."""
+        return self.limit is not None or queue_id in self.windows
+
+    def widen(self, queue_ids: Sequence[str], prefetch: int, next_tag: int) -> None:
+        """A consumer with this prefetch comes to the shards with these queue ids. `next_tag` is the delivery tag that
+        its first delivery may have.
+        """
+        window = self.windows.get(queue_ids[0])
+        if window is None:
+            window = Window(queue_ids, next_tag)
+            self.windows.update(dict.fromkeys(queue_ids, window))
+        window.limit += prefetch
+        window.consumers += 1
+        self.grant()
+
+    def narrow(self, queue_ids: Sequence[str], prefetch: int) -> None:
+        """The consumer has left. The last one closes the window."""
+        window = next((self.windows[each] for each in queue_ids if each in self.windows), None)
+        if window is None:
+            return
+        window.limit -= prefetch
+        window.consumers -= 1
+        if window.consumers:
+            return
+        for queue_id in window.unacked:
+            self.windows.pop(queue_id, None)
+        if self.limit is not None:
+            return
+        gone = window.unacked.keys()
+        self.requests = deque([request for request in self.requests if request.queue_id not in gone])
+        for queue_id in gone:
+            self.granted.pop(queue_id, None)
+            row = self._queues.rows.get(queue_id)
+            if row is not None:
+                self._process.send(row.address, to_queue.limiter_changed(self._config.channel_id, False))
 
     # -- queues ---
 
     def request(self, address: Address[ToQueue], queue_id: str, wanted: int) -> None:
-        if self.is_limited:
+        if self.needs_grants(queue_id):
             self.requests.append(Request(queue_id, address, wanted))
             self.grant()
 
     def request_now(self, address: Address[ToQueue], queue_id: str, wanted: int) -> None:
         """Grant what the limit leaves now, which may be nothing: the queue does not wait any longer."""
-        count = max(0, min(wanted, self._free())) if self.is_limited else 0
+        count = max(0, min(wanted, self._free_for(queue_id))) if self.needs_grants(queue_id) else 0
         if count:
             self.granted[queue_id] = self.granted.get(queue_id, 0) + count
         self._process.send(address, to_queue.limiter_grant(self._config.channel_id, count))
@@ -97,16 +160,25 @@ class Limiter:
         self._use(queue_id, count)
         self.grant()
 
-    def delivered(self, queue_id: str, count: int) -> None:
-        """`count` deliveries of the queue have arrived. To be called only while there is a limit."""
+    def delivered(self, queue_id: str, count: int, unacked: int) -> None:
+        """`count` deliveries of the queue have arrived. To be called only while there is a limit or a window.
+
+        `unacked` of them await an acknowledgement.
+        """
         self._use(queue_id, count)
+        window = self.windows.get(queue_id)
+        if window is not None:
+            window.unacked[queue_id] += unacked
         if self.requests:
             self.grant()  # deliveries that need no ack used up grants, and do not count as unacknowledged
 
     def queue_gone(self, queue_id: str) -> None:
         if self.requests:
             self.requests = deque([request for request in self.requests if request.queue_id != queue_id])
-        if self.granted.pop(queue_id, 0):
+        window = self.windows.get(queue_id)
+        if window is not None:
+            window.unacked[queue_id] = 0  # the queue has these messages again, or they are gone
+        if self.granted.pop(queue_id, 0) or window is not None:
             self.grant()
 
     # -- deliveries ---
@@ -120,6 +192,11 @@ class Limiter:
         """These deliveries are unacknowledged no longer. `grant` follows, after all that are settled together."""
         if self.exempt:
             self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
+        if self.windows:
+            for run in runs:
+                window = self.windows.get(run.source.queue_id)
+                if window is not None and run.consumer_tag is not None and run.first >= window.first_tag:
+                    window.unacked[run.source.queue_id] -= len(run.tags)
 
     # -- grants ---
 
@@ -139,16 +216,44 @@ class Limiter:
         assert self.limit is not None
         return self.limit - self._unacknowledged() - sum(self.granted.values())
 
+    def _free_in(self, window: Window) -> int:
+        """How many more deliveries the window allows."""
+        granted = sum([self.granted.get(queue_id, 0) for queue_id in window.unacked])
+        return window.limit - sum(window.unacked.values()) - granted
+
+    def _free_for(self, queue_id: str) -> int:
+        """How many more deliveries this queue may make."""
+        window = self.windows.get(queue_id)
+        if window is None:
+            return self._free()
+        free = self._free_in(window)
+        return free if self.limit is None else min(free, self._free())
+
     def grant(self) -> None:
-        """Grant what the limit leaves to the waiting queues, an even share each."""
-        if self.limit is None:
-            return
+        """Grant what the limit and the windows leave to the waiting queues, an even share each."""
         requests = self.requests
-        free = self._free()
+        if not requests:
+            return
+        free = UNLIMITED if self.limit is None else self._free()
+        full: deque[Request] = deque()
+        full_windows: set[Window] = set()
         while requests and free > 0:
             share = max(1, free // len(requests))
-            queue_id, address, wanted = requests.popleft()
+            request = requests.popleft()
+            queue_id, address, wanted = request
             count = min(wanted, share)
+            window = self.windows.get(queue_id)
+            if window is not None:
+                left = 0 if window in full_windows else self._free_in(window)
+                if left <= 0:
+                    full_windows.add(window)
+                    full.append(request)
+                    continue
+                rivals = sum([other.queue_id in window.unacked for other in requests])
+                count = min(count, max(1, left // (rivals + 1)))
             free -= count
             self.granted[queue_id] = self.granted.get(queue_id, 0) + count
             self._process.send(address, to_queue.limiter_grant(self._config.channel_id, count))
+        if full:
+            full.extend(requests)
+            self.requests = full

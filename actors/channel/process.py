@@ -51,6 +51,7 @@ from .interception import Acknowledge, Handler, Interception, Publish
 from .limiter import Limiter
 from .publishing import Publisher
 from .queue_links import QueueLinks
+from .spreading import Spreading
 from .tracing import Tracer
 from .unacked import Unacked
 
@@ -152,7 +153,8 @@ class Channel(Process):
             self._is_running,
             self._put_unasked,
         )
-        self.publisher = Publisher(self, context, config, output, queues, replies, tracer, self.work)
+        spreading = Spreading(self, context, self.credit)
+        self.publisher = Publisher(self, context, config, output, queues, replies, tracer, self.work, spreading)
         self.declares = Declares(self, context, config, output, queues)
         self.handlers = _HANDLERS
         self.publish: Publish = self.publisher.publish

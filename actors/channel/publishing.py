@@ -25,10 +25,11 @@ from ...routing.arguments import MAX_EXPIRY
 from ...routing.phrases import no_exchange
 from ...routing.rows import QueueRow
 from ...routing.sender_selected_keys import sender_selected_keys
+from ...routing.shards import check_not_shard
 from ...runtime.process import Process
 from ...runtime.turn_work import TurnWork
 from ...seams import seam
-from ...store.messages.message import Origin, Origins, body_size
+from ...store.messages.message import Origin, Origins, body_size, slice_of
 from ...store.messages.message_ids import SharedIds
 from ...store.queue.placement import EMBED_BELOW
 from ..node.context import NodeContext
@@ -37,6 +38,7 @@ from .confirms import Confirms
 from .contract import ChannelConfig, to_channel
 from .direct_reply import REPLY_TO, REPLY_TO_PREFIX, ReplyConsumer, parse_reply_key
 from .queue_links import QueueLinks
+from .spreading import Spread, Spreading
 from .tracing import Tracer
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class Publication:
     group: int = 0
     #: The version of the routing table for which `rows` were found.
     version: int = 0
+    #: Set if some of the queues are sharded: each message goes to one shard of each of these.
+    spread: Spread | None = None
 
 
 class Publisher:
@@ -105,6 +109,7 @@ class Publisher:
         "_queues",
         "_replies",
         "_rest",
+        "_spreading",
         "_tracer",
         "_work",
         "_version",
@@ -125,6 +130,7 @@ class Publisher:
         replies: ReplyConsumer,
         tracer: Tracer,
         work: TurnWork,
+        spreading: Spreading,
     ) -> None:
         self._process = process
         self._work = work
@@ -134,6 +140,7 @@ class Publisher:
         self._queues = queues
         self._replies = replies
         self._tracer = tracer
+        self._spreading = spreading
         self.confirms = Confirms()
         self.is_confirming = False
         #: Whether publishes await confirms: in confirm mode, and in a transaction, whose commit waits for them.
@@ -276,6 +283,9 @@ class Publisher:
 
         A run counts as many messages as it has queues.
         """
+        if publication.spread is not None:
+            self._send_to_shards(publication, publication.spread, origins, contents)
+            return
         work = self._work
         if self.waiting or work.left <= 0:
             self.waiting.append((publication, origins, contents, body_bytes))
@@ -301,6 +311,21 @@ class Publisher:
         if more:
             self._rest = rows, work.most, entry
             self.waiting.append(None)
+
+    def _send_to_shards(
+        self, publication: Publication, spread: Spread, origins: Origins, contents: Sequence[bytes]
+    ) -> None:
+        """Send a run in parts, each to the shards that are chosen for it."""
+        stretch = spread.stretch
+        known: dict[tuple[str, ...], Publication] = {}
+        for start in range(0, len(contents), stretch):
+            part = contents[start : start + stretch]
+            rows = self._spreading.choose(spread)
+            key = tuple([row.queue_id for row in rows])
+            chosen = known.get(key)
+            if chosen is None:
+                chosen = known[key] = replace(publication, rows=rows, spread=None)
+            self._send(chosen, slice_of(origins, slice(start, start + stretch)), part, sum(map(body_size, part)))
 
     def _gather(self, rows: Sequence[QueueRow], entry: PublishEntry) -> None:
         queues = self._queues
@@ -404,6 +429,8 @@ class Publisher:
         reply_keys = () if exchange_name else tuple([key for key in keys if key.startswith(REPLY_TO_PREFIX)])
         is_by_headers = has_headers(key) and routing.depends_on_headers(vhost, exchange_name)
         rows = () if is_by_headers else routing.route(vhost, exchange_name, keys, fate.headers)
+        if not exchange_name and routing.has_shards(vhost):
+            check_not_shard(routing.queue(vhost, routing_key))
         origin = Origin(exchange_name, keys, fate.is_persistent, fate.priority, fate.expiration)
         publication = Publication(
             exchange_name,
@@ -415,6 +442,7 @@ class Publisher:
             reply_keys,
             is_by_headers,
             version=routing.version,
+            spread=self._spreading.spread(vhost, rows),
         )
         if len(self._publications) >= PUBLICATIONS_KEPT:
             self._publications.clear()
@@ -532,7 +560,8 @@ class Publisher:
         """
         routing, vhost = self._context.routing, self._config.vhost
         found = [routing.queue(vhost, row.name) for row in publication.rows]
-        return replace(publication, rows=tuple([row for row in found if row is not None]))
+        rows = tuple([row for row in found if row is not None])
+        return replace(publication, rows=rows, spread=self._spreading.spread(vhost, rows))
 
     async def roll_back(self) -> None:
         """Drop what the transaction has held back, in steps, because its memory is freed."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...amqp.errors import AmqpError
 from ...routing.phrases import no_queue, queue_locked, queue_unavailable
 from ...routing.rows import QueueRow
+from ...routing.shards import shards_of
 from ...runtime.contract import Message
 from ...runtime.credit import CreditFlow
 from ...runtime.errors import ProcessDown, ProcessTimeout
@@ -98,6 +99,40 @@ class QueueLinks:
         if row.exclusive_owner is not None and row.exclusive_owner != self._config.connection_id:
             raise queue_locked(row.vhost, row.name)
         return row
+
+    def shards(self, row: QueueRow) -> tuple[QueueRow, ...]:
+        """All shards of a logical queue; none for an ordinary one.
+
+        Raise AmqpError 404 if one of them cannot be used (AB-63).
+        """
+        if not row.shards:
+            return ()
+        found = shards_of(self._context.routing, row)
+        for shard in found:
+            if shard.state != "running":
+                raise queue_unavailable(shard.vhost, shard.name, shard.state, self._context.node_name)
+        if len(found) < row.shards:
+            raise queue_unavailable(row.vhost, row.name, "stopped", self._context.node_name)
+        return found
+
+    def read_name(self, name: str) -> str:
+        """The queue whose read permission allows reading this queue: for a shard its logical queue (FC-88)."""
+        row = self._context.routing.queue(self._config.vhost, name)
+        return name if row is None or row.shard_of is None else row.shard_of
+
+    async def counts(self, row: QueueRow) -> tuple[int, int]:
+        """The ready messages of a queue, of all shards of a logical one, and its consumers (FC-96)."""
+        ready, consumers = await self.ask(row, to_queue.counts())
+        for shard in self.shards(row):
+            ready += (await self.ask(shard, to_queue.counts()))[0]
+        return ready, consumers
+
+    async def purge(self, row: QueueRow) -> int:
+        """Purge a queue, or all shards of a logical one, and return how many messages these had."""
+        purged = 0
+        for each in self.shards(row) or (row,):
+            purged += await self.ask(each, to_queue.purge())
+        return purged
 
     def is_routed_to(self, row: QueueRow) -> bool:
         """Whether the queue is still in the routing table, and not another one declared under the same name since."""

@@ -27,6 +27,7 @@ from ...amqp.fields import Table
 from ...amqp.frames import content_properties, with_properties
 from ...amqp.properties import Properties, decode_properties, encode_properties
 from ...routing.rows import QueueRow
+from ...routing.shards import with_shards
 from ...runtime.process import Process
 from ...store.messages.message import Origin, Origins, body_size, each_of
 from ..node.context import NodeContext
@@ -47,12 +48,14 @@ Field = tuple[str, str, object]
 class Tracer:
     """Copies runs of one channel. Its callers check first whether any virtual host is traced."""
 
-    __slots__ = ("_config", "_context", "_process")
+    __slots__ = ("_config", "_context", "_process", "_sent")
 
     def __init__(self, process: Process, context: NodeContext, config: ChannelConfig) -> None:
         self._process = process
         self._context = context
         self._config = config
+        #: How often copies were sent, so that they go to the shards of a sharded queue in turn.
+        self._sent = 0
 
     def trace_publish(self, rows: Iterable[QueueRow], origins: Origins, contents: Sequence[bytes]) -> None:
         """Copy a published run if its virtual host is traced. `contents` carry the properties as they are queued."""
@@ -91,7 +94,9 @@ class Tracer:
             ]
         )
         keys = (_encoded(key)[:KEY_MAX].decode("utf-8", "surrogateescape"),)
-        rows = self._context.routing.route(self._config.vhost, TRACE_EXCHANGE, keys, headers)
+        routing, vhost = self._context.routing, self._config.vhost
+        rows = with_shards(routing, vhost, routing.route(vhost, TRACE_EXCHANGE, keys, headers), self._sent)
+        self._sent += 1
         if not rows:
             return
         new_props = encode_properties(Properties(headers=headers))

@@ -164,7 +164,9 @@ class Changing:
             with suppress(ProcessDown):
                 started = await self._process.ask(supervisor, to_queue_supervisor.start_queue(row))
         if started is None:
-            await self.note(DeleteQueue(row.vhost, row.name, row.queue_id, is_ended=False))
+            # A logical queue is deleted with all its shards.
+            whole = row if row.shard_of is None else self._state.queue(row.vhost, row.shard_of) or row
+            await self.note(DeleteQueue(whole.vhost, whole.name, whole.queue_id, is_ended=False))
             # The node notices it too if the supervisor has ended, and sends `vhost_down`.
             self._state.rows(row.vhost)
             raise AmqpError(INTERNAL_ERROR, f"vhost '{row.vhost}' is down")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...definitions.definitions import Definitions
@@ -10,6 +11,12 @@ from ...routing.rows import Binding, ExchangeRow, QueueRow
 
 #: One row of a listing: rabbitmqctl's info items, by name.
 InfoItems = dict[str, Any]
+
+#: The items of a logical queue that are the sums of those of its shards.
+_SUMS = (
+    *("messages_ready", "messages_unacknowledged", "messages", "unsent"),
+    *("message_bytes_ready", "message_bytes_unacknowledged", "message_bytes"),
+)
 
 
 def policy_items(definitions: Definitions, kind: Kind, vhost: str, name: str) -> InfoItems:
@@ -59,6 +66,36 @@ def queue_items(row: QueueRow, definitions: Definitions) -> InfoItems:
         "arguments": row.arguments,
         "type": row.type,
         "queue_mode": None,
-        **policy_items(definitions, queue_kind(row.type), row.vhost, row.name),
+        "shards": row.shards,
+        "shard_of": row.shard_of,
+        **policy_items(definitions, queue_kind(row.type), row.vhost, row.shard_of or row.name),
         "state": row.state,
     }
+
+
+def with_shard_items(items: InfoItems, of_shards: Iterable[InfoItems]) -> InfoItems:
+    """What a logical queue answered, with what its shards have (FC-96)."""
+    found = list(of_shards)
+    sums = {name: sum([each[name] for each in (items, *found)]) for name in _SUMS}
+    # A logical queue has no messages, and so no numbers.
+    numbers = dict.fromkeys(("first_number", "next_number"))
+    is_in_flow = any([each["state"] == "flow" for each in found])
+    return {**items, **sums, **numbers, "state": "flow" if is_in_flow else items["state"]}
+
+
+#: Virtual host, logical queue, channel and tag of consumers.
+ConsumerNames = set[tuple[str, str, str, str]]
+
+
+def logical_consumers(row: QueueRow, answer: Iterable[InfoItems], seen: ConsumerNames) -> list[InfoItems]:
+    """The consumers of a queue; of a shard only those that its logical queue does not have.
+
+    `seen` has the consumers of the logical queues that were asked already, so each must come before its shards.
+    """
+    if row.shards:
+        found = list(answer)
+        seen.update((row.vhost, row.name, items["channel"], items["consumer_tag"]) for items in found)
+        return found
+    if row.shard_of is None:
+        return list(answer)
+    return [items for items in answer if (row.vhost, row.shard_of, items["channel"], items["consumer_tag"]) not in seen]

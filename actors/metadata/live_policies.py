@@ -94,8 +94,9 @@ class LivePolicies:
             await self._process.next_turn()
 
     def _update_queue(self, shown: QueueRow, followed: VhostPolicies | None, wanted: VhostPolicies | None) -> None:
+        name = shown.name if shown.shard_of is None else shown.shard_of
         definitions = [
-            NO_DEFINITION if policies is None else policies.effective(queue_kind(shown.type), shown.name).definition
+            NO_DEFINITION if policies is None else policies.effective(queue_kind(shown.type), name).definition
             for policies in (followed, wanted)
         ]
         row = self._routing.queue(shown.vhost, shown.name)

@@ -25,10 +25,12 @@ from ...amqp.fields import Table
 from ...definitions.changes import RecordPut, RecordRemoved
 from ...definitions.errors import DefinitionError
 from ...definitions.records import User
+from ...routing.arguments import MAX_SHARDS
 from ...routing.changes import ExchangePut, VhostRemoved
 from ...routing.phrases import generated_name
 from ...routing.queue_types import queue_type
 from ...routing.rows import Binding, ExchangeRow, QueueRow
+from ...routing.shards import new_shards, shard_count
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Sender
 from ...runtime.coroutines import ReplyHandle
@@ -265,8 +267,10 @@ class Metadata(Process):
             "running",
             None,
             *self.home,
+            shard_count(arguments),
         )
-        self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named, by))
+        shards = new_shards(row, [self.random_bytes(16).hex() for _ in range(min(row.shards, MAX_SHARDS))])
+        self.turns.take((vhost, name), sender, self.queues.declare, DeclareQueue(row, server_named, by, shards))
 
     def on_delete_queue(
         self, sender: Sender, vhost: str, name: str, if_unused: bool, if_empty: bool, connection_id: str, by: str = ""

@@ -12,12 +12,13 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...amqp.constants import NOT_IMPLEMENTED
+from ...amqp.constants import NOT_IMPLEMENTED, PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...routing.changes import Change, QueuePut, QueueRemoved
 from ...routing.phrases import queue_phrase, queue_unavailable
 from ...routing.queue_types import QUORUM, STREAM
 from ...routing.rows import QueueRow, QueueState
+from ...routing.shards import shards_of
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address
 from ...runtime.errors import ProcessDown
@@ -57,6 +58,8 @@ class Queues:
         self._node_name = node_name
         #: Whether durable queues outlive their processes.
         self._is_durable = is_durable
+        #: The ids of the logical queues that are being deleted.
+        self._deleting: set[str] = set()
         self.restart_waiters = RestartWaiters(process, routing, node_name)
 
     # --- declared and deleted ---
@@ -85,17 +88,49 @@ class Queues:
                 f"cannot delete {queue_phrase(vhost, name)}. queue.delete operations with {flag} flag set are not "
                 "supported by quorum queues",
             )
+        if row.shards:
+            return await self._delete_sharded(row, if_unused, if_empty, by)
         is_stream = row.type == STREAM.name
         if is_stream:
             if_unused = if_empty = False  # RabbitMQ's streams ignore these flags, and answer with 0 messages
+        ready, is_ended = await self._end(row, if_unused, if_empty)
+        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
+        return 0 if is_stream else ready
+
+    async def _end(self, row: QueueRow, if_unused: bool, if_empty: bool) -> tuple[int, bool]:
+        """Have a queue's process end. Return its ready messages, and whether no other process has replaced it."""
+        vhost, name = row.vhost, row.name
         ready, is_ended = 0, False
         shown = self._routing.queue(vhost, name)
         if row.state == "running" and shown is not None:
             with suppress(ProcessDown):  # The queue crashed or ended just now.
                 ready = await self._process.ask(shown.address, to_queue.delete(if_unused, if_empty))
                 is_ended = not self._is_restarted(vhost, name, row.queue_id, shown.address)
-        await self._changing.change(DeleteQueue(vhost, name, row.queue_id, is_ended, by))
-        return 0 if is_stream else ready
+        return ready, is_ended
+
+    async def _delete_sharded(self, row: QueueRow, if_unused: bool, if_empty: bool, by: str) -> int:
+        """Delete a logical queue with its shards, and return the sum of their ready messages (FC-96)."""
+        shards = shards_of(self._routing, row)
+        if if_empty:
+            await self._check_empty(row, shards)
+        # The end of the first process must not delete the row, and with it the shards that were not asked yet.
+        self._deleting.add(row.queue_id)
+        try:
+            _, is_ended = await self._end(row, if_unused, False)
+            ready = sum([(await self._end(shard, False, False))[0] for shard in shards])
+            await self._changing.change(DeleteQueue(row.vhost, row.name, row.queue_id, is_ended, by))
+        finally:
+            self._deleting.discard(row.queue_id)
+        return ready
+
+    async def _check_empty(self, row: QueueRow, shards: Sequence[QueueRow]) -> None:
+        """Raise AmqpError 406 unless all shards are empty. One that crashed just now counts as empty (FC-96)."""
+        for shard in shards:
+            if shard.state == "running":
+                with suppress(ProcessDown):
+                    ready, _ = await self._process.ask(shard.address, to_queue.counts())
+                    if ready:
+                        raise AmqpError(PRECONDITION_FAILED, f"{queue_phrase(row.vhost, row.name)} not empty")
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""
@@ -157,6 +192,9 @@ class Queues:
         """
         row = self._state.queue(vhost, name)
         if row is None or row.queue_id != queue_id:
+            return None
+        whole = row if row.shard_of is None else self._state.queue(vhost, row.shard_of)
+        if whole is not None and whole.queue_id in self._deleting:
             return None
         if row.durable and self._is_durable:
             return self._changing.note(SetQueueStates(vhost, ((name, queue_id, "stopped"),)))

@@ -33,6 +33,7 @@ from ...limits import LimitError
 from ...routing.arguments import QueueMode
 from ...routing.phrases import no_queue
 from ...routing.rows import QueueRow
+from ...routing.shards import shards_of
 from ...routing.table import RoutingTable
 from ...runtime.contract import Address, Message, Sender
 from ...runtime.errors import ProcessDown, ProcessError, ProcessTimeout
@@ -58,7 +59,7 @@ from ..events.contract import ToEventHub, to_event_hub
 from ..events.events import watching_exchanges
 from ..events.hub import EventHub
 from ..metadata.contract import ToMetadata, to_metadata
-from ..metadata.info_items import InfoItems, queue_items
+from ..metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
 from ..metadata.process import Metadata
 from ..metadata.state.commands import PutRecords
 from ..queue.contract import to_queue
@@ -470,6 +471,11 @@ class NodeSupervisor(Process):
 
     async def _list_queues(self, rows: list[QueueRow]) -> list[InfoItems]:
         answers = await self._ask_running(rows, to_queue.info())
+        for at, row in enumerate(rows):
+            items = answers[at]
+            if row.shards and items is not None:
+                of_shards = await self._ask_running(list(shards_of(self.routing, row)), to_queue.info())
+                answers[at] = with_shard_items(items, [each for each in of_shards if each is not None])
         return [items for items in await self.in_steps(self._items, zip(rows, answers)) if items is not None]
 
     def _items(self, asked: tuple[QueueRow, InfoItems | None]) -> InfoItems | None:
@@ -480,8 +486,10 @@ class NodeSupervisor(Process):
         return None if self.routing.queue(row.vhost, row.name) is None else queue_items(row, self.context.definitions)
 
     async def _list_consumers(self, rows: list[QueueRow]) -> list[InfoItems]:
+        rows = sorted(rows, key=lambda row: row.shard_of is not None)
         answers = await self._ask_running(rows, to_queue.consumers_info())
-        return [items for answer in answers for items in answer or ()]
+        seen: ConsumerNames = set()
+        return [items for row, answer in zip(rows, answers) for items in logical_consumers(row, answer or (), seen)]
 
     async def _list_connections(self, connections: list[Address[ToConnection]]) -> list[InfoItems]:
         asks = ((address, to_connection.info()) for address in connections)

@@ -6,10 +6,14 @@ from ...definitions.definitions import Definitions
 from ...definitions.policies import queue_kind
 from ...routing.arguments import QueueSettings, queue_settings
 from ...routing.rows import QueueRow
+from ...routing.shards import shard_settings
 
 
 def policed_settings(row: QueueRow, definitions: Definitions) -> QueueSettings:
     policies = definitions.policies_of(row.vhost)
     if policies is None:
-        return queue_settings(row.arguments)
-    return queue_settings(row.arguments, policies.effective(queue_kind(row.type), row.name).definition)
+        settings = queue_settings(row.arguments)
+    else:
+        name = row.name if row.shard_of is None else row.shard_of
+        settings = queue_settings(row.arguments, policies.effective(queue_kind(row.type), name).definition)
+    return settings if row.shard_of is None else shard_settings(row, settings)

@@ -6,6 +6,7 @@ from ....routing.changes import Change
 from ....routing.exchange_types import check_binding
 from ....routing.phrases import check_not_default_exchange, no_exchange, no_queue
 from ....routing.rows import Binding
+from ....routing.shards import check_not_shard
 from ....routing.vhost_rows import VhostRows
 from .commands import Bind, Unbind
 from .queues import check_owner
@@ -30,6 +31,7 @@ def new_binding(rows: VhostRows, command: Bind) -> bool | None:
             raise no_queue(vhost, binding.destination)
         check_binding(source.type, binding.arguments)
         check_owner(queue, command.connection_id)
+        check_not_shard(queue)
         durable = source.durable and queue.durable
     return durable if rows.binding(binding) is None else None
 

@@ -90,6 +90,8 @@ class DeclareQueue(NamedTuple):
     #: Whether the broker generated the name.
     server_named: bool
     by: str = ""
+    #: The rows of the queue's shards, if it is a sharded one.
+    shards: tuple[QueueRow, ...] = ()
 
 
 class DeleteQueue(NamedTuple):

@@ -9,15 +9,21 @@ from ....amqp.errors import AmqpError
 from ....routing.arguments import check_queue_declaration, check_server_named
 from ....routing.changes import Change, QueuePut
 from ....routing.equivalence import check_queue_equivalence
-from ....routing.phrases import check_not_reserved, queue_locked, queue_unavailable
+from ....routing.phrases import check_not_reserved, queue_locked, queue_phrase, queue_unavailable
 from ....routing.rows import QueueRow
+from ....routing.shards import check_not_shard, shard_name
 from ....routing.vhost_rows import VhostRows
 from .commands import DeclareQueue, DeleteQueue, SetQueueStates
 from .effects import Applied, Effect, EndQueue
 
+#: The longest name that a client can write into a method, in bytes.
+NAME_MAX = 255
 
-def new_queue(rows: VhostRows, command: DeclareQueue, max_queues: int | None) -> QueueRow | None:
-    """The row to add; None if an equivalent queue exists. Raises AmqpError."""
+
+def new_queues(rows: VhostRows, command: DeclareQueue, max_queues: int | None) -> tuple[QueueRow, ...]:
+    """The rows to add, those of shards before that of their logical queue, so that it never has a shard that does not
+    run yet; none if an equivalent queue exists. Raises AmqpError.
+    """
     wanted = command.row
     vhost, name = wanted.vhost, wanted.name
     if command.server_named:
@@ -25,6 +31,7 @@ def new_queue(rows: VhostRows, command: DeclareQueue, max_queues: int | None) ->
     else:
         check_not_reserved("queue", name)
     row = rows.queues.get(name)
+    check_not_shard(row)
     if row is not None:
         if row.state != "running":
             raise queue_unavailable(vhost, name, row.state, row.node)
@@ -32,14 +39,33 @@ def new_queue(rows: VhostRows, command: DeclareQueue, max_queues: int | None) ->
             raise queue_locked(vhost, name)
         old = row.durable, row.auto_delete, row.arguments
         check_queue_equivalence(vhost, name, old, (wanted.durable, wanted.auto_delete, wanted.arguments))
-        return None
-    if max_queues is not None and len(rows.queues) >= max_queues:
+        return ()
+    if max_queues is not None and len(rows.queues) - rows.shard_count >= max_queues:
         raise AmqpError(
             PRECONDITION_FAILED,
             f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({max_queues}) is reached",
         )
     check_queue_declaration(wanted)
-    return wanted
+    for shard in command.shards:
+        _check_shard_name(rows, wanted, shard.name)
+    return *command.shards, wanted
+
+
+def _check_shard_name(rows: VhostRows, wanted: QueueRow, name: str) -> None:
+    """Raise AmqpError 406 if a shard cannot have this name (FC-88)."""
+    if len(name.encode("utf-8", "surrogateescape")) > NAME_MAX:
+        # The queue's own name would leave no room for anything else in the reply text.
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"cannot declare {wanted.shards} shards: their names would have more than {NAME_MAX} bytes. "
+            "Choose a shorter name for the queue.",
+        )
+    if name in rows.queues:
+        raise AmqpError(
+            PRECONDITION_FAILED,
+            f"cannot declare {queue_phrase(wanted.vhost, wanted.name)} with {wanted.shards} shards: "
+            f"queue '{name}' exists already. Delete it, or choose another name.",
+        )
 
 
 def delete_queue(rows: VhostRows, command: DeleteQueue) -> Applied:
@@ -48,7 +74,15 @@ def delete_queue(rows: VhostRows, command: DeleteQueue) -> Applied:
     # The process is ended even if the row is gone already: a queue that has deleted its row may crash while it ends,
     # and its supervisor must not restart it.
     effects: list[Effect] = [] if command.is_ended else [EndQueue(command.vhost, command.queue_id)]
-    return Applied(rows.remove_queue(command.name) if is_there else [], effects)
+    if row is None or not is_there:
+        return Applied([], effects)
+    changes = rows.remove_queue(command.name)
+    for index in range(row.shards):
+        shard = rows.queues.get(shard_name(row.name, index))
+        if shard is not None and shard.shard_of == row.name:
+            changes += rows.remove_queue(shard.name)
+            effects.append(EndQueue(command.vhost, shard.queue_id))
+    return Applied(changes, effects)
 
 
 def set_queue_states(rows: VhostRows, command: SetQueueStates) -> list[Change]:

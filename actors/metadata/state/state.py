@@ -40,7 +40,7 @@ from .commands import (
 from .definitions import change_user, put_records, remove_all, remove_records
 from .effects import Applied, Change, Effect, StartQueue, StartVhost, StopVhost
 from .exchanges import delete_exchange, new_exchange
-from .queues import delete_queue, new_queue, set_queue_states
+from .queues import delete_queue, new_queues, set_queue_states
 
 #: Why a command is refused: DefinitionError if it is one of operators on definitions.
 Refusal = AmqpError | DefinitionError
@@ -114,8 +114,8 @@ def additions(state: State, command: Command) -> list[Change]:
     """
     if isinstance(command, DeclareQueue):
         rows = _rows_for_queue(state, command)
-        queue = new_queue(rows, command, state.definitions.vhost_limit(rows.vhost, "max-queues"))
-        return [] if queue is None else [QueuePut(queue)]
+        queues = new_queues(rows, command, state.definitions.vhost_limit(rows.vhost, "max-queues"))
+        return [QueuePut(queue) for queue in queues]
     if isinstance(command, Bind):
         durable = new_binding(state.rows(command.vhost), command)
         return [] if durable is None else [BindingAdded(command.vhost, command.binding, durable)]

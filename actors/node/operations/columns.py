@@ -51,14 +51,14 @@ QUEUES = Columns(
         *("leader", "members", "online"),
         # warren's own (CM-153)
         *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag"),
-        *("first_number", "next_number", "readers", "unsent", *FLOW, "blocked_seconds_by"),
+        *("shards", "shard_of", "first_number", "next_number", "readers", "unsent", *FLOW, "blocked_seconds_by"),
     ),
 )
 #: What a queue's row answers without its process.
 QUEUE_ROW_COLUMNS = frozenset(
     ("name", "vhost", "durable", "auto_delete", "arguments", "type", "policy", "pid", "owner_pid", "exclusive")
     + ("slave_pids", "synchronised_slave_pids", "leader", "members", "online")
-    + ("operator_policy", "effective_policy_definition")
+    + ("operator_policy", "effective_policy_definition", "shards", "shard_of")
 )
 UNRESPONSIVE_QUEUES = Columns(("name",), ("durable", "auto_delete", "arguments", "pid", "recoverable_slaves"))
 EXCHANGES = Columns(("name", "type"), ("durable", "auto_delete", "internal", "arguments", "policy", "vhost"))

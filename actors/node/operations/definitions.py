@@ -38,7 +38,7 @@ async def export_definitions(operator: Operator) -> AsyncIterator[Rows]:
             yield [
                 {"section": "queues", "item": _queue(row)}
                 for row in queues[start : start + SLICE]
-                if row.exclusive_owner is None
+                if row.exclusive_owner is None and row.shard_of is None
             ]
             await operator.process.next_turn()
         for kind in ("exchanges", "bindings"):

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from ....amqp.fields import TYPE_NAMES, Table
 from ....routing.rows import QueueRow
+from ....routing.shards import shards_of
 from ....runtime.contract import Address
 from ....runtime.errors import ProcessDown, ProcessTimeout
 from ...connection.contract import ToConnection, to_connection
 from ...metadata.contract import to_metadata
-from ...metadata.info_items import InfoItems, queue_items
+from ...metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
 from ...queue.contract import to_queue
 from ..contract import to_node
 from .columns import (
@@ -62,14 +63,7 @@ async def list_queues(
     for slice_ in _slices(rows):
         answers: list[InfoItems | None] = [None] * len(slice_)
         if asks:
-            answers = await _in_time(
-                [
-                    operator.process.ask(row.address, to_queue.info(), timeout=ANSWER_SECONDS)
-                    if row.state == "running"
-                    else None
-                    for row in slice_
-                ]
-            )
+            answers = await _infos(operator, slice_)
         found = [
             _queue_columns(operator, row, answer)
             for row, answer in zip(slice_, answers)
@@ -77,6 +71,29 @@ async def list_queues(
         ]
         yield [_selected(items, chosen) for items in found]
         await operator.process.next_turn()
+
+
+async def _infos(operator: Operator, rows: Sequence[QueueRow]) -> list[InfoItems | None]:
+    """The items of each queue, those of a logical queue with those of its shards."""
+    shards = [shards_of(operator.context.routing, row) for row in rows]
+    answers = iter(
+        await _in_time(
+            [
+                operator.process.ask(each.address, to_queue.info(), timeout=ANSWER_SECONDS)
+                if each.state == "running"
+                else None
+                for row, of_row in zip(rows, shards)
+                for each in (row, *of_row)
+            ]
+        )
+    )
+    found: list[InfoItems | None] = []
+    for of_row in shards:
+        items, of_shards = next(answers), [next(answers) for _ in of_row]
+        if items is not None and of_row:
+            items = with_shard_items(items, [each for each in of_shards if each is not None])
+        found.append(items)
+    return found
 
 
 @operation()
@@ -170,9 +187,11 @@ async def list_channels(operator: Operator, *, columns: list[str] | None = None)
 async def list_consumers(operator: Operator, *, vhost: str, columns: list[str] | None = None) -> AsyncIterator[Rows]:
     """The consumers of a virtual host's queues."""
     chosen = CONSUMERS.chosen(columns or [])
+    seen: ConsumerNames = set()
     for slice_ in _slices([row for row in _queue_rows(operator, vhost) if row.state == "running"]):
         asked = [operator.process.ask(row.address, to_queue.consumers_info(), timeout=ANSWER_SECONDS) for row in slice_]
-        for part in _slices([items for answer in await _in_time(asked) for items in answer or ()]):
+        answers = zip(slice_, await _in_time(asked))
+        for part in _slices([items for row, answer in answers for items in logical_consumers(row, answer or (), seen)]):
             yield [_selected({**items, "channel_pid": pid(operator, items["channel"])}, chosen) for items in part]
             await operator.process.next_turn()
         await operator.process.next_turn()

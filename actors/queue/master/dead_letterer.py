@@ -20,6 +20,7 @@ from ....amqp.frames import content_properties, with_properties
 from ....amqp.properties import decode_properties, encode_properties
 from ....routing.arguments import QueueSettings
 from ....routing.rows import QueueRow
+from ....routing.shards import with_shards
 from ....routing.table import RoutingTable
 from ....seams import seam
 from ....store.messages.message import Origin, QueuedMessage, body_size
@@ -71,6 +72,8 @@ class DeadLetterer:
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
         self.counters = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0}
         self._ids = SharedIds(random_bytes)
+        #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
+        self._routed = 0
         self._cycles: set[tuple[str, str]] = set()
 
     def apply(self, settings: QueueSettings) -> None:
@@ -146,7 +149,7 @@ class DeadLetterer:
         dead, keys = dead_letter(
             decode_properties(props),
             reason,
-            self._row.name,
+            self._row.shard_of or self._row.name,
             origin.exchange,
             origin.routing_keys,
             int(self._wall_clock()),
@@ -155,6 +158,8 @@ class DeadLetterer:
         rows: tuple[QueueRow, ...] = self._routing.route(self._row.vhost, exchange, keys, dead.headers)
         if reason != REJECTED:
             rows = tuple(row for row in rows if not self._is_cycle(dead.headers, row))
+        rows = with_shards(self._routing, self._row.vhost, rows, self._routed)
+        self._routed += 1
         if not rows:
             return False
         new_props = encode_properties(dead)

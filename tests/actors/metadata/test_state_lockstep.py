@@ -6,6 +6,8 @@ same effects and the same refusals, with their texts.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,12 +45,13 @@ from warren.definitions.records import (
 )
 from warren.routing.changes import BindingAdded, ExchangePut, QueuePut, VhostAdded
 from warren.routing.rows import Binding, ExchangeRow, QueueRow
+from warren.routing.shards import new_shards, shard_name
 from warren.routing.vhost_rows import DEFAULT_EXCHANGES
 from warren.store.data_dir.metadata_store import TABLES, Row
 
 # Few names, so that commands meet what others left.
 VHOSTS = st.sampled_from(("/",) * 9 + ("other",))
-NAMES = st.sampled_from(("a", "b"))
+NAMES = st.sampled_from(("a", "a", "a", "b", "b", "b", "a_0"))
 SOURCES = st.sampled_from(("a", "a", "b", "b", "amq.topic", ""))
 CONNECTIONS = st.sampled_from(("one", "two"))
 IDS = st.sampled_from(tuple(f"{number:032x}" for number in range(3)))
@@ -82,6 +85,15 @@ def queue_rows(draw: st.DrawFn) -> QueueRow:
         node=node,
         replicas=draw(st.sampled_from(((node,), (node, "n3")))),
     )
+
+
+@st.composite
+def declares(draw: st.DrawFn, server_named: st.SearchStrategy[bool]) -> DeclareQueue:
+    row = draw(queue_rows())
+    if draw(st.integers(0, 3)):
+        return DeclareQueue(row, draw(server_named))
+    row = replace(row, arguments=table_from({"x-warren-shards": 2}), shards=2)
+    return DeclareQueue(row, draw(server_named), new_shards(row, [f"{at}{row.queue_id[1:]}" for at in "ef"]))
 
 
 EXCHANGE_ROWS = st.builds(
@@ -127,8 +139,8 @@ COMMANDS = st.one_of(
     st.builds(Bind, VHOSTS, BINDINGS, CONNECTIONS),
     st.builds(DeclareExchange, EXCHANGE_ROWS),
     st.builds(DeclareExchange, EXCHANGE_ROWS),
-    st.builds(DeclareQueue, queue_rows(), st.booleans()),
-    st.builds(DeclareQueue, queue_rows(), st.booleans()),
+    declares(st.booleans()),
+    declares(st.booleans()),
     st.builds(Unbind, VHOSTS, BINDINGS, CONNECTIONS),
     st.builds(DeleteQueue, VHOSTS, NAMES, IDS, st.booleans()),
     st.builds(DeleteExchange, VHOSTS, NAMES, st.booleans()),
@@ -144,7 +156,7 @@ COMMANDS = st.one_of(
 # Every sequence begins with exchanges and queues, so that the first bindings are made early.
 SEQUENCES = st.tuples(
     st.lists(st.builds(DeclareExchange, EXCHANGE_ROWS), min_size=2, max_size=6),
-    st.lists(st.builds(DeclareQueue, queue_rows(), st.just(True)), min_size=1, max_size=4),
+    st.lists(declares(st.just(True)), min_size=1, max_size=4),
     st.lists(COMMANDS, min_size=10, max_size=60),
 ).map(lambda parts: [*parts[0], *parts[1], *parts[2]])
 
@@ -268,7 +280,11 @@ def test_no_binding_outlives_its_ends(commands):
         assert found == bindings
         assert all(rows._by_source.values()) and all(rows._by_destination.values())
         owned = {name: owner for owner, names in rows.by_owner.items() for name in names}
-        assert owned == {row.name: row.exclusive_owner for row in rows.queues.values() if row.exclusive_owner}
+        whole = {row.name: row for row in rows.queues.values() if row.shard_of is None}
+        assert owned == {name: row.exclusive_owner for name, row in whole.items() if row.exclusive_owner}
+        shards = {row.name: row.shard_of for row in rows.queues.values() if row.shard_of is not None}
+        wanted = {shard_name(row.name, at): row.name for row in whole.values() for at in range(row.shards)}
+        assert shards == wanted and rows.shard_count == len(shards)
 
 
 @given(commands=SEQUENCES)
