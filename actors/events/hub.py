@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...amqp.fields import Table
 from ...amqp.frames import build_content
 from ...amqp.properties import Properties, encode_properties
+from ...routing.shards import with_shards
 from ...routing.table import RoutingTable
 from ...routing.topic_trie import TopicTrie
 from ...runtime.contract import Address, Sender
@@ -88,6 +89,8 @@ class EventHub(Process):
         self.active_alarms: frozenset[str] = frozenset()
         self.subscriptions: dict[int, _Subscription] = {}
         self.next_number = 1
+        #: How many messages were routed, so that they go to the shards of a sharded queue in turn.
+        self.routed = 0
         self.feed = LogFeed()
         self.is_polling = False
         self.send(alarms, to_alarms.register(self.myAddress))
@@ -128,6 +131,8 @@ class EventHub(Process):
     def _route(self, vhost: str, exchange: str, key: str, properties: Properties, body: bytes) -> None:
         keys = (key,)
         rows = self.routing.route(vhost, exchange, keys, properties.headers)
+        rows = with_shards(self.routing, vhost, rows, self.routed)
+        self.routed += 1
         if rows:
             content = build_content(1, encode_properties(properties), body, 0)
             origin = Origin(exchange, keys, persistent=properties.delivery_mode == 2)
