@@ -1,7 +1,7 @@
 """`Connection`: the process of one client connection (amqp-broker section 2, flow-control section 4).
 
-It owns the socket, the frame reader and the output. It reads the socket in pieces of up to 256 KiB, large bodies
-straight into their place, and sends each channel what one batch brings for it as one message. It is the only process
+It owns the socket, the frame reader, the input (`SocketInput`) and the output. It sends each channel what one batch
+brings for it as one message. It is the only process
 that reacts to missing credit by not doing something: it stops reading (FC-22).
 
 The states are those of amqp-broker section 2.2, see `amqp.connection_state`. `Handshake` decides the steps up to
@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import ssl
 from base64 import b32encode
-from collections.abc import Callable
 from typing import cast
 
 from thespian.actors import ActorAddress
@@ -30,7 +29,6 @@ from ...amqp.constants import PROTOCOL_HEADER
 from ...amqp.errors import AmqpError
 from ...amqp.frames import heartbeat, method_frame
 from ...amqp.method import Method
-from ...amqp.parser.large_content import LargeContent
 from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
@@ -51,8 +49,8 @@ from .handshake import Handshake, Negotiated
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
 from .log_text import one_line
 from .output import SocketOutput, Transport
-from .read_size import READ_MAX, READ_MIN, ReadSize
 from .sasl import Certified
+from .socket_input import SocketInput
 
 log = logging.getLogger("warren.connection")
 
@@ -67,13 +65,6 @@ NEWCOMERS, LEAVERS = "newcomers", "leavers"
 
 #: The pause of a connection whose client does not take its output (FC-35).
 OUTPUT_PAUSE = "output"
-
-#: Bytes to read behind a content of more than READ_MAX. They hold what comes before the next body, and little of that
-#: body itself, which would have to be copied to its place.
-BETWEEN_LARGE = 4096
-
-#: A connection reports to the memory monitor what it has received as soon as that is more than so many bytes.
-REPORTED_BYTES = 256 * 1024
 
 #: Bounds on the events of the client that a connection handles in one turn: each run of messages and each group of
 #: acknowledgements counts 1, each other method 16, because it may open a channel. 256 KiB of input may be 13,000 of
@@ -107,17 +98,14 @@ class Connection(Process):
         "heartbeat_bytes",
         "heartbeat_monitor",
         "heartbeat_sender",
+        "input",
         "local",
         "name",
         "negotiated",
         "output",
         "pauses",
         "peer",
-        "read_size",
         "reader",
-        "recv_into",
-        "received",
-        "reported",
         "settings",
         "sock",
         "state",
@@ -140,11 +128,6 @@ class Connection(Process):
         #: Whether the socket is watched for input, and for output.
         self.watching = (False, False)
         self.has_sent_blocked = False
-        #: Bytes received.
-        self.received = 0
-        #: How many of them the memory monitor knows about.
-        self.reported = 0
-        self.read_size = ReadSize()
         #: Bytes of heartbeats sent.
         self.heartbeat_bytes = 0
 
@@ -167,11 +150,10 @@ class Connection(Process):
         self.name = f"{_endpoint(peer)} -> {_endpoint(local)}"
         self.connection_id = b32encode(self.random_bytes(10)).decode("ascii").lower()
         self.connected_at = self.wall_clock()
-        #: Reads into a buffer. None for TLS, which decrypts into pieces of its own.
-        self.recv_into: Callable[[memoryview], int] | None = getattr(self.sock, "recv_into", None)
         self.output = SocketOutput(self.sock)
         self.reader = FrameReader()
         self.reader.phase = HANDSHAKE
+        self.input = SocketInput(self.sock, self.reader, self._input_ended, self._take_protocol_header)
         self.credit = CreditFlow(
             self.settings.credit_flow_default_credit,
             _no_grants,
@@ -214,70 +196,19 @@ class Connection(Process):
         if self.state == "blocked" or self.pauses:
             self.refresh_watch()  # the watch for input ends only now, so that a short block costs no system call
             return
-        if self.received - self.reported > REPORTED_BYTES:
-            self.send(self.context.memory_monitor, to_memory_monitor.received(self.received - self.reported))
-            self.reported = self.received
+        source = self.input
+        unreported = source.take_unreported()
+        if unreported:
+            self.send(self.context.memory_monitor, to_memory_monitor.received(unreported))
         for _ in range(READS_MAX):
-            if not self._read_socket():
+            if not source.read():
                 return
             self.read_events()
-            if self.reader.large is None or self.recv_into is None or self.state == "blocked" or self.pauses:
+            if not source.is_filling or self.state == "blocked" or self.pauses or self.sock is None:
                 return
 
-    def _read_socket(self) -> bool:
-        """Gives the reader what the socket has: the rest of a large content and a piece behind it, or one piece.
-
-        False if that is nothing, or if the connection has ended.
-        """
-        large = self.reader.large
-        if large is None or large.filled == large.size or self.recv_into is None:
-            return self._read_piece(self.read_size.size)
-        if not self._read_into(large, self.recv_into):
-            return False
-        if large.filled == large.size:
-            # An end of the connection is left to the next read, because the content has not been handled yet.
-            self._read_piece(BETWEEN_LARGE if large.size > READ_MAX else self.read_size.size, may_end=False)
-        return True
-
-    def _read_into(self, large: LargeContent, recv_into: Callable[[memoryview], int]) -> bool:
-        try:
-            count = recv_into(large.room)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError as error:
-            self.closing.lost(error.strerror or str(error))
-            return False
-        if not count:
-            self.closing.lost("the client closed the TCP connection")
-            return False
-        self.received += count
-        large.filled += count
-        return True
-
-    def _read_piece(self, size: int, may_end: bool = True) -> bool:
-        sock = self.sock
-        if sock is None:
-            return False
-        try:
-            data = sock.recv(size)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError as error:
-            if may_end:
-                self.closing.lost(error.strerror or str(error))
-            return False
-        if not data:
-            if may_end:
-                self.closing.lost("the client closed the TCP connection")
-            return False
-        received = len(data)
-        self.received += received
-        if size != BETWEEN_LARGE and (size > READ_MIN or received == size):
-            self.read_size.adapt(received)
-        if self.state == "pre_init":
-            data = self._take_protocol_header(data)
-        self.reader.feed(data)
-        return True
+    def _input_ended(self, reason: str) -> None:
+        self.closing.lost(reason)
 
     def _take_protocol_header(self, data: bytes) -> bytes:
         """Answer the protocol header when it is complete, and return the input behind it."""
@@ -289,6 +220,7 @@ class Connection(Process):
             self.output.put(PROTOCOL_HEADER)
             self.closing.hang_up_when_written()
             return b""
+        self.input.pass_on()
         self.state = "starting"
         self.put_method(0, self.handshake.start())
         return rest
@@ -568,7 +500,7 @@ class Connection(Process):
         elif payload == CHECK_HEARTBEAT:
             if self.state == "blocked" or self.pauses:
                 self.heartbeat_monitor.restart()  # AB-26
-            elif self.heartbeat_monitor.step(self.received):
+            elif self.heartbeat_monitor.step(self.input.received):
                 self.closing.lost(f"missed heartbeats from client, timeout: {interval}s")
                 return
             self.start_timer(interval, payload)
@@ -619,7 +551,7 @@ class Connection(Process):
             "timeout": negotiated.heartbeat,
             "client_properties": negotiated.client_properties,
             "connected_at": int(self.connected_at * 1000),
-            "recv_oct": self.received,
+            "recv_oct": self.input.received,
             "send_oct": self.output.total_written,
             "send_pend": self.output.size,
             "user_provided_name": (

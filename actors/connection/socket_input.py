@@ -1,0 +1,124 @@
+"""`SocketInput`: what a connection reads from its socket, and into what.
+
+The socket is read in pieces of up to 256 KiB, whose size `ReadSize` decides. A large body is read straight into its
+place in the reader's `LargeContent`, so that no byte of it is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...amqp.parser.large_content import LargeContent
+from ...amqp.parser.reader import FrameReader
+from .output import Transport
+from .read_size import READ_MAX, READ_MIN, ReadSize
+
+#: Bytes to read behind a content of more than READ_MAX. They hold what comes before the next body, and little of that
+#: body itself, which would have to be copied to its place.
+BETWEEN_LARGE = 4096
+
+#: Bytes after which `take_unreported` has something to report.
+REPORTED_BYTES = 256 * 1024
+
+#: Why the input has ended, for the log, where the client closed it in order.
+CLOSED_BY_CLIENT = "the client closed the TCP connection"
+
+
+class SocketInput:
+    """The input side of one socket.
+
+    sock          the socket, or TLS around it
+    reader        gets what is read
+    on_end        called with the reason when the input ends
+    first         called with each piece until `pass_on` is; returns the part of it that the reader gets
+
+    `received` counts bytes.
+    """
+
+    __slots__ = ("_first", "_on_end", "_read_size", "_reader", "_recv_into", "_reported", "_sock", "received")
+
+    def __init__(
+        self,
+        sock: Transport,
+        reader: FrameReader,
+        on_end: Callable[[str], None],
+        first: Callable[[bytes], bytes],
+    ) -> None:
+        self._sock = sock
+        self._reader = reader
+        self._on_end = on_end
+        self._first: Callable[[bytes], bytes] | None = first
+        self._read_size = ReadSize()
+        #: Reads into a buffer. None for TLS, which decrypts into pieces of its own.
+        self._recv_into: Callable[[memoryview], int] | None = getattr(sock, "recv_into", None)
+        self.received = 0
+        self._reported = 0
+
+    def pass_on(self) -> None:
+        """Give the reader everything from now on."""
+        self._first = None
+
+    def take_unreported(self) -> int:
+        """How many bytes have come since this was last asked, or 0 as long as they are few."""
+        unreported = self.received - self._reported
+        if unreported <= REPORTED_BYTES:
+            return 0
+        self._reported = self.received
+        return unreported
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether more of a large content can be read into its place."""
+        return self._reader.large is not None and self._recv_into is not None
+
+    def read(self) -> bool:
+        """Give the reader what the socket has: the rest of a large content and a piece behind it, or one piece.
+
+        Returns False if that is nothing, or if the input has ended.
+        """
+        large = self._reader.large
+        if large is None or large.filled == large.size or self._recv_into is None:
+            return self._read_piece(self._read_size.size)
+        if not self._read_into(large, self._recv_into):
+            return False
+        if large.filled == large.size:
+            # An end of the input is left to the next read, because the content has not been handled yet.
+            self._read_piece(BETWEEN_LARGE if large.size > READ_MAX else self._read_size.size, may_end=False)
+        return True
+
+    def _read_into(self, large: LargeContent, recv_into: Callable[[memoryview], int]) -> bool:
+        try:
+            count = recv_into(large.room)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._on_end(error.strerror or str(error))
+            return False
+        if not count:
+            self._on_end(CLOSED_BY_CLIENT)
+            return False
+        self.received += count
+        large.filled += count
+        return True
+
+    def _read_piece(self, size: int, may_end: bool = True) -> bool:
+        try:
+            data = self._sock.recv(size)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            if may_end:
+                self._on_end(error.strerror or str(error))
+            return False
+        if not data:
+            if may_end:
+                self._on_end(CLOSED_BY_CLIENT)
+            return False
+        received = len(data)
+        self.received += received
+        if size != BETWEEN_LARGE and (size > READ_MIN or received == size):
+            self._read_size.adapt(received)
+        if self._first is not None:
+            data = self._first(data)
+        self._reader.feed(data)
+        return True
