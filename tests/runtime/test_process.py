@@ -11,7 +11,7 @@ from thespian.actors import Actor, ActorSystemMessage, PoisonMessage
 
 from warren.portable import IS_PORTABLE
 from warren.runtime.errors import ProcessDown, ProcessError, ProcessTimeout, UnknownMessage
-from warren.runtime.process import Process
+from warren.runtime.process import ASKED_AT_ONCE, Process
 
 WAIT = 5
 
@@ -568,3 +568,42 @@ def test_clock_and_dice_come_from_the_base(base, system, client):
     base.now = lambda: 42.0
     base.wall_clock = lambda: 1e9
     assert client.ask(system.createActor(Dice), ("throw",), WAIT) == (b"\6" * 8, 42.0, 1e9)
+
+
+class Slow(Process):
+    """Answers its asks together, when no more have come for a while; every hundredth with an error."""
+
+    def __init__(self):
+        self.waiting = []
+        self.most = 0
+
+    def on_double(self, sender, number):
+        if not self.waiting:
+            self.start_timer(0.1)
+        self.waiting.append((sender, number))
+        self.most = max(self.most, len(self.waiting))
+
+    def on_timer(self, payload):
+        waiting, self.waiting = self.waiting, []
+        for sender, number in waiting:
+            if number % 100:
+                self.reply(sender, 2 * number)
+            else:
+                self.reply_error(sender, NotToday(str(number)))
+
+    def on_most(self, sender):
+        return self.most
+
+
+class Asker(Process):
+    async def on_ask_all(self, sender, target, count):
+        answers = await self.ask_each((target, ("double", number)) for number in range(count))
+        return [str(answer) if isinstance(answer, NotToday) else answer for answer in answers]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3 * ASKED_AT_ONCE + 5])
+def test_any_number_of_asks_are_answered_in_order_and_few_wait_at_a_time(system, client, count):
+    slow, asker = system.createActor(Slow), system.createActor(Asker)
+    expected = [2 * number if number % 100 else str(number) for number in range(count)]
+    assert client.ask(asker, ("ask_all", slow, count), 60) == expected
+    assert client.ask(slow, ("most",), WAIT) <= ASKED_AT_ONCE
