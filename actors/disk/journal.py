@@ -17,7 +17,9 @@ keep the journal of all the others.
 
 **Dead letters in transit.** A dead letter that a queue hands over belongs to the journal from then on
 (`store.journal.in_transit`). When its record is on the disk the journal sends it to its targets. A target that is down
-gets it when it opens again, from the journal's memory, or from the files if the node was started anew.
+gets it when it opens again, from the journal's memory, or from the files if the node was started anew. For all queues
+that are down the journal keeps `DOWN_BYTES` of them. Further ones are dropped, as RabbitMQ drops all dead letters for a
+queue that is down: a queue may stay down for ever, and memory and disk would be filled.
 """
 
 from __future__ import annotations
@@ -57,10 +59,14 @@ CREDIT = (4000, 800)
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
 
-#: The most bytes of dead letters in transit that are written again so that a file can be freed, unless half a file is
-#: less. More of them wait for queues that are down, and keep the file until these queues run: writing them again would
-#: make the next file large enough to be freed at once, and so on for ever.
+#: The most bytes of dead letters in transit that are written again so that the file of an idle journal can be freed,
+#: unless half a file is less. More of them wait for queues that are down, and keep the file until it is full or these
+#: queues run: writing them again would make the next file large enough to be freed at once, and so on for ever.
 REPEATED_BYTES = IDLE_BYTES // 2
+
+#: Body bytes of dead letters that are kept for queues that are down. These must not keep the journal from freeing a
+#: full file, in the place of which it writes them again: half a file at most.
+DOWN_BYTES = 16 << 20
 
 log = logging.getLogger("warren.journal")
 
@@ -94,6 +100,8 @@ class Journal(Process):
         self._replayed: dict[int, dict[int, Replayed]] = {}
         #: Queues that have no process and may have records in the files.
         self._absent: set[int] = set()
+        #: Queues that are down and whose dead letters are dropped, for the log.
+        self._dropping: set[int] = set()
         #: By queue: the position up to which its process has appended.
         self._positions: dict[int, int] = {}
         #: By queue: what it has appended since the last batch, and what the running commit writes for it.
@@ -188,6 +196,7 @@ class Journal(Process):
         self._add(queue, opener.address)
         self.reply(opener.sender, found)
         # What is not durable yet is sent with everybody else's when it is.
+        self._dropping.discard(queue)
         again = [
             (item.origin, item.contents, item.body_bytes, item.first_id, True, True)
             for item in self.files.in_transit.of(queue << LEVEL_BITS)
@@ -224,6 +233,8 @@ class Journal(Process):
                 if handed.is_recorded:
                     files.in_transit.add(handed, files.position)
                     self._forget_deleted(handed.targets)
+                    if not self._absent.isdisjoint(map(queue_of, handed.targets)):
+                        self._drop_for_down(handed)
                 self._outgoing.append((files.position, handed))
         self._waiting[queue] = Appended(position, messages)
         if self._outgoing:
@@ -234,6 +245,37 @@ class Journal(Process):
         for target in targets:
             if queue_of(target) not in self._queues:
                 self.files.in_transit.forget(target)
+
+    def _drop_for_down(self, handed: HandedOver) -> None:
+        """Drop dead letters for queues that are down if more wait for such queues than the journal keeps."""
+        in_transit, absent = self.files.in_transit, self._absent
+        if (
+            sum(in_transit.bytes_of(target) for target in in_transit.targets if queue_of(target) in absent)
+            <= DOWN_BYTES
+        ):
+            return
+        # Recorded as taken, so that they are gone after a crash too, and no file is kept for them.
+        writer = LogWriter()
+        for target in handed.targets:
+            if queue_of(target) in absent:
+                writer.take_over(target, handed.first_id, len(handed.contents))
+                self._log_dropped(queue_of(target))
+        for part in writer.take():
+            self.files.append(part.queue, part.parts, part.records, part.next_number, part.sizes, part.is_joined)
+            for taken in part.taken:
+                in_transit.take(taken)
+
+    def _log_dropped(self, queue: int) -> None:
+        """Log once, until the queue opens again, that its dead letters are dropped."""
+        if queue not in self._dropping:
+            self._dropping.add(queue)
+            log.warning(
+                "vhost '%s': queue %x is down, and the journal keeps no more dead letters for such queues than %d MiB. "
+                "Further ones are dropped until the queue runs again. If it cannot, delete it",
+                self._settings.vhost,
+                queue,
+                DOWN_BYTES >> 20,
+            )
 
     def _batch_lost(self, queue: int) -> None:
         """Have the queue start again: an append of it did not arrive.
@@ -326,7 +368,7 @@ class Journal(Process):
         self._in_commit = {}
         self._is_committing = False
         if self.files.closed_files:
-            self._begin_freeing(self.files.current)
+            self._begin_freeing(self.files.current, self._settings.file_limit)
         if self._idle_since is None:
             self._start_idle_timer()
 
@@ -361,14 +403,15 @@ class Journal(Process):
             if not was_idle:
                 self._start_idle_timer()
             elif self.files.current_bytes > IDLE_BYTES and not self._is_committing:
-                self._begin_freeing(self.files.rotate())
+                self._begin_freeing(self.files.rotate(), REPEATED_BYTES)
 
     # --- freeing files ---
 
-    def _begin_freeing(self, before: int) -> None:
+    def _begin_freeing(self, before: int, repeated: int) -> None:
+        """Free the files with numbers lower than `before`, unless more bytes than `repeated` must be written again."""
         if self._is_freeing or self._is_freeing_paused or self._closer is not None:
             return
-        if self.files.in_transit_before(before) > min(REPEATED_BYTES, self._settings.file_limit // 2):
+        if self.files.in_transit_before(before) > min(repeated, self._settings.file_limit // 2):
             self._pause_freeing()
             return
         self._is_freeing = True

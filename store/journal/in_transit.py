@@ -95,6 +95,8 @@ class InTransit:
     def __init__(self) -> None:
         #: By target, then by the id of the first.
         self._by_target: dict[int, dict[int, Waiting]] = {}
+        #: By target: the bytes of what it has not taken.
+        self._bytes: dict[int, int] = {}
 
     def __len__(self) -> int:
         """How many there are, once for each target."""
@@ -109,6 +111,10 @@ class InTransit:
         """What the target has not taken yet."""
         return self._by_target.get(target, {}).values()
 
+    def bytes_of(self, target: int) -> int:
+        """The body bytes of what the target has not taken yet."""
+        return self._bytes.get(target, 0)
+
     def add(self, handed: HandedOver, position: int) -> None:
         """Note dead letters that were handed over. A record that was repeated is noted once."""
         first_id = handed.first_id
@@ -116,6 +122,7 @@ class InTransit:
             waiting = self._by_target.setdefault(target, {})
             if first_id not in waiting:
                 waiting[first_id] = Waiting(first_id, handed.origin, handed.contents, position)
+                self._bytes[target] = self._bytes.get(target, 0) + handed.body_bytes
 
     def take(self, taken: Taken) -> None:
         """Note that a target has taken dead letters. Those that are unknown were taken before."""
@@ -126,16 +133,19 @@ class InTransit:
         whole = waiting.get(first)
         if whole is not None and whole.end_id == end:
             del waiting[first]
+            self._bytes[taken.target] -= whole.body_bytes
         else:
             # A queue may take the messages of one record in several turns.
             waiting = {part.first_id: part for item in waiting.values() for part in item.without(first, end)}
             self._by_target[taken.target] = waiting
+            self._bytes[taken.target] = sum(item.body_bytes for item in waiting.values())
         if not waiting:
-            del self._by_target[taken.target]
+            del self._by_target[taken.target], self._bytes[taken.target]
 
     def forget(self, target: int) -> None:
         """The target is deleted: nobody will take what is on its way there."""
         self._by_target.pop(target, None)
+        self._bytes.pop(target, None)
 
     def placed_before(self, position: int) -> list[tuple[int, Waiting]]:
         """What only records up to this position have, with its target."""

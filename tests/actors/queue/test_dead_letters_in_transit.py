@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from warren.actors.disk import journal
+from warren.actors.node.restart_policy import MAX_RESTARTS
 from warren.amqp.fields import Table
 from warren.amqp.frames import content_body
 from warren.routing.changes import BindingAdded
@@ -255,13 +257,47 @@ def test_a_journal_file_may_go_while_dead_letters_are_on_their_way(tmp_path, dis
         publisher.publish(source, 4)
         publisher.await_confirms()
         stage.quiet()
-        journal = stage.actor(stage.storage.journal)
-        journal._begin_freeing(journal.files.rotate())
-        stage.until(lambda: journal.files.oldest > 1)
+        process = stage.actor(stage.storage.journal)
+        process._begin_freeing(process.files.rotate(), journal.REPEATED_BYTES)
+        stage.until(lambda: process.files.oldest > 1)
         stage.quiet()
     with DurableStage(tmp_path, disk, stage.rows) as stage:
         arrived(stage)
         assert sizes(stage, "source", "grave") == [1, 3]
+
+
+@pytest.mark.parametrize("size", [100, LARGE])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_queue_that_stays_down_gets_the_first_dead_letters(tmp_path, disk, size, is_killed, monkeypatch, caplog):
+    """It gets them at the next start. More of them would fill memory, and keep the files of the journal for ever."""
+    monkeypatch.setattr(journal, "DOWN_BYTES", 5 * size + size // 2)
+    with DurableStage(tmp_path, disk) as stage:
+        grave, source = graves(stage)
+        publisher = Publisher(stage)
+        for _ in range(MAX_RESTARTS):
+            stage.crash(grave.address)
+            grave = stage.restarted("grave")
+        stage.crash(grave.address)
+        stage.quiet()
+        for _ in range(31):
+            publisher.publish(source, 1, size)
+            publisher.await_confirms()
+        stage.quiet()
+        process = stage.actor(stage.storage.journal)
+        assert len(process.files.in_transit) == 5
+        assert caplog.text.count("is down, and the journal keeps no more dead letters") == 1
+        process._begin_freeing(process.files.rotate(), process._settings.file_limit)
+        stage.until(lambda: process.files.oldest > 1)
+        stage.quiet()
+        if not is_killed:
+            stage.terminate()
+    with DurableStage(tmp_path, disk, stage.rows) as stage:
+        arrived(stage)
+        assert sizes(stage, "source", "grave") == [1, 5]
+        Publisher(stage).publish(stage.recovered("source"), 20, size)
+        stage.quiet()
+        arrived(stage)
+        assert sizes(stage, "source", "grave") == [1, 25], "it runs again, so nothing is dropped"
 
 
 def test_transient_dead_letters_stay_in_order_with_persistent_ones(stage, disk):
