@@ -1,7 +1,8 @@
 """The server: a broker as a program of its own, which runs in the foreground until a signal.
 
-The first SIGINT, SIGTERM or SIGHUP stops it cleanly: clients get connection.close with 320 CONNECTION_FORCED. A second
-SIGINT or SIGTERM ends the process at once. SIGUSR1, SIGUSR2 and SIGALRM, which would kill the process, are ignored.
+The first SIGINT or SIGTERM stops it cleanly: clients get connection.close with 320 CONNECTION_FORCED. A second one ends
+the process at once. SIGHUP reopens the log file of a broker that has one and no terminal, and stops any other broker,
+since its terminal was closed. SIGUSR1, SIGUSR2 and SIGALRM, which would kill the process, are ignored.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import cast
 
 from .actors.resources.contract import MemoryStatus
 from .limits import shown_size
 from .running_node import RunningNode, StartError, StartInterrupted
 from .runtime.errors import ProcessDown
+from .runtime.log_file import LogFile, Period, reopen_log_files
+from .runtime.log_format import JsonFormatter, LineFormatter
 from .runtime.machine.heap import keep_freed_heap
 from .runtime.machine.port_holder import port_holder
 from .settings import Settings
@@ -40,8 +44,6 @@ GARBAGE_BATCH = 1_000
 
 #: A threshold of the garbage collector that is never reached.
 NEVER = 1 << 30
-
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 class ServerDied(Exception):
@@ -173,17 +175,26 @@ def _watermark(memory: MemoryStatus) -> str:
     return f"publishers are blocked above {shown_size(memory['limit'])} of {shown_size(memory['total'])}"
 
 
-def configure_logging(level: str, path: str | None = None) -> None:
-    """Write the log to standard error or append it to the file `path`, one line for each event. Raises OSError."""
-    handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
-    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, handlers=[handler])
+def configure_logging(settings: Settings) -> None:
+    """Write the log to standard error, or append it to a file, one line for each event. Raises OSError."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if settings.log_file is not None:
+        handler = LogFile(
+            settings.log_file,
+            cast(int, settings.log_rotation_size or 0) or None,
+            cast(Period, settings.log_rotation_period),
+            settings.log_rotation_count,
+        )
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else LineFormatter())
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
 
 
 class _Signals:
     """Handles the signals of the process: the first one interrupts the node, the second ends the process.
 
     SIGHUP comes when the terminal is closed, and from systemd right after SIGTERM (`SendSIGHUP`): it stops the broker
-    if nothing else has, and never ends the process. A process that was started with `nohup` goes on ignoring it.
+    if nothing else has, and never ends the process. A process that was started with `nohup` goes on ignoring it. To a
+    broker without a terminal that logs to a file, somebody else sends it, who has renamed that file.
     """
 
     def __init__(self) -> None:
@@ -209,6 +220,17 @@ class _Signals:
                 # Not sys.exit: whatever hangs now may hang in an exit handler as well.
                 os._exit(130)
             return
+        if number not in _STOPPING and not _has_terminal() and reopen_log_files():
+            return
         self.first = signal.Signals(number).name
         if self._node is not None:
             self._node.interrupt()
+
+
+def _has_terminal() -> bool:
+    """Whether the process belongs to a terminal, whose end it would be told by SIGHUP."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -240,6 +240,29 @@ class Settings:
         None, "directory for durable data; None keeps everything in memory", path=True, optional=True
     )
 
+    # -- the log of `warren start` ---
+    log_file: str | None = setting(
+        None,
+        "file to which `warren start` appends its log; None is the standard error. A program that embeds a broker"
+        " configures its own log",
+        path=True,
+        optional=True,
+    )
+    log_level: str = setting(
+        "info", "lowest level of the lines in that log", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = setting("text", "form of a line: `text`, or `json` for one JSON object", choices=("text", "json"))
+    log_rotation_size: int | str | None = setting(
+        None,
+        'bytes, or a size such as `"10MB"`, above which `log_file` is renamed and begins anew; None is no limit',
+        read=read_size,
+        optional=True,
+    )
+    log_rotation_period: str = setting(
+        "never", "when else it begins anew: `daily` at midnight, `hourly`", choices=("never", "hourly", "daily")
+    )
+    log_rotation_count: int = setting(5, "older log files that are kept", low=0, high=10_000)
+
     # -- commands ---
     control_dir: str | None = setting(
         None,
@@ -371,6 +394,12 @@ class NodeKeywords(TypedDict, total=False):
     message_index_max_bytes: int
     stop_timeout: int
     data_dir: str | PathLike[str] | None
+    log_file: str | PathLike[str] | None
+    log_level: str
+    log_format: str
+    log_rotation_size: int | str | None
+    log_rotation_period: str
+    log_rotation_count: int
     control_dir: str | PathLike[str] | None
     control_port: int | None
     control_host: str

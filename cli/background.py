@@ -25,13 +25,13 @@ CHECK_SECONDS = 0.05
 _SWITCHES = {"--background", "--detached"}
 
 
-def start_in_background(settings: Settings, log_file: str | None) -> None:
+def start_in_background(settings: Settings) -> None:
     """Return when the broker accepts connections. Raises CommandFailure with the end of its log if it cannot start."""
     if settings.control_dir is None:
         raise CommandFailure("--background needs a control socket, which control_dir = false forbids", EX_USAGE)
-    path = Path(log_file) if log_file else _default_log(settings.node_name)
+    path = Path(settings.log_file) if settings.log_file else _default_log(settings.node_name)
     arguments = [word for word in sys.argv[1:] if word not in _SWITCHES]
-    if log_file is None:
+    if settings.log_file is None:
         arguments += ["--log-file", str(path)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -43,13 +43,21 @@ FIRST_USER = {
 )
 @click.option("--in-memory", is_flag=True, help="Keep nothing on disk: everything is lost when the broker stops.")
 @click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS),
-    default="info",
-    show_default=True,
-    help="Lowest level of the messages logged on standard error.",
+    "--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level of the lines in the log.  [default: info]"
 )
 @click.option("--log-file", metavar="FILE", help="Append the log to this file, not to standard error.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Form of a line of the log; json is one object on each line.  [default: text]",
+)
+@click.option("--log-rotation-size", metavar="SIZE", help="Rename the log file above this size, such as 10MB.")
+@click.option(
+    "--log-rotation-period",
+    type=click.Choice(["never", "hourly", "daily"]),
+    help="When else the log file is renamed.  [default: never]",
+)
+@click.option("--log-rotation-count", type=int, help="Older log files that are kept.  [default: 5]")
 @click.option("--node", metavar="NAME", help="The broker's name, such as warren@localhost.")
 @click.option(
     "--background/--foreground",
@@ -62,14 +70,19 @@ def start(
     config: str | None,
     data_dir: str | None,
     in_memory: bool,
-    log_level: str,
+    log_level: str | None,
     log_file: str | None,
+    log_format: str | None,
+    log_rotation_size: str | None,
+    log_rotation_period: str | None,
+    log_rotation_count: int | None,
     node: str | None,
     background: bool,
 ) -> None:
     """Start a broker, in the foreground unless --background is given.
 
-    Ctrl-C, SIGTERM or SIGHUP closes all connections and stops the broker; a second Ctrl-C or SIGTERM ends it at once.
+    Ctrl-C or SIGTERM closes all connections and stops the broker; a second one ends it at once. SIGHUP stops a broker
+    in the foreground of a terminal, and has one in the background reopen its log file.
 
     Exit codes: 0 after a clean stop, 70 if the broker cannot start (for example, because the port is taken), 78 if
     settings are wrong or the data directory cannot be used.
@@ -84,6 +97,12 @@ def start(
         "host": host,
         "data_dir": False if in_memory else data_dir,
         "node_name": node and full_name(node),
+        "log_level": log_level,
+        "log_file": log_file,
+        "log_format": log_format,
+        "log_rotation_size": log_rotation_size,
+        "log_rotation_period": log_rotation_period,
+        "log_rotation_count": log_rotation_count,
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {name: os.environ[variable] for variable, name in FIRST_USER.items() if variable in os.environ}
@@ -103,7 +122,7 @@ def start(
     except OSError as error:
         raise CommandFailure(f"--config: cannot read '{config}': {error.strerror}", EX_CONFIG) from error
     if background:
-        start_in_background(settings, log_file)
+        start_in_background(settings)
         return
     # These imports are here because `--help` and wrong settings do not need them.
     from ..running_node import DataDirUnusable, StartError
@@ -111,9 +130,10 @@ def start(
     from .recovery_bar import recovery_progress
 
     try:
-        configure_logging(log_level, log_file)
+        configure_logging(settings)
     except OSError as error:
-        raise CommandFailure(f"--log-file: cannot write '{log_file}': {error.strerror}", EX_CONFIG) from error
+        text = f"log_file: cannot write '{settings.log_file}': {error.strerror}"
+        raise CommandFailure(text, EX_CONFIG) from error
     try:
         with recovery_progress(sys.stderr) as progress:
             serve(settings, lambda report: click.echo(report), progress)

@@ -112,4 +112,17 @@ def rotate_logs(call: Call) -> None:
     call.done()
 
 
-COMMANDS = (set_vm_memory_high_watermark, set_disk_free_limit, environment, rotate_logs)
+@node_command(SECTION)
+@click.argument("level")
+@click.option("--category", help="Only for lines of this name, such as connection for warren.connection.")
+def set_log_level(call: Call, level: str, category: str | None) -> None:
+    """Set the LEVEL from which on lines are logged, until the node ends: debug, info, notice, warning, error, critical,
+    alert, emergency or none.
+    """
+    of_category = f' for category "{category}"' if category is not None else ""
+    call.banner(f'Setting log level{of_category} to "{level}" ...')
+    call.ask("set_log_level", level=level, category=category)
+    call.done()
+
+
+COMMANDS = (set_vm_memory_high_watermark, set_disk_free_limit, environment, rotate_logs, set_log_level)

@@ -10,22 +10,19 @@ import json
 import logging
 import time
 
-#: The characters that are escaped: control characters of ASCII and of Latin-1, and the line ends of Unicode.
-_ESCAPES = {
-    code: chr(code).encode("unicode_escape").decode("ascii") for code in (*range(32), *range(127, 160), 0x2028, 0x2029)
-}
-
 
 def one_line(text: str) -> str:
-    """The text without line ends and other control characters."""
-    return text if text.isprintable() else text.translate(_ESCAPES)
+    """The text with escapes for line ends, control characters and bytes that are not UTF-8."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-11-22 21:42:07.123 info    warren.connection: 127.0.0.1:5 -> 127.0.0.1:5672 opened by 'guest'`."""
+    """`2026-11-22 21:42:07.123 INFO    warren.connection: 127.0.0.1:5 -> 127.0.0.1:5672 opened by 'guest'`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_stamp(record)} {record.levelname.lower():<7} {record.name}: {one_line(record.getMessage())}"
+        text = f"{_stamp(record)} {record.levelname:<7} {record.name}: {one_line(record.getMessage())}"
         traceback = _traceback(self, record)
         return f"{text} | {traceback}" if traceback else text
 

@@ -19,8 +19,8 @@ from ...amqp.connection_state import CLOSE_FRAME, DROP, LOG_ONLY, SLOW_DROP, cho
 from ...amqp.errors import AmqpError
 from ...amqp.method import Method
 from ...amqp.parser.reader import CLOSING
+from ...runtime.log_format import one_line
 from ..metadata.contract import to_metadata
-from .log_text import one_line
 
 if TYPE_CHECKING:
     from .process import Connection

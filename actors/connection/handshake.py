@@ -21,10 +21,10 @@ from ...amqp.constants import FRAME_MIN_SIZE
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.method import Method
+from ...runtime.log_format import one_line
 from ...version import __version__
 from ..node.context import NodeContext
 from . import sasl
-from .log_text import one_line
 
 log = logging.getLogger("warren.connection")
 

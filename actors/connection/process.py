@@ -33,6 +33,7 @@ from ...amqp.parser.reader import HANDSHAKE, METHOD, RUNNING, FrameReader
 from ...runtime.contract import Sender
 from ...runtime.credit import CreditFlow
 from ...runtime.exit_reason import ExitReason
+from ...runtime.log_format import one_line
 from ...runtime.process import Process
 from ..channel.contract import DeliveryNotice, to_channel
 from ..events import client_events
@@ -47,7 +48,6 @@ from .closing import CLOSE_TIMER, Closing
 from .contract import SocketAddress, ToConnection
 from .handshake import Handshake, Negotiated
 from .heartbeats import HeartbeatMonitor, HeartbeatSender
-from .log_text import one_line
 from .output import SocketOutput, Transport
 from .sasl import Certified
 from .socket_input import SocketInput

@@ -13,10 +13,10 @@ import logging
 import ssl
 
 from ...runtime.contract import Sender
+from ...runtime.log_format import one_line
 from ..metadata.info_items import InfoItems
 from ..node.context import NodeContext
 from .contract import SocketAddress
-from .log_text import one_line
 from .output import Transport
 from .process import Connection
 from .sasl import Certified

@@ -23,7 +23,7 @@ from warren.store.data_dir.file_limits import REAL_FILES, FileLimits
 data_dir, entries, journal_limit, store_limit, fault = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
 limits = FileLimits(journal_limit, store_limit, entries) if entries else REAL_FILES
 exec(fault)
-server.configure_logging("info")
+server.configure_logging(Settings())
 print("loaded", flush=True)
 
 def on_ready(report):

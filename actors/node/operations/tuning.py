@@ -6,15 +6,32 @@ import logging
 from dataclasses import fields
 from typing import Any
 
+from ....runtime.log_file import reopen_log_files
 from ....settings import Settings
 from ...metadata.contract import to_metadata
 from ...resources.contract import to_memory_monitor
 from ..contract import to_node
 from .listings import check_vhost
-from .registry import Operator, Rows, operation
+from .registry import OperationError, Operator, Rows, operation
 
 #: Parts of the names of settings whose values are secret (CM-75).
 SECRET_WORDS = ("pass", "secret", "token")
+
+#: RabbitMQ's names of levels, and Python's levels.
+LOG_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL,
+    "emergency": logging.CRITICAL,
+    "none": logging.CRITICAL + 1,
+}
+
+#: The logger above all loggers of the broker; those below it are the categories of the log.
+ROOT_LOGGER = "warren"
 
 
 @operation()
@@ -55,13 +72,20 @@ async def environment(operator: Operator) -> Rows:
 @operation(while_booting=True)
 async def rotate_logs(operator: Operator) -> int:
     """Reopen the log files, which an operator has renamed (CM-55). Returns their number."""
-    reopened = 0
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler):
-            # The next line opens the file anew, under its name.
-            handler.close()
-            reopened += 1
-    return reopened
+    return reopen_log_files()
+
+
+@operation(while_booting=True)
+async def set_log_level(operator: Operator, *, level: str, category: str | None = None) -> None:
+    """Log from this level on until the node ends, in one category or in all without a level of their own (CM-186)."""
+    if level not in LOG_LEVELS:
+        raise OperationError("data", f"level {level} is not supported. Try one of {', '.join(LOG_LEVELS)}")
+    name = ROOT_LOGGER if category is None else f"{ROOT_LOGGER}.{category}"
+    known = sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{ROOT_LOGGER}."))
+    if category is not None and name not in known:
+        categories = ", ".join(each.removeprefix(f"{ROOT_LOGGER}.") for each in known)
+        raise OperationError("data", f"there is no category '{category}'. Try one of {categories}")
+    logging.getLogger(name).setLevel(LOG_LEVELS[level])
 
 
 def _plain(value: object) -> object:

@@ -277,7 +277,7 @@ def test_lines_of_the_log(watched, watch):
         logger.setLevel(logging.NOTSET)
     line = next(event for event in iter(info.channel.delivery, None) if b"first line" in event.body)
     assert line.method.routing_key == "info"
-    assert line.body.endswith(b" info    warren.test: first line\\nof two\n")
+    assert line.body.endswith(b" INFO    warren.test: first line\\nof two\n")
     assert line.properties.content_type == "text/plain"
     assert table_to_dict(line.headers) == {"node": "warren@localhost"}
     assert line.properties.delivery_mode is None and line.properties.timestamp <= time.time()
