@@ -1,6 +1,7 @@
 """aio-pika: robust connections, confirms by default, iterators, and its RPC pattern."""
 
 import asyncio
+import functools
 
 import aio_pika
 import pytest
@@ -174,3 +175,28 @@ async def test_a_robust_connection_comes_back(broker_address, name):
             await channel.default_exchange.publish(aio_pika.Message(b"after"), name)
             assert (await asyncio.wait_for(seen.get(), 10)).body == b"after"
             await queue.delete(if_unused=False, if_empty=False)
+
+
+async def test_two_consumers_of_a_stream(connection, name):
+    """Each reads the whole stream, from the offset that it asks for."""
+    channel = await connection.channel()
+    await channel.set_qos(prefetch_count=5)
+    queue = await channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
+    for number in range(20):
+        await channel.default_exchange.publish(aio_pika.Message(str(number).encode()), name)
+    seen = {begin: [] for begin in (0, 10)}
+    done = {begin: asyncio.Event() for begin in seen}
+
+    async def receive(begin, message):
+        async with message.process():
+            assert message.headers["x-stream-offset"] == int(message.body)
+            seen[begin].append(int(message.body))
+            if len(seen[begin]) == 20 - begin:
+                done[begin].set()
+
+    for begin in seen:
+        await queue.consume(functools.partial(receive, begin), arguments={"x-stream-offset": begin})
+    for event in done.values():
+        await asyncio.wait_for(event.wait(), 30)
+    assert seen == {begin: list(range(begin, 20)) for begin in seen}
+    await queue.delete()

@@ -243,3 +243,37 @@ def test_the_listings(tmp_path):
         channel.send(m.BasicAck(3, multiple=True))
         channel.deliveries(3)
         client.close()
+
+
+def test_a_damaged_file_costs_its_messages_alone(tmp_path):
+    """Consumers go on behind the damage, and retention still removes what is left."""
+    arguments = {**STREAM, "x-stream-max-segment-size-bytes": 1000}
+    with Broker(port=0, data_dir=tmp_path) as broker:
+        client = Client(broker.url)
+        client.channel().queue("s", arguments, durable=True)
+        for part in range(3):  # a run of 32 KiB and more is a block of its own in the file
+            publish(client, "s", [b"%d" % part * 1000] * 100)
+        client.close()
+    [file] = tmp_path.glob("vhosts/*/queues/*/0.idx")
+    content = bytearray(file.read_bytes())
+    at = content.index(b"1" * 1000)
+    content[at : at + 10] = b"x" * 10
+    file.write_bytes(content)
+    for path in tmp_path.glob("vhosts/*/recovery/*"):
+        path.unlink()  # as after a kill
+    with Broker(port=0, data_dir=tmp_path) as broker:
+        client = Client(broker.url)
+        left = client.channel().ready("s")
+        assert 100 < left < 300
+        found = read(client, "s", count=left)
+        assert [number for number, body in found] == sorted(number for number, _ in found)
+        assert all(body == b"%d" % (number // 100) * 1000 for number, body in found)
+        publish(client, "s", ["new"])
+        next_offset, body = read(client, "s", "last")[0]
+        assert body == b"new"
+        broker.set_policy("p", "s", {"max-length-bytes": 100}, apply_to="queues")
+        deadline = time.monotonic() + 30
+        while client.channel().ready("s") > 1:
+            assert time.monotonic() < deadline
+        assert first_offset(client, "s") == next_offset
+        client.close()
