@@ -38,8 +38,6 @@ FOREIGN: dict[Kind, frozenset[str]] = {
     },
     "stream": frozenset(
         {
-            "message-index",
-            "index-retention-ms",
             "expires",
             "message-ttl",
             "dead-letter-exchange",

@@ -142,7 +142,7 @@ class Stream(Role):
         most = DEFAULT_SEGMENT_BYTES if self._settings.segment_bytes is None else self._settings.segment_bytes
         # The clock may go backwards; the time of a stream does not.
         time = max(int(self._state.wall_clock() * 1_000_000) // TIME_STEP * TIME_STEP, segments.published)
-        has_begun = False
+        index, has_begun = self._state.effects.index, False
         for arrival in arrivals:
             origins = self._arrivals.as_stored(arrival.origins)
             if arrival.handed is not None:
@@ -158,6 +158,8 @@ class Stream(Role):
                 arrival.handed,
             )
             has_begun = segments.append(numbers, arrival.body_bytes, time, most) or has_begun
+            if index is not None:
+                index.came(numbers.start, arrival.contents)
             self.readers.published(numbers, origins, arrival.contents, time)
             if arrival.awaits_confirm:
                 self._state.confirms.recent.append((numbers.start, numbers.stop - 1, arrival.parts))
@@ -170,7 +172,10 @@ class Stream(Role):
         if (settings.max_age is None and settings.max_length_bytes is None) or not len(segments):
             return
         oldest = 0 if settings.max_age is None else int((self._state.wall_clock() - settings.max_age) * 1_000_000)
-        self._backing.drop_before(segments.kept_from(settings.max_length_bytes, oldest))
+        dropped = self._backing.drop_before(segments.kept_from(settings.max_length_bytes, oldest))
+        index = self._state.effects.index
+        if dropped and index is not None:
+            index.rest_is_gone("dropped", self._backing.numbers().start)
 
     # -- consuming ----------------------------------------------------------------------------------
 

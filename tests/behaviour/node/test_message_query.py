@@ -205,3 +205,17 @@ def test_clean_stop_keeps_the_index(tmp_path):
 def test_node_in_memory_has_no_index():
     with Broker() as broker, pytest.raises(BrokerError, match="keeps everything in memory"):
         broker.query(queue="q", key="k")
+
+
+def test_messages_of_a_stream(broker, channel):
+    """They stay ready when consumers have read them, and are dropped with their segment."""
+    arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 100, "x-max-length-bytes": 300}
+    channel.queue_declare("indexed", durable=True, arguments=arguments)
+    publish(channel, "indexed", "first" * 30, message_id="m-1")
+    publish(channel, "indexed", "second", message_id="m-2")
+    becomes(broker, "m-2", ["ready"])
+    (row,) = broker.query(queue="indexed", key="m-1")
+    assert (row["state"], row["payload"], row["seq"]) == ("ready", "first" * 30, 0)
+    for _ in range(3):
+        publish(channel, "indexed", "more" * 30)
+    becomes(broker, "m-1", ["dropped"])
