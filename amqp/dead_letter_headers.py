@@ -26,6 +26,9 @@ MAXLEN = "maxlen"
 #: A quorum queue gives the message up, because it was returned too often.
 DELIVERY_LIMIT = "delivery_limit"
 
+#: The message would have to wait longer in its queue than the policy that paces it allows. RabbitMQ has no such reason.
+PACED = "paced"
+
 INVALID_HEADERS = "x-invalid-headers"
 
 #: A value of a field table or an array: the letter of its type and the value.

@@ -38,6 +38,11 @@ FOREIGN: dict[Kind, frozenset[str]] = {
     },
     "stream": frozenset(
         {
+            "pace-rate",
+            "pace-period-ms",
+            "pace-max-wait-ms",
+            "pace-overflow",
+            "pace-burst",
             "expires",
             "message-ttl",
             "dead-letter-exchange",

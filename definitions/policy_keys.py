@@ -18,6 +18,9 @@ from .records import Policy
 
 APPLY_TO = ("queues", "exchanges", "all")
 
+#: Above every rate at which messages can be delivered.
+MAX_RATE = 1e9
+
 #: Why a value is refused; empty if it is accepted.
 Reason = str
 Check = Callable[[Any], Reason]
@@ -56,6 +59,11 @@ def _message_index(value: Any) -> Reason:
     )
 
 
+def _rate(value: Any) -> Reason:
+    is_good = type(value) in (int, float) and 0 < value < MAX_RATE
+    return "" if is_good else f"{erlang_term(value)} is not a valid pace rate"
+
+
 _WHEN_PROMOTED = ("always", "when-synced")
 
 #: The check of each key.
@@ -83,6 +91,11 @@ CHECKS: dict[str, Check] = {
     "stream-max-segment-size-bytes": _number(0, "segment size"),
     "message-index": _message_index,
     "index-retention-ms": _number(0, "index retention"),
+    "pace-rate": _rate,
+    "pace-period-ms": _number(1, "pace period"),
+    "pace-max-wait-ms": _number(0, "pace maximum wait"),
+    "pace-overflow": _one_of(("hold", "dead-letter", "nack", "drop"), "{} is not a valid pace-overflow value"),
+    "pace-burst": _number(1, "pace burst"),
     "ha-mode": _ha_mode,
     "ha-params": lambda value: "",  # Its check depends on `ha-mode`.
     "ha-sync-mode": _one_of(("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),

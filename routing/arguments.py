@@ -72,6 +72,14 @@ class QueueSettings:
     #: messages that have left.
     message_index: str | Sequence[str] = "none"
     index_retention: int = INDEX_RETENTION
+    #: Messages that a paced queue delivers in `pace_period` ms; None: it delivers as fast as it can.
+    pace_rate: float | None = None
+    pace_period: int = 1000
+    #: The longest planned wait in ms, and what happens to a message that would wait longer.
+    pace_max_wait: int = 500
+    pace_overflow: Literal["hold", "dead-letter", "nack", "drop"] = "hold"
+    #: Deliveries that may go together after a pause.
+    pace_burst: int = 1
 
     @property
     def rejects_publish(self) -> bool:
@@ -134,7 +142,15 @@ _POLICY_SETTINGS = {
     name.removeprefix("x-"): field
     for name, field in _SETTINGS.items()
     if field not in ("max_priority", "single_active_consumer")
-} | {"message-index": "message_index", "index-retention-ms": "index_retention"}
+} | {
+    "message-index": "message_index",
+    "index-retention-ms": "index_retention",
+    "pace-rate": "pace_rate",
+    "pace-period-ms": "pace_period",
+    "pace-max-wait-ms": "pace_max_wait",
+    "pace-overflow": "pace_overflow",
+    "pace-burst": "pace_burst",
+}
 
 
 # -- checks of queue arguments ---

@@ -50,7 +50,7 @@ QUEUES = Columns(
         *("consumer_utilisation", "consumer_capacity", "memory", "slave_pids", "synchronised_slave_pids", "state"),
         *("leader", "members", "online"),
         # warren's own (CM-153)
-        *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag"),
+        *("operator_policy", "effective_policy_definition", "queue_mode", "single_active_consumer_tag", "pace"),
         *("shards", "shard_of", "first_number", "next_number", "readers", "unsent", *FLOW, "blocked_seconds_by"),
     ),
 )

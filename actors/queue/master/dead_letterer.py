@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ....amqp.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, dead_letter, is_cycle
+from ....amqp.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, PACED, REJECTED, dead_letter, is_cycle
 from ....amqp.fields import Table
 from ....amqp.frames import content_properties, with_properties
 from ....amqp.properties import decode_properties, encode_properties
@@ -70,7 +70,7 @@ class DeadLetterer:
         self._exchange: str | None = None
         self._routing_key: str | None = None
         #: Dead messages by reason, whether or not they became dead letters (AB-154).
-        self.counters = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0}
+        self.counters = {EXPIRED: 0, REJECTED: 0, MAXLEN: 0, DELIVERY_LIMIT: 0, PACED: 0}
         self._ids = SharedIds(random_bytes)
         #: How often dead letters were routed, so that they go to the shards of a sharded queue in turn.
         self._routed = 0

@@ -14,6 +14,7 @@ from ..grants import Grants
 from ..head_read import HeadRead
 from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
+from .pacing import Pacing
 
 #: Messages fetched from the backing queue at a time.
 DELIVERY_BATCH = 1000
@@ -34,6 +35,7 @@ class Dispatch:
         "is_due",
         "keeps_grants",
         "outbox",
+        "pacing",
     )
 
     def __init__(
@@ -62,10 +64,12 @@ class Dispatch:
         #: Arrivals wait for the grants of several limiters, so the first of these must not be returned.
         self.keeps_grants = False
         self.grants = Grants(queue_id, effects)
+        #: None: messages are delivered as soon as a consumer can take them.
+        self.pacing: Pacing | None = None
 
     def deliver(self) -> None:
         """Give messages out from the head while a consumer can take one."""
-        backing, consumers, expiry = self._backing, self._consumers, self._expiry
+        backing, consumers, expiry, pacing = self._backing, self._consumers, self._expiry, self.pacing
         self.is_due = False
         self.awaits_write = False
         if expiry.is_needed and not expiry.expire():
@@ -80,7 +84,14 @@ class Dispatch:
                     if backing.available(1):
                         continue
                 return
+            if pacing is not None:
+                ready = min(ready, pacing.due())
+                if not ready:
+                    self._await_slot(pacing)
+                    return
             shares, taken = consumers.share(ready)
+            if pacing is not None:
+                pacing.delivered(taken)
             if not taken:
                 self.awaits_write = consumers.awaits_write()
                 # No consumer can use the grants now, but the channels' consumers on other queues may.
@@ -98,6 +109,13 @@ class Dispatch:
                 return
         if self.grants.unused and not len(backing):
             self._return_all_grants()
+
+    def _await_slot(self, pacing: Pacing) -> None:
+        """The next message is not due yet. If nobody could take it, the slot moves to the moment at which one can."""
+        if self._consumers.can_any_take():
+            pacing.await_slot()
+        # The channels' consumers on other queues may use the grants meanwhile.
+        self._return_all_grants()
 
     def _assign(self, shares: list[Share], deliveries: list[Delivery]) -> None:
         """Give the fetched messages to the consumers at which they are counted."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ....amqp.dead_letter_headers import PACED
 from ....store.messages.message import any_of, slice_of
 from ....store.queue.backing_queue import BackingQueue
 from ..arrivals import Arrival, Arrivals
@@ -24,6 +25,7 @@ from .dead_letterer import DeadLetterer
 from .dispatch import Dispatch
 from .length_limit import LengthLimit
 from .message_expiry import MessageExpiry
+from .pacing import Pacing
 
 if TYPE_CHECKING:
     from ..contract import PublishEntry
@@ -103,6 +105,7 @@ class Intake(Arrivals):
         "_effects",
         "_expiry",
         "_length_limit",
+        "pacing",
     )
 
     def __init__(
@@ -127,6 +130,8 @@ class Intake(Arrivals):
         self._dead_letterer = dead_letterer
         self._confirms = confirms
         self._effects = effects
+        #: None: messages are delivered as soon as a consumer can take them.
+        self.pacing: Pacing | None = None
         #: By id: channels whose limiters must answer before arrivals are accepted.
         self._asked: dict[str, ChannelRecord] = {}
 
@@ -137,6 +142,8 @@ class Intake(Arrivals):
             return
         arrivals = self.take()
         for at, arrival in enumerate(arrivals):
+            if self.pacing is not None and arrival.handed is None and not self._is_admitted(arrival, self.pacing):
+                continue
             if not self._accept(arrival):
                 self.arrivals = arrivals[at:]
                 return
@@ -180,7 +187,7 @@ class Intake(Arrivals):
                     self._accept(single)
             return True
         expiry = None if self._expiry.ttl is None and origin.expiration is None else self._expiry.of(origin)
-        if len(consumers) and backing.is_empty():
+        if len(consumers) and backing.is_empty() and self.pacing is None:
             shares, taken = consumers.share(count)
             if taken and not consumers.is_uniform:
                 if not self._hand_over_one_by_one(shares, arrival, expiry):
@@ -221,6 +228,32 @@ class Intake(Arrivals):
             limit.drop_overflow()
         self._dispatch.is_due = True
         return True
+
+    def _is_admitted(self, arrival: Arrival, pacing: Pacing) -> bool:
+        """Whether none of the messages would have to wait too long. Otherwise their fate is decided here (QP-102)."""
+        count = len(arrival.contents)
+        admitted = pacing.admit(count)
+        if admitted == count:
+            return True
+        if admitted:
+            self._accept(arrival.cut(admitted))
+        if self._persistence is not None:
+            arrival.origins = self.as_stored(arrival.origins)
+        if pacing.overflow == "nack":
+            self._backing.discard(arrival.origins, len(arrival.contents), False, arrival.parts)
+            self._confirms.refused += arrival.parts
+            return False
+        is_recorded = False
+        if pacing.overflow == "dead-letter":
+            is_recorded = self._dead_letterer.publish(PACED, arrival.messages(None))
+        else:
+            self._dead_letterer.count(PACED, len(arrival.contents))
+        numbers = self._discard(arrival, is_recorded)
+        if self._effects.index is not None:
+            self._effects.index.gone("dropped" if pacing.overflow == "drop" else "dead-lettered", numbers, PACED)
+        if self._transit is not None:
+            self._transit.close()
+        return False
 
     def _would_drop(self, arrival: Arrival, expiry: int | None) -> bool:
         """Whether a message of an arrival that no consumer takes is dropped at once from the empty queue."""

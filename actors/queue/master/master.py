@@ -41,6 +41,7 @@ from .intake import Intake, PublishDelay
 from .length_limit import LengthLimit
 from .listing import queue_items
 from .message_expiry import EXPIRY_STEP, MessageExpiry
+from .pacing import Pacing
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
 
@@ -74,6 +75,7 @@ class Master(Role):
         "intake",
         "length_limit",
         "message_expiry",
+        "pacing",
         "publish_delay",
         "queue_expiry",
         "range_readers",
@@ -98,6 +100,8 @@ class Master(Role):
         if state.may_expire:
             self.message_expiry.is_needed = self.message_expiry.is_uneven = True
         self.queue_expiry = QueueExpiry(effects, state.now)
+        #: None for a queue that delivers as fast as it can.
+        self.pacing: Pacing | None = None
         #: None for any other than a quorum queue.
         self.delivery_counts: DeliveryCounts | None = None
         persistence = None if state.row.durable else False
@@ -140,6 +144,13 @@ class Master(Role):
         self.queue_expiry.apply(settings)
         if self.delivery_counts is not None:
             self.delivery_counts.limit = settings.delivery_limit
+        if settings.pace_rate is None:
+            self.pacing = None
+        else:
+            if self.pacing is None:
+                self.pacing = Pacing(self.backing, self.effects, self.state.now)
+            self.pacing.apply(settings)
+        self.dispatch.pacing = self.intake.pacing = self.pacing
 
     def release(self) -> None:
         if not self.backing.is_empty():
@@ -209,6 +220,9 @@ class Master(Role):
             self.take_delayed()
         elif name == "expiry":
             self.message_expiry.timer_fired()
+            self.dispatch.is_due = True
+        elif name == "pace" and self.pacing is not None:
+            self.pacing.timer_fired()
             self.dispatch.is_due = True
         elif name == "queue_expiry" and self.queue_expiry.timer_fired():
             self.effects.end("expired")
@@ -459,6 +473,8 @@ class Master(Role):
             yield from work.pause()
             count = self.backing.purge(PURGED_AS_ONE * work.most)
             if not count:
+                if self.pacing is not None:
+                    self.pacing.purged()
                 if purged and self.effects.index is not None:
                     self._report_purge(self.effects.index)
                 return purged
@@ -471,7 +487,7 @@ class Master(Role):
 
     def info(self) -> InfoItems:
         state = self.state
-        return queue_items(
+        items = queue_items(
             state.row,
             self.settings.queue_mode,
             self.backing,
@@ -481,6 +497,8 @@ class Master(Role):
             self.dead_letterer,
             state.credit,
         )
+        items["pace"] = None if self.pacing is None else self.pacing.info()
+        return items
 
     def consumers_info(self) -> list[InfoItems]:
         row = self.state.row

@@ -1,0 +1,257 @@
+"""The clocks of a paced queue, and what its master does with them, on a clock that stands still."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.actors.queue.master.pacing import PaceClock
+from warren.amqp.fields import Table
+from warren.routing.arguments import queue_settings
+
+from .core import Core
+
+MS = 1_000_000
+SECOND = 1000 * MS
+LONG_AGO = -(10**18)
+
+
+def clock(rate, burst=1):
+    made = PaceClock(LONG_AGO)
+    made.unit = SECOND // rate
+    made.kept = (burst - 1) * made.unit
+    return made
+
+
+def arrivals(clock, times, longest):
+    """The wait of each arrival in ms, None if it is refused."""
+    waits = []
+    for time in times:
+        now = time * MS
+        if clock.free_until(now, now + longest * MS):
+            waits.append((clock.next_slot(now) - now) // MS)
+            clock.take(now, 1)
+        else:
+            waits.append(None)
+    return waits
+
+
+@pytest.mark.parametrize(
+    ("rate", "longest", "times", "waits"),
+    [
+        (5, 5000, [1000] * 28, [*range(0, 5001, 200), None, None]),
+        (10, 500, [*[1000] * 7, 1050, 1900], [0, 100, 200, 300, 400, 500, None, None, 0]),
+        (10, 0, [1000, 1050, 1100], [0, None, 0]),
+    ],
+)
+def test_waits_are_those_of_sentinel(rate, longest, times, waits):
+    assert arrivals(clock(rate), times, longest) == waits
+
+
+@given(
+    unit=st.integers(1, 50),
+    burst=st.integers(1, 4),
+    longest=st.integers(0, 200),
+    steps=st.lists(st.tuples(st.integers(0, 120), st.integers(1, 5)), max_size=40),
+)
+def test_rate_is_never_exceeded(unit, burst, longest, steps):
+    """In any window of length T there are at most T / unit + burst slots, no planned wait is longer than allowed, and
+    messages that are refused change nothing.
+    """
+    pace = PaceClock(LONG_AGO)
+    pace.unit, pace.kept = unit, (burst - 1) * unit
+    now, slots = 0, []
+    for passed, count in steps:
+        now += passed
+        admitted = min(count, pace.free_until(now, now + longest))
+        first = pace.next_slot(now)
+        before = pace.latest
+        pace.take(now, admitted)
+        if admitted < count:
+            assert first + admitted * unit > now + longest
+        if not admitted:
+            assert pace.latest == before
+        for number in range(admitted):
+            slot = max(now, first + number * unit)
+            assert slot <= now + longest
+            slots.append(slot)
+    assert slots == sorted(slots)
+    for at, start in enumerate(slots):
+        for more, end in enumerate(slots[at:]):
+            assert more + 1 <= (end - start) // unit + burst
+
+
+class Paced(Core):
+    """A core whose queue is paced by a policy."""
+
+    def __init__(self, **pace):
+        super().__init__()
+        self.pace(**pace)
+
+    def pace(self, **pace):
+        self.settings = queue_settings(Table(), {f"pace-{key.replace('_', '-')}": value for key, value in pace.items()})
+        self.master.apply(self.settings)
+
+    def wait(self, seconds):
+        """Let time pass; the timer fires if it is due."""
+        self.seconds += seconds
+        if self.effects.timers.pop("pace", None) is not None:
+            self.master.timer_fired("pace")
+        self.turn()
+
+
+def test_deliveries_are_spaced():
+    """One message for each slot, also when the queue is empty and a consumer waits."""
+    core = Paced(rate=10)
+    core.consume()
+    core.publish(3)
+    core.turn()
+    assert core.bodies() == []
+    for body in range(3):
+        core.wait(0.05)
+        assert core.bodies() == []
+        core.wait(0.0501)
+        assert core.bodies() == [body]
+    core.wait(10)
+    core.publish(2, first=3)
+    core.turn()
+    assert core.bodies() == [3], "a pause saves nothing up but the next slot"
+
+
+def test_consumer_that_comes_back_gets_no_burst():
+    core = Paced(rate=10)
+    core.publish(100)
+    core.turn()
+    core.wait(60)
+    assert core.timers() == {}, "nobody could take a message"
+    core.consume()
+    core.turn()
+    assert core.bodies() == [0]
+    core.wait(0.1001)
+    assert core.bodies() == [1]
+
+
+def test_burst_of_the_policy():
+    core = Paced(rate=10, burst=3)
+    core.consume()
+    core.wait(60)
+    core.publish(5)
+    core.turn()
+    assert core.bodies() == [0, 1, 2]
+    core.wait(0.1001)
+    assert core.bodies() == [3]
+
+
+def test_high_rate_needs_few_timers():
+    """At 10,000 a second a timer fires every 5 ms, and delivers what has become due since the last."""
+    core = Paced(rate=10_000)
+    consumer = core.consume(no_ack=True)
+    core.wait(1)
+    core.publish(300)
+    core.turn()
+    core.master.sent(consumer.channel, len(core.bodies()))
+    counts = []
+    for _ in range(3):
+        assert core.effects.timers["pace"] == pytest.approx(0.005, abs=1e-4)
+        core.wait(0.005)
+        counts.append(len(core.bodies()))
+    assert sum(counts) == pytest.approx(150, abs=2)
+
+
+def test_hold_keeps_everything():
+    core = Paced(rate=10, max_wait_ms=0)
+    core.publish(50)
+    core.turn()
+    assert len(core.backing) == 50
+    assert core.master.info()["pace"]["planned_wait_ms"] == pytest.approx(5000, abs=100)
+
+
+@pytest.mark.parametrize("overflow", ["nack", "drop", "dead-letter"])
+def test_messages_that_would_wait_too_long(overflow):
+    """At 10 a second the third message would wait for 300 ms."""
+    core = Paced(rate=10, max_wait_ms=250, overflow=overflow)
+    core.publish(4)
+    core.turn()
+    assert len(core.backing) == 2
+    assert core.master.info()["pace"]["refused_total"] == 2
+    refused = [ranges for _, _, ranges in core.sent("refuse")]
+    confirmed = [ranges for _, _, ranges in core.sent("confirm")]
+    assert refused == ([[(3, 4)]] if overflow == "nack" else [])
+    assert [last for ranges in confirmed for _, last in ranges] == ([2] if overflow == "nack" else [4])
+    core.wait(0.3)
+    core.publish(1, first=9, number=9)
+    core.turn()
+    assert len(core.backing) == 3, "those that were refused take no time of others"
+
+
+def test_dead_letters_of_a_paced_queue():
+    core = Paced(rate=10)
+    core.settings = queue_settings(
+        Table(),
+        {
+            "pace-rate": 10,
+            "pace-max-wait-ms": 100,
+            "pace-overflow": "dead-letter",
+            "dead-letter-exchange": "",
+            "dead-letter-routing-key": "grave",
+        },
+    )
+    core.master.apply(core.settings)
+    core.grave("grave")
+    core.publish(3)
+    core.turn()
+    assert [bodies for _, bodies in core.buried()] == [[1, 2]]
+    assert core.master.dead_letterer.counters["paced"] == 2
+
+
+def test_requeued_message_is_not_admitted_again():
+    """It takes a slot of the deliveries like any other."""
+    core = Paced(rate=10, max_wait_ms=100, overflow="drop")
+    consumer = core.consume()
+    core.publish(1)
+    core.turn()
+    core.wait(0.1001)
+    assert core.bodies() == [0]
+    core.master.settle(consumer.channel, "requeue", [[0]])
+    core.turn()
+    assert core.bodies() == []
+    core.wait(0.1001)
+    assert core.bodies() == [0]
+
+
+def test_purge_lets_the_next_messages_in():
+    core = Paced(rate=1, max_wait_ms=1000, overflow="drop")
+    core.publish(1)
+    core.turn()
+    core.publish(1, first=1, number=2)
+    core.turn()
+    assert len(core.backing) == 1
+    for _ in core.master.purge():
+        pass
+    core.publish(1, first=2, number=3)
+    core.turn()
+    assert len(core.backing) == 1
+
+
+def test_change_of_the_rate_makes_no_burst():
+    core = Paced(rate=1)
+    core.consume()
+    core.publish(10)
+    core.wait(1.0001)
+    assert core.bodies() == [0]
+    core.pace(rate=10)
+    core.turn()
+    core.wait(0.1001)
+    assert core.bodies() == [1]
+
+
+def test_policy_that_ends():
+    """What waits is delivered at once."""
+    core = Paced(rate=1)
+    core.consume()
+    core.publish(3)
+    core.turn()
+    core.settings = queue_settings(Table())
+    core.master.apply(core.settings)
+    core.master.release()
+    core.turn()
+    assert core.bodies() == [0, 1, 2]
