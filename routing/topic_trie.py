@@ -16,15 +16,18 @@ words x nodes. A routing key has at most 256 words, since it has at most 255 byt
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from .destinations import Destination, DestinationSet
 
 
 class _Node:
-    __slots__ = ("edges", "is_hash", "bound")
+    __slots__ = ("edges", "hash", "is_hash", "bound")
 
     def __init__(self, is_hash: bool) -> None:
         self.edges: dict[str, _Node] = {}
+        #: Where the edge '#' leads.
+        self.hash: _Node | None = None
         self.is_hash = is_hash
         self.bound: DestinationSet | None = None
 
@@ -47,6 +50,8 @@ class TopicTrie:
             following = node.edges.get(word)
             if following is None:
                 following = node.edges[word] = _Node(word == "#")
+                if word == "#":
+                    node.hash = following
             node = following
         if node.bound is None:
             node.bound = DestinationSet()
@@ -68,6 +73,8 @@ class TopicTrie:
             if path[depth].edges or path[depth].bound is not None:
                 return
             del path[depth - 1].edges[words[depth - 1]]
+            if words[depth - 1] == "#":
+                path[depth - 1].hash = None
 
     def match(self, routing_keys: Iterable[str]) -> tuple[Destination, ...]:
         """The destinations whose pattern matches at least one of the keys, each once."""
@@ -78,39 +85,44 @@ class TopicTrie:
                     groups.append(node.bound.as_tuple)
         if len(groups) == 1:
             return groups[0]
-        return tuple(dict.fromkeys(destination for group in groups for destination in group))
+        return tuple(dict.fromkeys(chain.from_iterable(groups)))
 
     def _reached(self, words: list[str]) -> Iterable[_Node]:
-        """The last frontier, which is empty if no pattern matches."""
-        frontier = _closed([self._root])
+        """The last frontier, which is empty if no pattern matches.
+
+        A frontier is a dict without values, so that it is ordered and a simulation repeats exactly.
+        """
+        frontier: dict[_Node, None] = {self._root: None}
+        if self._root.hash is not None:
+            _add_hashes(frontier, self._root)
         for word in words:
-            reached = []
+            reached: dict[_Node, None] = {}
             for node in frontier:
                 edges = node.edges
                 if node.is_hash:
-                    reached.append(node)
-                if word in edges:
-                    reached.append(edges[word])
-                if "*" in edges:
-                    reached.append(edges["*"])
+                    reached[node] = None  # what its '#' edges lead to is in the frontier too, and stays as well
+                found = edges.get(word)
+                if found is not None:
+                    reached[found] = None
+                    if found.hash is not None:
+                        _add_hashes(reached, found)
+                found = edges.get("*")
+                if found is not None:
+                    reached[found] = None
+                    if found.hash is not None:
+                        _add_hashes(reached, found)
             if not reached:
                 return ()
-            frontier = _closed(reached)
+            frontier = reached
         return frontier
 
 
-def _closed(nodes: list[_Node]) -> dict[_Node, None]:
-    """The nodes, and those that `#` edges lead to without reading a word.
-
-    The result is ordered, so that a simulation repeats exactly.
-    """
-    closed: dict[_Node, None] = {}
-    for node in nodes:
-        following: _Node | None = node
-        while following is not None and following not in closed:
-            closed[following] = None
-            following = following.edges.get("#")
-    return closed
+def _add_hashes(frontier: dict[_Node, None], node: _Node) -> None:
+    """Add the nodes that `#` edges lead to from this node without reading a word."""
+    following = node.hash
+    while following is not None and following not in frontier:
+        frontier[following] = None
+        following = following.hash
 
 
 def _words(key: str) -> list[str]:
