@@ -60,12 +60,13 @@ async def list_queues(
         if (row.state == "running" or not online) and (row.state != "running" or not offline)
     ]
     asks = not QUEUE_ROW_COLUMNS.issuperset(chosen)
+    wanted = frozenset(chosen)
     for slice_ in _slices(rows):
         answers: list[InfoItems | None] = [None] * len(slice_)
         if asks:
             answers = await _infos(operator, slice_)
         found = [
-            _queue_columns(operator, row, answer)
+            answer if answer is not None and wanted <= answer.keys() else _queue_columns(operator, row, answer)
             for row, answer in zip(slice_, answers)
             if answer is not None or _still_exists(operator, row)
         ]
