@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .formatters import cell
 from .node_command import Call, node_command
 
 #: Connections of one cause that are named.
@@ -36,10 +37,10 @@ def diagnose(call: Call) -> None:
     for row in rows:
         causes.setdefault((row["bottleneck"], row["subject"]), []).append(row)
     for (bottleneck, subject), held_back in sorted(causes.items(), key=lambda cause: -len(cause[1])):
-        click.secho(f"{bottleneck.capitalize()}: {subject}", bold=True)
+        click.secho(cell(f"{bottleneck.capitalize()}: {subject}"), bold=True)
         names = [row["connection"] for row in held_back]
         others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
         one = "connection" if len(names) == 1 else f"{len(names)} connections"
-        evidence = held_back[0]["evidence"]
+        evidence = cell(held_back[0]["evidence"])
         text = f"It holds back {one} {', '.join(names[:NAMED])}{others}: {evidence}. {held_back[0]['advice']}"
         click.echo(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))

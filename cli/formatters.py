@@ -137,7 +137,11 @@ def cell(value: Any, escape: bool = True) -> str:
     return text.translate(_ESCAPES) if escape else text
 
 
-_ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 0: "\\0", 27: "\\e"}
+#: Every control character. Clients choose names, and a terminal would do what these characters tell it to do.
+_ESCAPES = {
+    **{code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))},
+    **{9: "\\t", 10: "\\n", 13: "\\r", 0: "\\0", 27: "\\e"},
+}
 
 
 def _text(value: Any) -> str:

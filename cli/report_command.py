@@ -7,7 +7,7 @@ import re
 import click
 
 from ..actors.node.operations import columns as known
-from .formatters import listing
+from .formatters import cell, listing
 from .node_command import Call, node_command
 
 #: The parts about the whole node: title, operation and columns.
@@ -37,8 +37,8 @@ TAKES_COLUMNS = frozenset(
 )
 
 
-#: User and password in an address.
-_LOGIN = re.compile(r"://[^/@\s]+@")
+#: User and password in an address. A password may have any character, so the match ends at the last @ of the address.
+_LOGIN = re.compile(r"://[^\s\"]*@")
 
 
 @node_command("Monitoring, observability and health checks", "Reporting server status of node {node} ...")
@@ -70,5 +70,5 @@ def _part(call: Call, title: str, operation: str, columns: tuple[str, ...], vhos
 
 def _title(text: str) -> None:
     click.echo()
-    click.secho(text, bold=True)
+    click.secho(cell(text), bold=True)
     click.echo()

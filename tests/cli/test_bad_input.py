@@ -203,5 +203,10 @@ def test_no_error_and_no_log_has_a_password(broker, run, caplog):
     parameters = pika.ConnectionParameters("127.0.0.1", broker.port, "/", pika.PlainCredentials("guest", PASSWORD))
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(parameters)
+    address = f"amqp://guest:{PASSWORD}@/{PASSWORD}@host"
+    assert run("set_global_parameter", "upstream", json.dumps({"uri": [address, address]}), "--quiet")[0] == 0
+    code, out, _ = run("report")
+    assert code == 0 and "upstream" in out and PASSWORD not in out
+    assert run("clear_global_parameter", "upstream")[0] == 0
     assert run("environment")[0] == 0
     assert PASSWORD not in caplog.text

@@ -200,13 +200,14 @@ def test_slow_channels(started, run):
 
 
 def test_a_slow_queue(started, run, slow_queue):
-    """FC-66, FC-68: it is named, and the channel shows it too."""
-    with publishing(started(), "orders"):
+    """FC-66, FC-68: it is named, and the channel shows it too. A name cannot give orders to the terminal."""
+    name = "orders\x1b[2J\x9b2J"
+    with publishing(started(), name):
         row = awaited(run, "queue")
-        assert row["subject"] == "queue 'orders' in vhost '/'" and row["evidence"].startswith("blocked channel 1 for ")
+        assert row["subject"] == f"queue '{name}' in vhost '/'" and row["evidence"].startswith("blocked channel 1 for ")
         (channel,) = listed(run, "list_channels", "state", "blocked_by", "blocked_seconds")
-        assert channel["state"] == "flow" and channel["blocked_by"] == ["orders"] and channel["blocked_seconds"] > 0
-        assert "Queue: queue 'orders' in vhost '/'" in run("diagnose")
+        assert channel["state"] == "flow" and channel["blocked_by"] == [name] and channel["blocked_seconds"] > 0
+        assert "Queue: queue 'orders\\e[2J\\x9b2J' in vhost '/'" in run("diagnose")
 
 
 def test_a_slow_disk(started, run, slow_disk):

@@ -68,6 +68,7 @@ def test_json_parses_back(rows):
         ),
         ("two\nlines", "two\\nlines"),
         ("a\tb", "a\\tb"),
+        ("\x1b[2J\x9b2J\x07\x7f\x00é", "\\e[2J\\x9b2J\\x07\\x7f\\0é"),
     ],
 )
 def test_values_in_tables(value, text):
