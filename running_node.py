@@ -26,9 +26,9 @@ from .actors.node.process import NodeError, NodeSupervisor
 from .amqp.errors import AmqpError
 from .runtime.contract import Address, Answer, C, Message
 from .runtime.errors import ProcessDown, ProcessTimeout
+from .runtime.long_turn import LongTurn
 from .runtime.loop.loop_base import LoopBase
 from .runtime.loop.outside import OutsideClient
-from .runtime.loop.watchdog import LongTurn
 from .settings import Settings
 from .store.data_dir.data_dir import DataDirError, claim
 from .store.data_dir.file_limits import REAL_FILES, FileLimits

@@ -93,6 +93,13 @@ def _sections(facts: dict[str, Any], unit: str) -> list[tuple[str, list[str]]]:
             ],
         ),
         (
+            "Longest turns",
+            [
+                f" * {turn['seconds'] * 1000:.1f} ms: {turn['process']}, {turn['message']}"
+                for turn in facts["longest_turns"]
+            ],
+        ),
+        (
             "Listeners",
             [listener_line(one) for one in facts["listeners"]],
         ),

@@ -50,6 +50,7 @@ from .dormant import Dormant
 from .errors import ProcessDown
 from .exit_reason import NOPROC, NORMAL, ExitKind, ExitReason, crash_reason
 from .instance import instance_of
+from .long_turn import LongTurn
 from .loop.poller import HANG_UP, READ, WRITE, Watches
 from .loop.timers import OWNER, Timers
 from .machine.memory import Memory
@@ -575,6 +576,10 @@ class ActorBase:
             self._gone(parent)
 
     # -- what a subclass supplies ------------------------------------------------------------------
+
+    def longest_turns(self) -> list[LongTurn]:
+        """The longest turns, the longest one first; none where time is virtual."""
+        return []
 
     def run_blocking(self, cell: Cell, ref: int, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Run `function(*args)` and send `("$answer", ref, ok, value or error)` to the actor of `cell`."""

@@ -15,6 +15,7 @@ from thespian.actors import ActorAddress, ActorSystemFailure, WakeupMessage
 
 from .address import LoopAddress
 from .coroutines import Pending, SlicedHandler
+from .long_turn import LongTurn
 from .loop.poller import READ, WRITE
 from .loop.timers import PAYLOAD, Entry
 from .machine.memory import Memory
@@ -185,6 +186,9 @@ class Cell:
     @property
     def memory(self) -> Memory:
         return self.base.memory
+
+    def longest_turns(self) -> list[LongTurn]:
+        return self.base.longest_turns()
 
     def start_timer(self, seconds: float, payload: Any) -> int:
         entry = self.base.timers.start(self.base.now() + seconds, self, payload)

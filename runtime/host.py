@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from thespian.actors import ActorAddress
 
 from .coroutines import Pending, SlicedHandler
+from .long_turn import LongTurn
 from .machine.memory import Memory
 from .machine.sockets import Sockets
 
@@ -28,6 +29,8 @@ class Host(Protocol):
 
     @property
     def memory(self) -> Memory: ...
+
+    def longest_turns(self) -> list[LongTurn]: ...
 
     def create_dormant(self, process_class: type[Any], first: Any, name: Hashable) -> Any: ...
     def is_dormant(self, address: ActorAddress) -> bool: ...

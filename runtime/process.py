@@ -59,6 +59,7 @@ from .exit_reason import NORMAL, ExitKind, ExitReason
 
 if TYPE_CHECKING:
     from .host import Host
+    from .long_turn import LongTurn
     from .machine.memory import Memory
     from .machine.sockets import Sockets
 
@@ -365,6 +366,10 @@ class Process(Actor):
     def machine_memory(self) -> Memory:
         """The memory of the machine that the process runs on."""
         return self._host.memory
+
+    def longest_turns(self) -> list[LongTurn]:
+        """The longest turns of all processes of this loop, the longest one first."""
+        return self._host.longest_turns()
 
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Call `on_readable` while `fd` is readable if `read`, `on_writable` while it is writable if `write`.

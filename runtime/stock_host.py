@@ -29,6 +29,7 @@ from thespian.actors import ActorAddress, ActorExitRequest, ChildActorExited, Th
 from .coroutines import Pending, SlicedHandler
 from .errors import ProcessDown
 from .exit_reason import NORMAL, ExitKind, ExitReason, crash_reason
+from .long_turn import LongTurn
 from .machine.memory import SystemMemory
 from .machine.sockets import SystemSockets
 
@@ -58,6 +59,9 @@ class StockHost:
     sockets = SystemSockets()
     memory = SystemMemory()
     sliced: SlicedHandler | None = None
+
+    def longest_turns(self) -> list[LongTurn]:
+        return []
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -8,7 +8,8 @@
 A witness publishes 100 messages a second on a queue of its own and consumes them. Meanwhile an abuser does what the row
 says. The table has the witness's waits from publish to delivery: the longest, and the one that one in a thousand
 exceeds. In rows with a memory alarm, which blocks publishers, the witness asks for the length of its queue instead. The
-first row is that of a witness alone, which is what the machine itself adds. The program needs pika and trustme.
+first row is that of a witness alone, which is what the machine itself adds. For a warren the table also has the longest
+turn of one of its processes, in processor time. The program needs pika and trustme.
 
 Exit code 0 if no wait is longer than 25 ms, 1 if one is, 2 if nothing could be measured.
 """
@@ -53,20 +54,28 @@ def all_rows(scale: float, target: Target) -> list[Row]:
     ]
 
 
-def measure(port: int, row: Row) -> tuple[float, Waits]:
-    """Seconds that the abuse took, and the witness's waits meanwhile."""
-    abuse = row.abuse(port)
+def measure(target: Target, row: Row) -> Waits:
+    """Print a line of the table, and return the witness's waits."""
+    abuse = row.abuse(target.port)
     next(abuse)
-    witness = Witness(port, row.publishes)
+    witness = Witness(target.port, row.publishes)
     witness.begin()
-    began = time.monotonic()
+    began, clock = time.monotonic(), time.time()
     next(abuse)
     seconds = time.monotonic() - began
     time.sleep(0.2)
     waits = witness.stop()
+    turn = target.longest_turn(clock)
     for _ in abuse:
         pass
-    return seconds, waits
+    line = (
+        f"{row.name:70} {seconds:6.1f} s, longest wait {waits.longest * 1000:8.1f} ms, "
+        f"p99.9 {waits.p999 * 1000:8.1f} ms of {waits.count}"
+    )
+    if turn is not None:
+        line += f", longest turn {turn['seconds'] * 1000:.1f} ms: {turn['process']}, {turn['message']}"
+    print(line, flush=True)
+    return waits
 
 
 def main() -> int:
@@ -77,30 +86,24 @@ def main() -> int:
     parser.add_argument("--command", default="", help="what operates the broker on that port, such as rabbitmqctl")
     parser.add_argument("--tls-port", type=int, help="of the broker on that port")
     options = parser.parse_args()
+    given = Target(options.port, shlex.split(options.command), options.tls_port) if options.port else None
     longest = 0.0
-    with ExitStack() as stack:
-        try:
-            if options.port:
-                target = Target(options.port, shlex.split(options.command), options.tls_port)
-            else:
-                target = started(stack)
-            for row in all_rows(options.scale, target):
-                if options.only not in row.name:
-                    continue
-                if options.port and row.left_out:
-                    print(f"{row.name:70} {row.left_out}")
-                    continue
-                seconds, waits = measure(target.port, row)
+    try:
+        for at, row in enumerate(all_rows(options.scale, given or Target(0))):
+            if options.only not in row.name:
+                continue
+            if given is not None and row.left_out:
+                print(f"{row.name:70} {row.left_out}")
+                continue
+            with ExitStack() as stack:
+                # A warren of its own for each row, because `warren status` has the longest turns since its start.
+                target = given or started(stack)
+                waits = measure(target, all_rows(options.scale, target)[at])
                 if row.abuse is not idle:
                     longest = max(longest, waits.longest)
-                print(
-                    f"{row.name:70} {seconds:6.1f} s, longest wait {waits.longest * 1000:8.1f} ms, "
-                    f"p99.9 {waits.p999 * 1000:8.1f} ms of {waits.count}",
-                    flush=True,
-                )
-        except (BrokerFailed, OSError, pika.exceptions.AMQPError) as error:
-            print(f"nothing was measured: {error!r}", file=sys.stderr)
-            return 2
+    except (BrokerFailed, OSError, pika.exceptions.AMQPError) as error:
+        print(f"nothing was measured: {error!r}", file=sys.stderr)
+        return 2
     return int(longest > BAR)
 
 

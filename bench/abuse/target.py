@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..load.broker import BrokerFailed
 
@@ -19,6 +20,20 @@ class Target(NamedTuple):
 
     def operate(self, *arguments: str) -> None:
         """Run a subcommand that RabbitMQ and warren have in common. Raises BrokerFailed."""
-        done = subprocess.run([*self.command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self._run(*arguments)
+
+    def longest_turn(self, since: float) -> dict[str, Any] | None:
+        """What `warren status` has of the longest turn since this time; None if all were short, or for another broker.
+
+        A turn is measured in processor time, so what else the machine does adds nothing to it.
+        """
+        if not self.command:
+            return None
+        turns: list[dict[str, Any]] = json.loads(self._run("status", "--formatter", "json")).get("longest_turns", [])
+        return next((turn for turn in turns if turn["ended_at"] >= since), None)
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run([*self.command, *arguments], capture_output=True, text=True)
         if done.returncode:
             raise BrokerFailed(f"{' '.join(arguments)} ended with exit code {done.returncode}: {done.stderr}")
+        return done.stdout

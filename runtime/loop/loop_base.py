@@ -45,6 +45,7 @@ from thespian.actors import ActorAddress, ActorExitRequest, ThespianGeneration, 
 from ..actor_base import ActorBase
 from ..cell import Cell, Lane
 from ..exit_reason import SHUTDOWN, ExitKind, ExitReason
+from ..long_turn import LongTurn
 from ..machine.memory import SystemMemory
 from ..machine.sockets import SystemSockets
 from .blocking import BlockingPool
@@ -366,6 +367,9 @@ class LoopBase(ActorBase):
             raise value
         finally:
             del value  # the error refers to this frame by its traceback, and would keep it alive
+
+    def longest_turns(self) -> list[LongTurn]:
+        return list(self.watchdog.longest)
 
     def is_running_here(self) -> bool:
         """Whether the calling thread runs the loop."""

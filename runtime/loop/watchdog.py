@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cell import Cell
+from ..long_turn import LongTurn
 
 log = logging.getLogger("warren.runtime")
 
@@ -34,19 +35,6 @@ QUIET_SECONDS = 10.0
 
 #: Seconds between two readings of the processor's clock at least, while the loop sleeps between its rounds.
 MARK_SECONDS = 0.001
-
-
-class LongTurn(NamedTuple):
-    """One of the longest turns."""
-
-    #: Seconds of processor time.
-    seconds: float
-    #: What had the turn, for example `queue 'orders' in vhost '/'`.
-    process: str
-    #: The last message that it handled, or what it did instead of handling one.
-    message: str
-    #: When the turn ended, in seconds since the epoch.
-    ended_at: float
 
 
 class Watchdog:

@@ -17,6 +17,7 @@ import pytest
 
 from warren import Broker
 from warren.cli.main import main
+from warren.runtime.long_turn import LongTurn
 
 WARREN = Path(sys.executable).with_name("warren")
 
@@ -291,6 +292,15 @@ def test_status(broker, run):
     assert run("status") == 0
     assert "Memory alarm on node warren@localhost" in run.out
     assert f"port: {broker.port}, protocol: amqp, purpose: AMQP 0-9-1" in run.out
+
+
+def test_status_shows_the_longest_turns(broker, run):
+    turn = LongTurn(0.125, "queue 'orders' in vhost '/' (Queue-7)", "publish", 1e12)
+    broker._running._base.watchdog.longest.insert(0, turn)
+    assert run("status") == 0
+    assert " * 125.0 ms: queue 'orders' in vhost '/' (Queue-7), publish" in run.out
+    assert run("status", "--formatter", "json") == 0
+    assert json.loads(run.out)["longest_turns"][0] == turn._asdict()
 
 
 def test_an_embedded_node_is_not_stopped_by_a_command(broker, run):

@@ -81,6 +81,8 @@ async def status(operator: Operator) -> dict[str, Any]:
             "connection_count": len(connections),
             "queue_count": sum(len(context.routing.queues(name)) for name in vhosts),
         },
+        # RabbitMQ has no such key: nothing there waits for a whole turn of somebody else.
+        "longest_turns": [turn._asdict() for turn in process.longest_turns()],
         "node": context.node_name,
         "cluster_name": settings.cluster_name,
         "pid": os.getpid(),

@@ -1,0 +1,18 @@
+"""`LongTurn`: what is remembered of a turn in which everybody else waited for long."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class LongTurn(NamedTuple):
+    """One of the longest turns."""
+
+    #: Seconds of processor time.
+    seconds: float
+    #: What had the turn, for example `queue 'orders' in vhost '/'`.
+    process: str
+    #: The last message that it handled, or what it did instead of handling one.
+    message: str
+    #: When the turn ended, in seconds since the epoch.
+    ended_at: float
