@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from ...seams import seam
 from .leader import Leader, Refused
-from .log import Entry, Mark, RaftLog
+from .log import Entry, RaftLog
 from .membership import Members
 from .messages import (
     Append,
@@ -114,7 +114,7 @@ class Raft:
         self.leading: Leader | None = None
         #: Ticks since the start.
         self._now = 0
-        self._heard_until = HEARD_TICKS if ballot.term else 0
+        self._heard_until = HEARD_TICKS
         self._election_at = 0
         self._wait_for_leader()
         #: Who has answered in this election, and how.
@@ -290,8 +290,9 @@ class Raft:
 
     # -- elections ---
 
-    @property
+    @seam("consensus: whether a node has a leader")
     def _hears_leader(self) -> bool:
+        """Whether this node leads, or heard its leader lately, or may have before it started."""
         return self.leading is not None or self._now < self._heard_until
 
     @property
@@ -353,14 +354,13 @@ class Raft:
     def _other_voters(self) -> list[str]:
         return [node for node in self.log.members.voters if node != self.node]
 
-    @seam("consensus: whether a node that hears its leader votes")
     def _disregards(self, message: Vote) -> bool:
         """Whether the question does not count, because this node has a leader that does not want the election."""
-        return not message.is_transfer and self._hears_leader
+        return not message.is_transfer and self._hears_leader()
 
     def _pre_vote_asked(self, message: PreVote) -> None:
         could = message.term > self.term or self._voted_for in (None, message.sender)
-        is_granted = could and not self._hears_leader and self.log.is_behind(message.last_index, message.last_term)
+        is_granted = could and not self._hears_leader() and self.log.is_behind(message.last_index, message.last_term)
         term = message.term if is_granted else self.term
         self._send(PreVoteAnswer(message.sender, self.node, term, is_granted))
 
@@ -449,7 +449,7 @@ class Raft:
         mark = message.mark
         if mark.index <= self.log.committed:
             self._accept(message.sender, self.log.committed)
-        elif self._has_state_of(mark):
+        elif self.log.has(mark.index, mark.term):
             # This log is not behind the snapshot. It may end with entries that this node has answered for.
             self.log.commit(mark.index)
             self._accept(message.sender, mark.index)
@@ -459,11 +459,6 @@ class Raft:
             self.log.restore(mark)
             self._snapshot = message
             self._accept(message.sender, mark.index)
-
-    @seam("consensus: whether a snapshot is needed")
-    def _has_state_of(self, mark: Mark) -> bool:
-        """Whether the log already has the last entry of the snapshot, and so all of its entries."""
-        return self.log.has(mark.index, mark.term)
 
     def _answer_late(self, message: Message) -> None:
         """A message of an earlier term: a leader or a candidate is to learn that there is a later one."""

@@ -10,6 +10,9 @@ It alone decides which queues exist (queue-and-store section 11.3). Its tables:
 The second line of this layout is that of the other tables too: users, permissions, topic_permissions, parameters,
 global_parameters and policies.
 
+On a node of a cluster the environment also has the log of consensus (`log_tables.py`), and its format is 2: a warren
+that does not know the log must not change the rows without it.
+
 A row has a **key**, a tuple of str and bytes that identifies it, and **fields**, a dict of everything else. The caller
 decides what they contain. The key is hashed because LMDB keys have 511 bytes at most, and the names in one binding may
 be longer. Each row has a checksum because LMDB has none. A field may be added without a new row version: older rows
@@ -38,8 +41,10 @@ import msgpack  # type: ignore[import-untyped]
 
 from ..disk.lmdb_check import DamagedFile, check_file
 from ..disk.real_disk import RealDisk
+from .log_tables import DamagedLog, LogFound, LogTables, LogWrite
 
-FORMAT = 1
+#: The highest format that is read. An environment without a log has format 1.
+FORMAT = 2
 ROW_VERSION = 1
 TABLES = (
     "vhosts",
@@ -56,7 +61,7 @@ TABLES = (
 #: Bytes of address space at first; they double when they are full. A queue with two bindings takes two kilobytes at
 #: most.
 MAP_SIZE = 256 << 20
-_MAX_TABLES = 16
+_MAX_TABLES = 64
 _FORMAT_KEY = b"format"
 _FORMAT = Struct(">I")
 _ROW_HEAD = Struct(">BI")
@@ -145,6 +150,19 @@ class MetadataStore:
         except BaseException:
             self._env.close()
             raise
+        self._log = LogTables(self._env)
+
+    def load_log(self) -> LogFound | None:
+        """The log of consensus; None if this node has never written one. Waits for the disk. Raises MetadataError."""
+        try:
+            if not self._log.open(create=False):
+                return None
+            with self._env.begin() as transaction:
+                return self._log.read(transaction)
+        except DamagedLog as error:
+            raise _damaged(self._path, str(error)) from None
+        except lmdb.Error as error:
+            raise _unreadable(self._path, error) from error
 
     def load(self) -> dict[str, list[Row]]:
         """Every row of every table. Waits for the disk. Raises MetadataError if a row is damaged."""
@@ -196,8 +214,11 @@ class MetadataStore:
             raise _damaged(self._path, f"row {digest.hex()} of {table} has the key of another row")
         return Row(key, fields)
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Sequence[Change], log: LogWrite | None = None) -> None:
         """Write changes in order in one transaction; durable when it returns. Waits for the disk.
+
+        log   what the same transaction changes in the log of consensus. If it restores a snapshot, the tables have the
+              rows of `changes` and no others.
 
         Raises MetadataWriteError.
         """
@@ -211,7 +232,7 @@ class MetadataStore:
             assert not self._is_busy, "one commit at a time"
             self._is_busy = True
         try:
-            self._commit(rows)
+            self._commit(rows, log)
         except (lmdb.Error, OSError, MemoryError) as error:
             self._is_in_doubt = True
             raise MetadataWriteError(_reason(error)) from error
@@ -221,16 +242,20 @@ class MetadataStore:
                 if self._is_closed:
                     self._env.close()
 
-    def _commit(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+    def _commit(self, rows: Iterable[tuple[str, bytes, bytes | None]], log: LogWrite | None) -> None:
         if self._is_in_doubt:
             # A failed commit may have left the environment unusable ("update of meta page failed"). Opening it again
             # finds what is on the disk.
             self._env.close()
             self._open()
             self._is_in_doubt = False
+        if log is not None:
+            self._log.open(create=True)
         while True:
             try:
                 with self._env.begin(write=True) as transaction:
+                    if log is not None:
+                        self._write_log(transaction, log)
                     for table, digest, value in rows:
                         if value is None:
                             transaction.delete(digest, db=self._tables[table])
@@ -240,6 +265,13 @@ class MetadataStore:
             except lmdb.MapFullError:
                 self._map_size *= 2
                 self._env.set_mapsize(self._map_size)
+
+    def _write_log(self, transaction: lmdb.Transaction, log: LogWrite) -> None:
+        transaction.put(_FORMAT_KEY, _FORMAT.pack(2), db=self._meta)
+        if log.restored is not None:
+            for table in self._tables.values():
+                transaction.drop(table, delete=False)
+        self._log.write(transaction, log)
 
     def close(self) -> None:
         """Close the files, or have the commit under way close them when it ends. Idempotent."""
@@ -261,7 +293,7 @@ def _create(path: str) -> None:
         for table in TABLES:
             environment.open_db(table.encode())
         with environment.begin(meta, write=True) as transaction:
-            transaction.put(_FORMAT_KEY, _FORMAT.pack(FORMAT))
+            transaction.put(_FORMAT_KEY, _FORMAT.pack(1))
     disk.sync_dir(making)
     disk.rename(making, name)
     disk.sync_dir("")

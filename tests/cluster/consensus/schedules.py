@@ -8,8 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest import mock
 
+from warren.cluster.consensus import leader
+from warren.cluster.consensus.core import HEARD_TICKS
 from warren.cluster.consensus.membership import Members
+from warren.cluster.consensus.messages import PreVote, PreVoteAnswer, Vote, VoteAnswer
 
 from .world import Refused, Violation, World
 
@@ -52,21 +56,25 @@ class Schedule:
         self.loss = self.random.choice([0, 0, 0.1, 0.3])
         #: How often a message overtakes those before it.
         self.disorder = self.random.choice([0, 0.2, 0.8])
+        self.weights = self.random.choice(PROFILES)
         self.steps = 0
 
     def run(self) -> None:
         """Let the nodes elect somebody, or not; take steps; then lose nothing any more. Raises Violation and others."""
-        if self.random.random() < 0.7:
-            self.world.heal(25)
-        for _ in range(self.random.choice([30, 60, 120])):
-            self.steps += 1
-            self.step()
-        self.settle_down()
+        # Half of the schedules have appends of one entry each.
+        with mock.patch.object(leader, "APPEND_BYTES", self.random.choice([1, leader.APPEND_BYTES])):
+            if self.random.random() < 0.7:
+                self.world.heal(25)
+            for _ in range(self.random.choice([20, 40, 80])):
+                self.steps += 1
+                self.step()
+            if self.random.random() < 0.3:
+                self.settle_down()
 
     def step(self) -> None:
         for _ in range(self.random.randint(0, 6)):
             self.message()
-        chosen = self.random.choices(STEPS, WEIGHTS)[0]
+        (chosen,) = self.random.choices(STEPS, self.weights)
         self.told(f"-- {chosen.__name__}")
         chosen(self)
 
@@ -112,6 +120,14 @@ class Schedule:
                     if self.random.random() < 0.7:
                         self.world.tick(name)
             self.write()
+
+    def settle(self) -> None:
+        """Time passes, and everything arrives that is not cut off."""
+        if not self.is_in_step:
+            return self.tick()
+        for _ in range(self.random.randint(5, 30)):
+            self.world.tick_all()
+            self.world.run()
 
     def wait_long(self) -> None:
         """One node, or all, wait until an election is due."""
@@ -162,6 +178,94 @@ class Schedule:
         if self.live():
             self.world.crash(self.random.choice(self.live()), self.random.random() < 0.5)
 
+    def crash_writer(self) -> None:
+        """A node that writes loses what it writes, and is back at once."""
+        writing = [name for name in self.live() if self.world.nodes[name].writing is not None]
+        if writing:
+            name = self.random.choice(writing)
+            self.world.crash(name)
+            self.world.start(name)
+            if not self.is_in_step and self.random.random() < 0.5:
+                self.pass_time(name, HEARD_TICKS)
+
+    def isolate_leader(self) -> None:
+        """The leader is cut off and does not know it yet; clients still ask it."""
+        leader = self.world.leader()
+        if leader is not None:
+            others = [name for name in self.names if name != leader.name]
+            kept = self.random.choice([None, *others])
+            for other in others:
+                if other != kept:
+                    self.world.cut |= {(leader.name, other), (other, leader.name)}
+            for _ in range(self.random.randint(0, 4)):
+                self.serial += 1
+                self._try(lambda: self.world.propose(leader.name, b"c%d" % self.serial))
+
+    def rivals(self) -> None:
+        """Some nodes are past their time at once, and may become candidates of one term."""
+        if self.is_in_step:
+            return self.wait_long()
+        rivals = self.random.sample(self.live(), min(len(self.live()), self.random.randint(1, 3)))
+        for name in self.live():
+            self.pass_time(name, HEARD_TICKS)
+        for name in rivals:
+            self.pass_time(name, HEARD_TICKS)
+        self.arrive(set(self.names), (PreVote, PreVoteAnswer))
+        for name in rivals:
+            self.world.finish_write(name)
+
+    def reign(self) -> None:
+        """A node and its friends elect it or not, while they are cut off from the others. Little of what it does is
+        received, and it may crash.
+        """
+        if self.is_in_step:
+            return self.isolate_leader()
+        world, draw = self.world, self.random
+        name, *friends = draw.sample(self.names, len(self.names) // 2 + 1)
+        group = {name, *friends}
+        for one in self.names:
+            world.cut |= {pair for other in self.names for pair in ((one, other),) if len(group & {*pair}) == 1}
+        for friend in group:
+            if world.nodes[friend].raft is None:
+                world.start(friend)
+            self.pass_time(friend, HEARD_TICKS)
+        for _ in range(6):
+            self.pass_time(name, 10)
+            self.arrive(group, (PreVote, PreVoteAnswer, Vote, VoteAnswer))
+            for friend in group:
+                world.finish_write(friend)
+            if world.nodes[name].live.leading is not None:
+                for _ in range(draw.randint(0, 3)):
+                    self.serial += 1
+                    self._try(lambda: world.propose(name, b"c%d" % self.serial))
+                break
+        for _ in range(draw.randint(0, 10)):
+            self.message()
+            if draw.random() < 0.5:
+                self.write()
+        if draw.random() < 0.5:
+            world.crash(name, draw.random() < 0.7)
+        if draw.random() < 0.5:
+            world.cut.clear()
+
+    def arrive(self, group: set[str], kinds: tuple[type, ...]) -> None:
+        """All messages of these kinds between these nodes arrive, and what follows from them."""
+        world = self.world
+        while True:
+            at = (
+                number
+                for number, message in enumerate(world.in_flight)
+                if isinstance(message, kinds) and {message.sender, message.to} <= group
+            )
+            found = next(at, None)
+            if found is None:
+                return
+            world.deliver(world.in_flight.pop(found))
+
+    def pass_time(self, name: str, ticks: int) -> None:
+        for _ in range(ticks):
+            self.world.tick(name)
+
     def start(self) -> None:
         down = [name for name in self.names if self.world.nodes[name].raft is None]
         for name in down:
@@ -169,13 +273,13 @@ class Schedule:
                 self.world.start(name)
 
     def cut(self) -> None:
-        """A node, or one direction of one connection, is cut off."""
+        """A node, a connection, or one direction of it, is cut off."""
         one = self.random.choice(self.names)
         others = [name for name in self.names if name != one]
-        if self.random.random() < 0.5:
-            self.world.cut |= {(one, other) for other in others} | {(other, one) for other in others}
-        else:
-            self.world.cut.add((one, self.random.choice(others)))
+        other = self.random.choice(others)
+        whole = {pair for name in others for pair in ((one, name), (name, one))}
+        cuts = [{(one, other)}, {(one, other), (other, one)}, whole]
+        self.world.cut |= self.random.choice(cuts)
 
     def mend(self) -> None:
         self.world.cut.clear()
@@ -229,12 +333,30 @@ class Schedule:
                 raise Violation(f"{name} has another state than {leader.name} though nothing was lost for long")
 
 
-S = Schedule
-STEPS = [
-    S.write, S.tick, S.wait_long, S.quiet, S.propose, S.change, S.transfer, S.barrier, S.crash, S.start, S.cut, S.mend,
-    S.lose_everything, S.compact,
-]  # fmt: skip
-WEIGHTS = [20, 20, 6, 6, 20, 6, 2, 4, 6, 8, 5, 5, 2, 5]
+#: Each step, and how often it is taken: by any schedule, by those of elections, crashes, members, networks.
+_TABLE = [
+    (Schedule.write, 20, 10, 10, 10, 5),
+    (Schedule.tick, 20, 5, 10, 10, 5),
+    (Schedule.settle, 8, 2, 2, 2, 30),
+    (Schedule.wait_long, 6, 10, 5, 5, 1),
+    (Schedule.rivals, 2, 20, 5, 5, 0),
+    (Schedule.reign, 1, 10, 20, 10, 0),
+    (Schedule.quiet, 6, 1, 5, 5, 5),
+    (Schedule.propose, 20, 10, 20, 5, 10),
+    (Schedule.change, 6, 0, 0, 30, 1),
+    (Schedule.transfer, 2, 1, 1, 1, 0),
+    (Schedule.barrier, 4, 2, 2, 1, 2),
+    (Schedule.crash, 6, 2, 5, 2, 4),
+    (Schedule.crash_writer, 2, 10, 20, 3, 3),
+    (Schedule.start, 8, 5, 8, 5, 20),
+    (Schedule.cut, 5, 1, 2, 5, 15),
+    (Schedule.isolate_leader, 3, 3, 5, 10, 2),
+    (Schedule.mend, 5, 5, 5, 5, 5),
+    (Schedule.lose_everything, 2, 3, 5, 2, 1),
+    (Schedule.compact, 5, 1, 5, 2, 2),
+]
+STEPS = [step for step, *_ in _TABLE]
+PROFILES = [list(weights) for weights in zip(*(weights for _, *weights in _TABLE))]
 
 
 def run(seed: int) -> Failure | None:

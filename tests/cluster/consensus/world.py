@@ -27,6 +27,9 @@ from warren.cluster.consensus.log import COMMAND, Entry, Mark, RaftLog
 from warren.cluster.consensus.membership import Members
 from warren.cluster.consensus.messages import Message, Snapshot, TimeoutNow
 
+#: Messages that a few nodes may cause without a tick.
+MOST_MESSAGES = 3_000
+
 
 class Violation(AssertionError):
     """The nodes have broken a law of the module."""
@@ -246,10 +249,13 @@ class World:
     def run(self) -> None:
         """Deliver and write until nothing moves."""
         moves = True
+        count = 0
         while moves:
             moves = False
             while self.in_flight:
                 moves = True
+                count += 1
+                self._law(count < MOST_MESSAGES, "the nodes send each other messages without end")
                 self.deliver(self.in_flight.pop(0))
             for node in self.nodes.values():
                 if node.writing is not None:

@@ -139,10 +139,10 @@ class TestBatches:
         reached, go_on = threading.Event(), threading.Event()
         commit = store._commit
 
-        def slow(rows):
+        def slow(*arguments):
             reached.set()
             go_on.wait(5)
-            commit(rows)
+            commit(*arguments)
 
         monkeypatch.setattr(store, "_commit", slow)
         writer = threading.Thread(target=store.apply, args=([put(1)],))
@@ -280,9 +280,9 @@ class TestDamage:
         assert "was written by a newer warren: queues has rows of version 2" in self.refusal(path)
         with lmdb.open(path, max_dbs=16) as environment:
             with environment.begin(meta := environment.open_db(b"meta"), write=True) as transaction:
-                transaction.put(b"format", (2).to_bytes(4, "big"))
+                transaction.put(b"format", (3).to_bytes(4, "big"))
             assert meta
-        assert "was written by a newer warren: it has format 2" in self.refusal(path)
+        assert "was written by a newer warren: it has format 3" in self.refusal(path)
 
     def test_without_a_format(self, path, data):
         with lmdb.open(path, max_dbs=16) as environment:
