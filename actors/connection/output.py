@@ -41,7 +41,7 @@ class Transport(Protocol):
 class SocketOutput:
     """The outgoing half of a non-blocking socket."""
 
-    __slots__ = ("_notices", "_pieces", "_unreported", "due", "size", "sock", "total_written")
+    __slots__ = ("_notices", "_pieces", "_unreported", "due", "size", "sock", "total_written", "writes")
 
     def __init__(self, sock: Transport) -> None:
         self.sock = sock
@@ -49,6 +49,8 @@ class SocketOutput:
         self.size = 0
         #: Bytes written since the connection began.
         self.total_written = 0
+        #: How often the socket took something.
+        self.writes = 0
         self._pieces: deque[Buffer] = deque()
         #: Each notice with the `total_written` at which its deliveries are sent.
         self._notices: deque[tuple[int, DeliveryNotice]] = deque()
@@ -80,6 +82,7 @@ class SocketOutput:
             except BlockingIOError:
                 break
             self.total_written += count
+            self.writes += 1
             if count == self.size:
                 self.size = 0
                 pieces.clear()

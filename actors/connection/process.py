@@ -552,7 +552,9 @@ class Connection(Process):
             "client_properties": negotiated.client_properties,
             "connected_at": int(self.connected_at * 1000),
             "recv_oct": self.input.received,
+            "recv_cnt": self.input.reads,
             "send_oct": self.output.total_written,
+            "send_cnt": self.output.writes,
             "send_pend": self.output.size,
             "user_provided_name": (
                 user_provided[1].decode("utf-8", "replace") if user_provided and user_provided[0] == "S" else ""

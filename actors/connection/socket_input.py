@@ -32,10 +32,10 @@ class SocketInput:
     on_end        called with the reason when the input ends
     first         called with each piece until `pass_on` is; returns the part of it that the reader gets
 
-    `received` counts bytes.
+    `received` counts bytes, `reads` how often the socket had some.
     """
 
-    __slots__ = ("_first", "_on_end", "_read_size", "_reader", "_recv_into", "_reported", "_sock", "received")
+    __slots__ = ("_first", "_on_end", "_read_size", "_reader", "_recv_into", "_reported", "_sock", "reads", "received")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SocketInput:
         self._read_size = ReadSize()
         #: Reads into a buffer. None for TLS, which decrypts into pieces of its own.
         self._recv_into: Callable[[memoryview], int] | None = getattr(sock, "recv_into", None)
-        self.received = 0
+        self.received = self.reads = 0
         self._reported = 0
 
     def pass_on(self) -> None:
@@ -98,6 +98,7 @@ class SocketInput:
             self._on_end(CLOSED_BY_CLIENT)
             return False
         self.received += count
+        self.reads += 1
         large.filled += count
         return True
 
@@ -116,6 +117,7 @@ class SocketInput:
             return False
         received = len(data)
         self.received += received
+        self.reads += 1
         if size != BETWEEN_LARGE and (size > READ_MIN or received == size):
             self._read_size.adapt(received)
         if self._first is not None:

@@ -20,7 +20,7 @@ from .contract import SocketAddress
 from .output import Transport
 from .process import Connection
 from .sasl import Certified
-from .tls_context import distinguished_name, user_name
+from .tls_context import certificate_items, user_name
 from .tls_transport import TlsTransport
 
 log = logging.getLogger("warren.connection")
@@ -142,7 +142,7 @@ class TlsConnection(Connection):
             "ssl": True,
             "ssl_protocol": self.tls.protocol,
             "ssl_cipher": self.tls.cipher,
-            "peer_cert_subject": distinguished_name(self.tls.certificate) if self.tls.is_ready else "",
+            **(certificate_items(self.tls.certificate) if self.tls.is_ready and self.tls.certificate else {}),
         }
 
 

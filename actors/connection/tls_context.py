@@ -10,6 +10,7 @@ Session tickets are off because connections to a broker live long, and without t
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -152,13 +153,27 @@ def user_name(certificate: Certificate, login_from: str) -> str | None:
     return distinguished_name(certificate) or None
 
 
-def distinguished_name(certificate: Certificate) -> str:
-    """The subject in the notation of RFC 4514, the most specific part first: `CN=guest,O=Team A,C=CH`."""
+def distinguished_name(certificate: Certificate, whose: str = "subject") -> str:
+    """The `subject` or the `issuer` as RFC 4514 writes it, the most specific part first: `CN=guest,O=Team A,C=CH`."""
     parts = (
         "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in rdn)
-        for rdn in certificate.get("subject", ())
+        for rdn in certificate.get(whose, ())
     )
     return ",".join(reversed(list(parts)))
+
+
+def certificate_items(certificate: Certificate) -> dict[str, str]:
+    """The info items of a client's certificate, for listings."""
+    return {
+        "peer_cert_subject": distinguished_name(certificate),
+        "peer_cert_issuer": distinguished_name(certificate, "issuer"),
+        "peer_cert_validity": f"{_moment(certificate['notBefore'])} - {_moment(certificate['notAfter'])}",
+    }
+
+
+def _moment(text: str) -> str:
+    """`2026-11-22T21:42:07Z`, from the text that Python's ssl has."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ssl.cert_time_to_seconds(text)))
 
 
 def _escaped(value: str) -> str:

@@ -252,6 +252,13 @@ class ToQueue(ToMemoryUser):
         """From the node, for listings: the info items of the queue."""
 
     @message
+    def storage_info(self) -> InfoItems:
+        """From the node, for listings: how many messages are in memory, and how many are persistent.
+
+        It takes time in proportion to the queue's runs, so nobody asks unless an operator wants it.
+        """
+
+    @message
     def look_up(self, numbers: list[int]) -> list[LookedUp]:
         """From operations: the messages with these numbers that are in the queue. They stay as they are."""
 

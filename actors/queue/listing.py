@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...routing.rows import QueueRow
 from ...runtime.credit import CreditFlow
 from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.inspection import Residence
 from .consumers import ChannelRecord
 
 if TYPE_CHECKING:
@@ -39,4 +40,16 @@ def replica_items(
         "blocked_by": list(map(str, credit.blockers())),
         "blocked_seconds_by": credit.blocked_seconds_by_kind(),
         **credit.flow_items(),
+    }
+
+
+def storage_items(found: Residence) -> InfoItems:
+    """rabbitmqctl's info items about where a queue keeps its messages."""
+    return {
+        "messages_ready_ram": found.ready_in_memory,
+        "messages_unacknowledged_ram": found.pending_in_memory,
+        "messages_ram": found.ready_in_memory + found.pending_in_memory,
+        "message_bytes_ram": found.bytes_in_memory,
+        "messages_persistent": found.persistent,
+        "message_bytes_persistent": found.persistent_bytes,
     }

@@ -34,10 +34,12 @@ from ...runtime.signal import Signal
 from ...runtime.turn_work import TurnWork
 from ...store.messages.message import Delivery, QueuedMessage
 from ...store.queue.backing_queue import BackingQueue
+from ...store.queue.inspection import residence
 from ...store.queue.memory_queue import MemoryQueue
 from ...store.queue.memory_stream import MemoryStream
 from ...store.queue.priority_queue import PriorityQueue
 from ...store.queue.range_read import SupportsRangeRead
+from ...store.queue.stream_segments import StreamBacking
 from ..channel.contract import to_channel
 from ..disk.errors import BatchLost
 from ..metadata.contract import to_metadata
@@ -50,6 +52,7 @@ from .durability import Durability
 from .effects import Effects
 from .head_read import HeadRead
 from .indexing import Indexing, read_range
+from .listing import storage_items
 from .master.master import Master
 from .policed_settings import policed_settings
 from .publisher_confirms import PublisherConfirms
@@ -648,6 +651,11 @@ class Queue(Process):
 
     def on_info(self, sender: Sender) -> InfoItems:
         return self.role.info()
+
+    def on_storage_info(self, sender: Sender) -> Slices[InfoItems]:
+        backing = self.backing
+        # A stream has its messages in segments, and none of its own in memory.
+        return storage_items((yield from residence(backing))) if not isinstance(backing, StreamBacking) else {}
 
     def on_look_up(self, sender: Sender, numbers: list[int]) -> Coroutine[Any, Any, list[LookedUp]]:
         self._check_not_ending()

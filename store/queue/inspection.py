@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from ..messages.message import body_size
@@ -10,8 +10,12 @@ from ..messages.pending_runs import PendingRuns
 from ..messages.run_queue import RunQueue
 from .backing_queue import BackingQueue
 from .memory_queue import MemoryQueue
+from .placement import ABSENT
 from .priority_queue import PriorityQueue
 from .variable_queue import VariableQueue
+
+#: Runs that are counted in one turn of a queue.
+RUNS_PER_SLICE = 2_000
 
 
 class Counts(NamedTuple):
@@ -41,6 +45,45 @@ def counts_of(part: RunQueue | PendingRuns) -> tuple[Counts, Counts]:
                 messages += 1
                 body_bytes += body_size(content)
     return Counts(part.count, part.body_bytes), Counts(messages, body_bytes)
+
+
+class Residence(NamedTuple):
+    """Where the messages of a queue are, and how many of them are persistent."""
+
+    ready_in_memory: int
+    pending_in_memory: int
+    bytes_in_memory: int
+    persistent: int
+    persistent_bytes: int
+
+
+def residence(backing: BackingQueue) -> Generator[None, None, Residence]:
+    """Count the messages whose bodies are in memory, and the persistent ones.
+
+    It looks at each run of the queue, and yields now and then; nothing may happen to the queue in between.
+    """
+    ready = pending = in_memory = persistent = persistent_bytes = seen = 0
+    for part in parts_in_memory(backing):
+        is_pending = isinstance(part, PendingRuns)
+        for run in part.runs:
+            if not run.kind & ABSENT:
+                in_memory += run.body_bytes
+                if is_pending:
+                    pending += run.live
+                else:
+                    ready += run.live
+            if run.origin.persistent:
+                persistent += run.live
+                persistent_bytes += run.body_bytes
+            seen += 1
+            if not seen % RUNS_PER_SLICE:
+                yield
+    for level in _levels(backing):
+        if isinstance(level, VariableQueue):
+            delta = level.sub_queues.delta
+            persistent += delta.count - delta.transient
+            persistent_bytes += delta.body_bytes - delta.transient_bytes
+    return Residence(ready, pending, in_memory, persistent, persistent_bytes)
 
 
 def check(backing: BackingQueue) -> None:

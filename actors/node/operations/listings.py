@@ -7,17 +7,18 @@ as soon as its rows are complete. A queue is asked only for columns that its row
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from ....amqp.fields import TYPE_NAMES, Table
 from ....routing.rows import QueueRow
 from ....routing.shards import shards_of
-from ....runtime.contract import Address
+from ....runtime.contract import Address, Message
 from ....runtime.errors import ProcessDown, ProcessTimeout
 from ...connection.contract import ToConnection, to_connection
 from ...metadata.contract import to_metadata
 from ...metadata.info_items import ConsumerNames, InfoItems, logical_consumers, queue_items, with_shard_items
-from ...queue.contract import to_queue
+from ...queue.contract import ToQueue, to_queue
 from ..contract import to_node
 from .columns import (
     BINDINGS,
@@ -26,6 +27,7 @@ from .columns import (
     CONSUMERS,
     EXCHANGES,
     QUEUE_ROW_COLUMNS,
+    QUEUE_STORAGE_COLUMNS,
     QUEUES,
     UNRESPONSIVE_QUEUES,
 )
@@ -64,7 +66,7 @@ async def list_queues(
     for slice_ in _slices(rows):
         answers: list[InfoItems | None] = [None] * len(slice_)
         if asks:
-            answers = await _infos(operator, slice_)
+            answers = await _infos(operator, slice_, not QUEUE_STORAGE_COLUMNS.isdisjoint(chosen))
         found = [
             answer if answer is not None and wanted <= answer.keys() else _queue_columns(operator, row, answer)
             for row, answer in zip(slice_, answers)
@@ -74,27 +76,36 @@ async def list_queues(
         await operator.process.next_turn()
 
 
-async def _infos(operator: Operator, rows: Sequence[QueueRow]) -> list[InfoItems | None]:
+async def _infos(operator: Operator, rows: Sequence[QueueRow], with_storage: bool) -> list[InfoItems | None]:
     """The items of each queue, those of a logical queue with those of its shards."""
     shards = [shards_of(operator.context.routing, row) for row in rows]
-    answers = iter(
-        await _in_time(
-            [
-                operator.process.ask(each.address, to_queue.info(), timeout=ANSWER_SECONDS)
-                if each.state == "running"
-                else None
-                for row, of_row in zip(rows, shards)
-                for each in (row, *of_row)
-            ]
-        )
-    )
+    asked = [each for row, of_row in zip(rows, shards) for each in (row, *of_row)]
+    answers = iter(await _answers(operator, asked, to_queue.info()))
+    storage: Iterator[InfoItems | None] = iter(())
+    if with_storage:
+        storage = iter(await _answers(operator, asked, to_queue.storage_info()))
     found: list[InfoItems | None] = []
     for of_row in shards:
         items, of_shards = next(answers), [next(answers) for _ in of_row]
         if items is not None and of_row:
             items = with_shard_items(items, [each for each in of_shards if each is not None])
+        stored = [each or {} for each in islice(storage, 1 + len(of_row))]
+        if items is not None and stored:
+            items = {**items, **{name: sum(each.get(name, 0) for each in stored) for each in stored for name in each}}
         found.append(items)
     return found
+
+
+async def _answers(
+    operator: Operator, rows: Sequence[QueueRow], question: Message[ToQueue, InfoItems]
+) -> list[InfoItems | None]:
+    """The answer of each queue that runs."""
+    return await _in_time(
+        [
+            operator.process.ask(row.address, question, timeout=ANSWER_SECONDS) if row.state == "running" else None
+            for row in rows
+        ]
+    )
 
 
 @operation()

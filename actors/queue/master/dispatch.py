@@ -15,6 +15,7 @@ from ..head_read import HeadRead
 from .delivery_counts import DeliveryCounts
 from .message_expiry import MessageExpiry
 from .pacing import Pacing
+from .utilisation import Utilisation
 
 #: Messages fetched from the backing queue at a time.
 DELIVERY_BATCH = 1000
@@ -36,6 +37,7 @@ class Dispatch:
         "keeps_grants",
         "outbox",
         "pacing",
+        "utilisation",
     )
 
     def __init__(
@@ -47,6 +49,7 @@ class Dispatch:
         head_read: HeadRead,
         effects: Effects,
         counts: DeliveryCounts | None,
+        utilisation: Utilisation,
     ) -> None:
         """`counts` are those of a quorum queue."""
         self._backing = backing
@@ -56,6 +59,7 @@ class Dispatch:
         self._effects = effects
         self._counts = counts
         self.outbox = effects.outbox
+        self.utilisation = utilisation
         #: A delivery may have become possible: there is a new message, a new consumer, or a consumer with new room. The
         #: queue calls `deliver` at the end of its turn.
         self.is_due = False
@@ -72,6 +76,8 @@ class Dispatch:
         backing, consumers, expiry, pacing = self._backing, self._consumers, self._expiry, self.pacing
         self.is_due = False
         self.awaits_write = False
+        if self.utilisation.is_held_back and consumers.can_any_take():
+            self.utilisation.let_go()
         if expiry.is_needed and not expiry.expire():
             return
         while len(backing) and len(consumers):
@@ -94,6 +100,7 @@ class Dispatch:
                 pacing.delivered(taken)
             if not taken:
                 self.awaits_write = consumers.awaits_write()
+                self.utilisation.hold_back()
                 # No consumer can use the grants now, but the channels' consumers on other queues may.
                 self._return_all_grants()
                 self._request_grants()

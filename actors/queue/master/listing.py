@@ -15,6 +15,7 @@ from ..consumers import ChannelRecord, Consumers
 from ..listing import replica_items
 from .dead_letterer import DeadLetterer
 from .range_readers import RangeReaders
+from .utilisation import Utilisation
 
 if TYPE_CHECKING:
     from ...metadata.info_items import InfoItems
@@ -29,15 +30,20 @@ def queue_items(
     range_readers: RangeReaders,
     dead_letterer: DeadLetterer,
     credit: CreditFlow,
+    utilisation: Utilisation,
 ) -> InfoItems:
     """rabbitmqctl's info items of a queue."""
     active = consumers.active
     # An exclusive consumer is the only one of its queue.
     exclusive = next(iter(consumers)) if consumers.has_exclusive() else None
     numbers = range_readers.numbers()
+    capacity = round(utilisation.value(), 4) if len(consumers) else 0
     return {
         **replica_items(row, backing, channels, credit),
         "consumers": len(consumers),
+        # The same number under an old and a new name.
+        "consumer_utilisation": capacity,
+        "consumer_capacity": capacity,
         "head_message_timestamp": _head_timestamp(backing),
         "queue_mode": queue_mode,
         "single_active_consumer_tag": active.tag if active else "",

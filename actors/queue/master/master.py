@@ -44,6 +44,7 @@ from .message_expiry import EXPIRY_STEP, MessageExpiry
 from .pacing import Pacing
 from .queue_expiry import QueueExpiry
 from .range_readers import RangeReaders
+from .utilisation import Utilisation
 
 if TYPE_CHECKING:
     from ....runtime.coroutines import Slices
@@ -117,6 +118,7 @@ class Master(Role):
             head_read,
             effects,
             self.delivery_counts,
+            Utilisation(state.now),
         )
         self.intake = Intake(
             persistence,
@@ -496,6 +498,7 @@ class Master(Role):
             self.range_readers,
             self.dead_letterer,
             state.credit,
+            self.dispatch.utilisation,
         )
         items["pace"] = None if self.pacing is None else self.pacing.info()
         return items

@@ -30,6 +30,7 @@ from warren.amqp.methods import (
     QueueDeclare,
     QueueDeclareOk,
 )
+from warren.cli.node_client import NodeClient, Target
 
 from ..wire import SLOW_DROP, TIMEOUT, HungUp, Wire, publish_frames
 from ..witness import Witness
@@ -216,20 +217,30 @@ def test_a_required_certificate(start_tls, authority, caplog):
         ("subject_alternative_name", "guest.example"),
     ],
 )
-def test_external(start_tls, authority, login_from, user):
+def test_external(start_tls, authority, login_from, user, tmp_path):
     """AB-13: the certificate's name is the user; the response is ignored."""
     certificate = authority.ca.issue_cert(
         "guest.example", common_name="guest", organization_name="Burrow", organization_unit_name="Diggers"
     )
+    control = str(tmp_path / "control")
     strict = start_tls(
         tls_verify="optional",
         auth_mechanisms=("PLAIN", "EXTERNAL"),
         ssl_cert_login_from=login_from,
         default_user=user,
         loopback_users=(),
+        control_dir=control,
     )
     with external(strict, authority.client(certificate)) as wire:
         wire.method(0, ConnectionTune)
+        with NodeClient(Target("warren@localhost", control_dir=control)) as node:
+            (row,) = node.call(
+                "list_connections", columns=["peer_cert_subject", "peer_cert_issuer", "peer_cert_validity"]
+            )
+    assert row["peer_cert_subject"] == "CN=guest,OU=Diggers,O=Burrow"
+    assert row["peer_cert_issuer"].startswith("OU=Testing CA")
+    begin, _, end = row["peer_cert_validity"].partition(" - ")
+    assert begin.endswith("Z") and end.endswith("Z") and begin < "2026" < end
     # PLAIN still works
     plain = f"\0{user}\0guest".encode()
     with tls_wire(authority.client()).open(address(strict), response=plain) as wire:

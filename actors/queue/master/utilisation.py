@@ -1,0 +1,57 @@
+"""`Utilisation`: the share of the time in which a queue could have delivered at once (`consumer_utilisation`).
+
+The queue is *held back* from when messages are ready and no consumer can take one until a consumer can. The share is a
+moving average in which a second counts fully, as RabbitMQ computes it. A queue pays for it only when it begins or
+ceases to be held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+#: Seconds of the present that count fully; a shorter time counts in proportion.
+FULL_WEIGHT = 1.0
+
+
+class Utilisation:
+    """See the module. `now` gives monotonic seconds."""
+
+    __slots__ = ("_active", "_average", "_now", "_since", "is_held_back")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = now()
+        #: Seconds before `_since` in which the queue was not held back, while it is.
+        self._active = 0.0
+        self._average = 1.0
+        self.is_held_back = False
+
+    def hold_back(self) -> None:
+        """No consumer can take the messages that are ready."""
+        if not self.is_held_back:
+            now = self._now()
+            self.is_held_back = True
+            self._active, self._since = now - self._since, now
+
+    def let_go(self) -> None:
+        """A consumer can take a message again."""
+        if self.is_held_back:
+            now = self._now()
+            self._average = _average(self._active, now - self._since, self._average)
+            self.is_held_back = False
+            self._active, self._since = 0.0, now
+
+    def value(self) -> float:
+        """The share, from 0.0 to 1.0."""
+        elapsed = self._now() - self._since
+        if self.is_held_back:
+            return _average(self._active, elapsed, self._average)
+        return _average(elapsed, 0.0, self._average)
+
+
+def _average(active: float, held_back: float, before: float) -> float:
+    seconds = active + held_back
+    if seconds <= 0:
+        return before
+    weight = min(1.0, seconds / FULL_WEIGHT)
+    return active / seconds * weight + before * (1 - weight)
