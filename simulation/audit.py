@@ -109,6 +109,8 @@ def _empty(schedule: Schedule, queue: QueueModel) -> None:
 
 
 def _check_order(queue: QueueModel, delivered: list[Delivered]) -> None:
+    if queue.kind.is_sharded:
+        return
     newest: dict[tuple[Channel, int], int] = {}
     lowest = 1 << 30
     for priority, channel, order in delivered:

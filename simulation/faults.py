@@ -345,7 +345,7 @@ class Faults:
             for each in self.schedule.clients.values():
                 for channel in each.channels.values():
                     channel.on_queue_crash()
-            queue = self.schedule.queues[actor.row.name]
+            queue = self.schedule.queues[actor.row.shard_of or actor.row.name]
             # A queue that cannot be recovered when the node starts is down until it is tried again after a while.
             queue.on_crash(queue.survives_restart, may_stay_down=not self.node.is_up)
         elif kind in ("Channel", "Connection"):

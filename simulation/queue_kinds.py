@@ -29,6 +29,11 @@ class QueueKind:
         return "x-max-priority" in self.arguments
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether only the messages of one shard have an order, and no client sees which shard a message is in."""
+        return "x-warren-shards" in self.arguments
+
+    @property
     def has_dead_letters(self) -> bool:
         return "x-dead-letter-exchange" in self.arguments
 
@@ -74,5 +79,6 @@ KINDS = (
     QueueKind("line", arguments={"x-single-active-consumer": True, **_DEAD_LETTERING}),
     QueueKind("private", durable=False, exclusive=True),
     QueueKind("passing", auto_delete=True),
+    QueueKind("wide", arguments={"x-warren-shards": 3}),
 )
 NAMES = {kind.name: kind for kind in KINDS}

@@ -24,6 +24,7 @@ from struct import Struct
 from typing import Literal, NamedTuple
 
 from ...amqp import methods
+from ...amqp.constants import PRECONDITION_FAILED
 from ...amqp.errors import AmqpError
 from ...amqp.fields import Table
 from ...amqp.frames import fit, rechannel_run
@@ -183,9 +184,12 @@ class ChannelConsumers:
         row = self._queues.row(name)
         check_consumer_arguments(row, method.arguments)
         shards = self._queues.shards(row)
-        consumer = self.by_tag[tag] = ChannelConsumer(
+        consumer = ChannelConsumer(
             tag, row.queue_id, row, method.no_ack, method.exclusive, self.prefetch, method.arguments
         )
+        if shards:
+            self._check_alone(consumer)
+        self.by_tag[tag] = consumer
         try:
             await self._queues.ask(row, self._consume_message(consumer), is_watched=True)
             if shards:
@@ -208,8 +212,8 @@ class ChannelConsumers:
         """Register the consumer of a sharded queue at each shard. Raise AmqpError if one refuses it (FC-93)."""
         parts = consumer.parts = {}
         if consumer.is_bounded:
-            next_tag = self._deliveries.next_tag
-            self._limiter.widen([shard.queue_id for shard in shards], consumer.prefetch, next_tag)
+            queue_ids = [shard.queue_id for shard in shards]
+            self._limiter.open_window(queue_ids, consumer.prefetch, self._deliveries.next_tag)
         try:
             for shard in shards:
                 part = replace(consumer, queue_id=shard.queue_id, row=shard, parts=None)
@@ -238,8 +242,28 @@ class ChannelConsumers:
                 with suppress(ProcessDown):
                     message = to_queue.cancel(self._config.channel_id, consumer.tag)
                     await self._process.ask(row.address, message)
-        if parts and consumer.is_bounded:
-            self._limiter.narrow(list(parts), consumer.prefetch)
+        self._limiter.close_window(parts)
+
+    def _leave_at_once(self, consumer: ChannelConsumer, parts: Iterable[str]) -> None:
+        """Have a consumer removed that the broker cancels. Nobody waits for it: the client may use its tag again."""
+        self._queues.flush()
+        for queue_id in (*parts, consumer.queue_id):
+            row = self._queues.rows.get(queue_id)
+            if row is not None:
+                self._process.send(row.address, to_queue.cancel(self._config.channel_id, consumer.tag))
+        self._limiter.close_window(parts)
+
+    def _check_alone(self, consumer: ChannelConsumer) -> None:
+        """Raise AmqpError 406 if the prefetch of another consumer of the sharded queue could not be told from this
+        one's. A shard asks the channel for grants, not for those of one consumer.
+        """
+        for other in self.by_tag.values():
+            if other.queue_id == consumer.queue_id and (other.is_bounded or consumer.is_bounded):
+                raise AmqpError(
+                    PRECONDITION_FAILED,
+                    f"{queue_phrase(consumer.row.vhost, consumer.row.name)} is sharded, and this channel has its "
+                    f"consumer '{other.tag}' already. Consume on another channel, or without a prefetch.",
+                )
 
     def _consume_message(self, consumer: ChannelConsumer) -> Message[ToQueue, bool]:
         return to_queue.consume(
@@ -273,7 +297,7 @@ class ChannelConsumers:
         whole = self.by_tag.pop(consumer.tag)
         self._report_deleted(whole)
         if whole.parts is not None:
-            self._process.spawn(self._leave(whole))
+            self._leave_at_once(whole, whole.parts)
         if self._config.has_cancel_notify:
             self._put_unasked(methods.BasicCancel(consumer.tag, True))
 

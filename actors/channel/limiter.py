@@ -39,13 +39,12 @@ class Request(NamedTuple):
 
 
 class Window:
-    """The prefetch that the consumers of one channel at one sharded queue have together."""
+    """The prefetch of a consumer of a sharded queue, for all shards together."""
 
-    __slots__ = ("consumers", "first_tag", "limit", "unacked")
+    __slots__ = ("first_tag", "limit", "unacked")
 
-    def __init__(self, queue_ids: Iterable[str], first_tag: int) -> None:
-        self.limit = 0
-        self.consumers = 0
+    def __init__(self, queue_ids: Iterable[str], limit: int, first_tag: int) -> None:
+        self.limit = limit
         #: The first delivery tag that it counts. Earlier ones are of consumers that were cancelled.
         self.first_tag = first_tag
         #: The unacknowledged deliveries of each shard.
@@ -108,26 +107,16 @@ class Limiter:
         """Whether this queue must ask before it delivers to the channel."""
         return self.limit is not None or queue_id in self.windows
 
-    def widen(self, queue_ids: Sequence[str], prefetch: int, next_tag: int) -> None:
+    def open_window(self, queue_ids: Sequence[str], prefetch: int, next_tag: int) -> None:
         """A consumer with this prefetch comes to the shards with these queue ids. `next_tag` is the delivery tag that
         its first delivery may have.
         """
-        window = self.windows.get(queue_ids[0])
-        if window is None:
-            window = Window(queue_ids, next_tag)
-            self.windows.update(dict.fromkeys(queue_ids, window))
-        window.limit += prefetch
-        window.consumers += 1
-        self.grant()
+        self.windows.update(dict.fromkeys(queue_ids, Window(queue_ids, prefetch, next_tag)))
 
-    def narrow(self, queue_ids: Sequence[str], prefetch: int) -> None:
-        """The consumer has left. The last one closes the window."""
+    def close_window(self, queue_ids: Iterable[str]) -> None:
+        """The consumer has left these shards."""
         window = next((self.windows[each] for each in queue_ids if each in self.windows), None)
         if window is None:
-            return
-        window.limit -= prefetch
-        window.consumers -= 1
-        if window.consumers:
             return
         for queue_id in window.unacked:
             self.windows.pop(queue_id, None)

@@ -98,6 +98,8 @@ class ConsumingSide:
             prefetch = 0
 
         def consume() -> None:
+            if queue.kind.is_sharded and any(other.queue is queue for other in self.consumers.values()):
+                return  # a channel may have one consumer with a prefetch at a sharded queue
             consumer = self.consumers[tag] = SimConsumer(
                 channel, tag, queue, no_ack, prefetch, self.schedule.world.time, queue.crash_count, queue.delete_count
             )

@@ -167,7 +167,7 @@ class QueueModel:
         if redelivered and not copy.seen and not copy.may_be_redelivered:
             raise PromiseBroken(f"{copy} was flagged as redelivered, though no client can have received it before")
         # Dead letters have no order: of several messages, those with a consumer die later.
-        if not redelivered and copy.source is None:
+        if not redelivered and copy.source is None and not self.kind.is_sharded:
             key = self, copy.message.channel, copy.message.priority if self.kind.has_priorities else 0
             if newest.get(key, 0) > copy.message.order:
                 raise PromiseBroken(f"{copy} was delivered after a message that was published later")

@@ -302,6 +302,19 @@ def wait_until(channel, is_so):
         channel.connection.process_data_events(0.05)
 
 
+def test_a_second_consumer_with_a_prefetch_needs_another_channel(broker, connect):
+    channel, other = connect(), connect()
+    declare(channel)
+    channel.basic_consume("q", print, consumer_tag="first")
+    channel.basic_consume("q", print)  # without a prefetch
+    channel.basic_qos(prefetch_count=3)
+    code, text = refusal(channel, lambda channel: channel.basic_consume("q", print))
+    assert code == 406 and "has its consumer 'first' already. Consume on another channel" in text
+    other.basic_qos(prefetch_count=3)
+    other.basic_consume("q", print)
+    assert broker.queue("q").consumers == 1
+
+
 def test_unacknowledged_messages_return_when_the_channel_closes(broker, connect):
     channel = connect()
     declare(channel)
