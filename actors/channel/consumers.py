@@ -213,7 +213,7 @@ class ChannelConsumers:
         parts = consumer.parts = {}
         if consumer.is_bounded:
             queue_ids = [shard.queue_id for shard in shards]
-            self._limiter.open_window(queue_ids, consumer.prefetch, self._deliveries.next_tag)
+            self._limiter.share(queue_ids, consumer.prefetch, self._deliveries.next_tag)
         try:
             for shard in shards:
                 part = replace(consumer, queue_id=shard.queue_id, row=shard, parts=None)
@@ -242,7 +242,7 @@ class ChannelConsumers:
                 with suppress(ProcessDown):
                     message = to_queue.cancel(self._config.channel_id, consumer.tag)
                     await self._process.ask(row.address, message)
-        self._limiter.close_window(parts)
+        self._limiter.unshare(parts)
 
     def _leave_at_once(self, consumer: ChannelConsumer, parts: Iterable[str]) -> None:
         """Have a consumer removed that the broker cancels. Nobody waits for it: the client may use its tag again."""
@@ -251,7 +251,7 @@ class ChannelConsumers:
             row = self._queues.rows.get(queue_id)
             if row is not None:
                 self._process.send(row.address, to_queue.cancel(self._config.channel_id, consumer.tag))
-        self._limiter.close_window(parts)
+        self._limiter.unshare(parts)
 
     def _check_alone(self, consumer: ChannelConsumer) -> None:
         """Raise AmqpError 406 if the prefetch of another consumer of the sharded queue could not be told from this
@@ -463,7 +463,7 @@ class ChannelConsumers:
                 )
             total += count
         self._output.notices.append((address, queue_id, self._config.channel_id, total))
-        if self._limiter.limit is not None or self._limiter.windows:
+        if self._limiter.limit is not None or self._limiter.shared:
             self._limiter.delivered(queue_id, total, 0 if consumer.no_ack else total)
 
     def _make_head(self, consumer: ChannelConsumer, heads: dict[int, DeliveryHead], origin: Origin) -> DeliveryHead:

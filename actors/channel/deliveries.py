@@ -18,6 +18,7 @@ from .client_output import ClientOutput
 from .contract import ChannelConfig, Outcome
 from .limiter import Limiter
 from .queue_links import QueueLinks, Settlement, gather
+from .spreading import QUEUES_KEPT
 from .tracing import Tracer
 from .unacked import NO_QUEUE, DeliverySource, Unacked, UnackedRun
 
@@ -84,7 +85,6 @@ class Deliveries:
 
     def queue_gone(self, queue_id: str) -> None:
         self.unacked.disown(queue_id)
-        self._cursors.pop(queue_id, None)
 
     # -- basic.get ---
 
@@ -132,6 +132,8 @@ class Deliveries:
             shard = shards[at % len(shards)]
             delivery, left = await self._get_from(shard, no_ack)
             if delivery is not None:
+                if len(self._cursors) >= QUEUES_KEPT:
+                    self._cursors.clear()  # most of these queues are deleted by now
                 self._cursors[row.queue_id] = (at + 1) % len(shards)
                 for other in shards:
                     if other is not shard:

@@ -9,8 +9,8 @@ answered at once.
     limit  >=  unacknowledged deliveries + granted deliveries that have not arrived (`granted`)
 
 The other prefetch, a limit for each consumer, is counted by the queue. A consumer of a sharded queue is at several
-queues, so the limiter counts its prefetch as well, as the **window** of the shards (FC-93). The shards then need grants
-like the queues of a channel with a limit.
+queues, so the limiter counts its prefetch as well (FC-93). The shards then need grants, like the queues of a channel
+with a limit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Request(NamedTuple):
     wanted: int
 
 
-class Window:
+class SharedPrefetch:
     """The prefetch of a consumer of a sharded queue, for all shards together."""
 
     __slots__ = ("first_tag", "limit", "unacked")
@@ -52,9 +52,9 @@ class Window:
 
 
 class Limiter:
-    """Grants deliveries to the queues of one channel, as long as there is a limit or a window."""
+    """Grants deliveries to the queues of one channel, as long as there is a limit or a shared prefetch."""
 
-    __slots__ = ("_config", "_process", "_queues", "_unacked", "exempt", "granted", "limit", "requests", "windows")
+    __slots__ = ("_config", "_process", "_queues", "_unacked", "exempt", "granted", "limit", "requests", "shared")
 
     def __init__(
         self, process: Process, config: ChannelConfig, queues: QueueLinks, unacked: Unacked, limit: int | None
@@ -71,8 +71,8 @@ class Limiter:
         self.granted: dict[str, int] = {}
         #: Queues that wait for a grant, in the order of their requests.
         self.requests: deque[Request] = deque()
-        #: The windows, by the queue id of each of their shards.
-        self.windows: dict[str, Window] = {}
+        #: The prefetch of each consumer of a sharded queue, by the queue id of each of the shards.
+        self.shared: dict[str, SharedPrefetch] = {}
 
     @property
     def is_limited(self) -> bool:
@@ -88,41 +88,41 @@ class Limiter:
             return
         if was_limited is not self.is_limited:
             # A queue whose consumer is gone may still wait for a grant, which does not come now.
-            # Shards with a window need grants anyway, so nothing changes for them.
-            windows = self.windows
+            # Shards with a shared prefetch need grants anyway, so nothing changes for them.
+            shared = self.shared
             concerned = {*consumed_from, *[request.queue_id for request in self.requests], *self.granted}
-            concerned -= windows.keys()
+            concerned -= shared.keys()
             rows = self._queues.rows
             changed = to_queue.limiter_changed(self._config.channel_id, self.is_limited)
             for queue_id in concerned & rows.keys():
                 self._process.send(rows[queue_id].address, changed)
-            self.granted = {queue_id: count for queue_id, count in self.granted.items() if queue_id in windows}
-            self.requests = deque([request for request in self.requests if request.queue_id in windows])
+            self.granted = {queue_id: count for queue_id, count in self.granted.items() if queue_id in shared}
+            self.requests = deque([request for request in self.requests if request.queue_id in shared])
             self.exempt.clear()
         self.grant()
 
-    # -- windows of sharded queues ---
+    # -- consumers of sharded queues ---
 
     def needs_grants(self, queue_id: str) -> bool:
         """Whether this queue must ask before it delivers to the channel."""
-        return self.limit is not None or queue_id in self.windows
+        return self.limit is not None or queue_id in self.shared
 
-    def open_window(self, queue_ids: Sequence[str], prefetch: int, next_tag: int) -> None:
+    def share(self, queue_ids: Sequence[str], prefetch: int, next_tag: int) -> None:
         """A consumer with this prefetch comes to the shards with these queue ids. `next_tag` is the delivery tag that
         its first delivery may have.
         """
-        self.windows.update(dict.fromkeys(queue_ids, Window(queue_ids, prefetch, next_tag)))
+        self.shared.update(dict.fromkeys(queue_ids, SharedPrefetch(queue_ids, prefetch, next_tag)))
 
-    def close_window(self, queue_ids: Iterable[str]) -> None:
+    def unshare(self, queue_ids: Iterable[str]) -> None:
         """The consumer has left these shards."""
-        window = next((self.windows[each] for each in queue_ids if each in self.windows), None)
-        if window is None:
+        shared = next((self.shared[each] for each in queue_ids if each in self.shared), None)
+        if shared is None:
             return
-        for queue_id in window.unacked:
-            self.windows.pop(queue_id, None)
+        for queue_id in shared.unacked:
+            self.shared.pop(queue_id, None)
         if self.limit is not None:
             return
-        gone = window.unacked.keys()
+        gone = shared.unacked.keys()
         self.requests = deque([request for request in self.requests if request.queue_id not in gone])
         for queue_id in gone:
             self.granted.pop(queue_id, None)
@@ -150,24 +150,24 @@ class Limiter:
         self.grant()
 
     def delivered(self, queue_id: str, count: int, unacked: int) -> None:
-        """`count` deliveries of the queue have arrived. To be called only while there is a limit or a window.
+        """`count` deliveries of the queue have arrived. To be called only while there is a limit or a shared prefetch.
 
         `unacked` of them await an acknowledgement.
         """
         self._use(queue_id, count)
-        window = self.windows.get(queue_id)
-        if window is not None:
-            window.unacked[queue_id] += unacked
+        shared = self.shared.get(queue_id)
+        if shared is not None:
+            shared.unacked[queue_id] += unacked
         if self.requests:
             self.grant()  # deliveries that need no ack used up grants, and do not count as unacknowledged
 
     def queue_gone(self, queue_id: str) -> None:
         if self.requests:
             self.requests = deque([request for request in self.requests if request.queue_id != queue_id])
-        window = self.windows.get(queue_id)
-        if window is not None:
-            window.unacked[queue_id] = 0  # the queue has these messages again, or they are gone
-        if self.granted.pop(queue_id, 0) or window is not None:
+        shared = self.shared.get(queue_id)
+        if shared is not None:
+            shared.unacked[queue_id] = 0  # the queue has these messages again, or they are gone
+        if self.granted.pop(queue_id, 0) or shared is not None:
             self.grant()
 
     # -- deliveries ---
@@ -181,11 +181,11 @@ class Limiter:
         """These deliveries are unacknowledged no longer. `grant` follows, after all that are settled together."""
         if self.exempt:
             self.exempt.difference_update([run.first for run in runs if run.consumer_tag is None])
-        if self.windows:
+        if self.shared:
             for run in runs:
-                window = self.windows.get(run.source.queue_id)
-                if window is not None and run.consumer_tag is not None and run.first >= window.first_tag:
-                    window.unacked[run.source.queue_id] -= len(run.tags)
+                shared = self.shared.get(run.source.queue_id)
+                if shared is not None and run.consumer_tag is not None and run.first >= shared.first_tag:
+                    shared.unacked[run.source.queue_id] -= len(run.tags)
 
     # -- grants ---
 
@@ -205,40 +205,40 @@ class Limiter:
         assert self.limit is not None
         return self.limit - self._unacknowledged() - sum(self.granted.values())
 
-    def _free_in(self, window: Window) -> int:
-        """How many more deliveries the window allows."""
-        granted = sum([self.granted.get(queue_id, 0) for queue_id in window.unacked])
-        return window.limit - sum(window.unacked.values()) - granted
+    def _free_in(self, shared: SharedPrefetch) -> int:
+        """How many more deliveries the shared prefetch allows."""
+        granted = sum([self.granted.get(queue_id, 0) for queue_id in shared.unacked])
+        return shared.limit - sum(shared.unacked.values()) - granted
 
     def _free_for(self, queue_id: str) -> int:
         """How many more deliveries this queue may make."""
-        window = self.windows.get(queue_id)
-        if window is None:
+        shared = self.shared.get(queue_id)
+        if shared is None:
             return self._free()
-        free = self._free_in(window)
+        free = self._free_in(shared)
         return free if self.limit is None else min(free, self._free())
 
     def grant(self) -> None:
-        """Grant what the limit and the windows leave to the waiting queues, an even share each."""
+        """Grant what the limit and each shared prefetch leave to the waiting queues, an even share each."""
         requests = self.requests
         if not requests:
             return
         free = UNLIMITED if self.limit is None else self._free()
         full: deque[Request] = deque()
-        full_windows: set[Window] = set()
+        used_up: set[SharedPrefetch] = set()
         while requests and free > 0:
             share = max(1, free // len(requests))
             request = requests.popleft()
             queue_id, address, wanted = request
             count = min(wanted, share)
-            window = self.windows.get(queue_id)
-            if window is not None:
-                left = 0 if window in full_windows else self._free_in(window)
+            shared = self.shared.get(queue_id)
+            if shared is not None:
+                left = 0 if shared in used_up else self._free_in(shared)
                 if left <= 0:
-                    full_windows.add(window)
+                    used_up.add(shared)
                     full.append(request)
                     continue
-                rivals = sum([other.queue_id in window.unacked for other in requests])
+                rivals = sum([other.queue_id in shared.unacked for other in requests])
                 count = min(count, max(1, left // (rivals + 1)))
             free -= count
             self.granted[queue_id] = self.granted.get(queue_id, 0) + count

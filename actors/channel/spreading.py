@@ -16,6 +16,9 @@ from ..node.context import NodeContext
 #: with a shard for each run a client that publishes seldom, and much at a time, would fill its shards unevenly.
 RANDOM_STRETCH = 16
 
+#: Sharded queues whose next shard a channel remembers.
+QUEUES_KEPT = 512
+
 
 class ShardedRow(NamedTuple):
     """A logical queue among the destinations of a message."""
@@ -76,6 +79,8 @@ class Spreading:
         else:
             number = self._next.get(row.queue_id)
             if number is None:
+                if len(self._next) >= QUEUES_KEPT:
+                    self._next.clear()  # most of them are deleted by now
                 # Channels begin with different shards, or many short-lived ones would publish to the first one only.
                 number = self._number_from(count)
             self._next[row.queue_id] = number + 1

@@ -113,15 +113,23 @@ class Queues:
         shards = shards_of(self._routing, row)
         if if_empty:
             await self._check_empty(row, shards)
-        # The end of the first process must not delete the row, and with it the shards that were not asked yet.
+        # The end of the first process must not delete the rows of the shards that were not asked yet.
         self._deleting.add(row.queue_id)
         try:
-            _, is_ended = await self._end(row, if_unused, False)
+            await self._end(row, if_unused, False)
             ready = sum([(await self._end(shard, False, False))[0] for shard in shards])
-            await self._changing.change(DeleteQueue(row.vhost, row.name, row.queue_id, is_ended, by))
+            # Any of the processes may have crashed while it ended, and been restarted since.
+            await self._changing.change(DeleteQueue(row.vhost, row.name, row.queue_id, False, by))
         finally:
             self._deleting.discard(row.queue_id)
         return ready
+
+    def _is_deleting(self, vhost: str, name: str) -> bool:
+        """Whether this logical queue, or that of this shard, is being deleted: its rows are removed together."""
+        row = self._state.queue(vhost, name)
+        if row is not None and row.shard_of is not None:
+            row = self._state.queue(vhost, row.shard_of)
+        return row is not None and row.queue_id in self._deleting
 
     async def _check_empty(self, row: QueueRow, shards: Sequence[QueueRow]) -> None:
         """Raise AmqpError 406 unless all shards are empty. One that crashed just now counts as empty (FC-96)."""
@@ -134,6 +142,8 @@ class Queues:
 
     async def leaves(self, vhost: str, name: str, queue_id: str, address: Address[ToQueue]) -> None:
         """Delete a queue whose process at `address` is about to end by itself."""
+        if self._is_deleting(vhost, name):
+            return
         is_ended = not self._is_restarted(vhost, name, queue_id, address)
         await self._changing.note(DeleteQueue(vhost, name, queue_id, is_ended))
 
@@ -193,8 +203,7 @@ class Queues:
         row = self._state.queue(vhost, name)
         if row is None or row.queue_id != queue_id:
             return None
-        whole = row if row.shard_of is None else self._state.queue(vhost, row.shard_of)
-        if whole is not None and whole.queue_id in self._deleting:
+        if self._is_deleting(vhost, name):
             return None
         if row.durable and self._is_durable:
             return self._changing.note(SetQueueStates(vhost, ((name, queue_id, "stopped"),)))

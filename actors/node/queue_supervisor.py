@@ -245,9 +245,10 @@ class QueueSupervisor(Process):
         supervised = self.queues.pop(queue_id, None)
         if supervised is None:
             return True
-        self.demonitor(queue_id)
         if supervised.row.address is not None:
             self.request_exit(supervised.row.address)
+        # Afterwards, because the request wakes a dormant queue, which is monitored from then on.
+        self.demonitor(queue_id)
         if self.storage is None or not supervised.row.durable:
             return True
         number = queue_number(queue_id)

@@ -155,6 +155,29 @@ def limited_queues(site: Site, numbers: range) -> None:
 
 
 @churn
+def sharded_queues(site: Site, numbers: range) -> None:
+    queues(site, numbers, {"x-warren-shards": 3}, durable=True)
+
+
+@churn
+def sharded_queues_with_consumers(site: Site, numbers: range) -> None:
+    """Each ends with its consumer, which has a message unacknowledged and a prefetch."""
+
+    def make(number: int) -> bytes:
+        name = f"churn {number}"
+        return frames(
+            1,
+            methods.QueueDeclare(queue=name, auto_delete=True, arguments=table_from({"x-warren-shards": 3})),
+            methods.BasicQos(prefetch_count=1),
+            methods.BasicConsume(queue=name, consumer_tag=name),
+            *[message(name) for _ in range(4)],
+            methods.BasicCancel(name),
+        )
+
+    in_bursts(site, numbers, make, methods.BasicCancelOk)
+
+
+@churn
 def auto_delete_queues(site: Site, numbers: range) -> None:
     """Each ends with its consumer, which has a message unacknowledged."""
 

@@ -593,6 +593,27 @@ def test_a_durable_sharded_queue_survives_a_restart(tmp_path):
         assert broker.queues() == []
 
 
+@pytest.mark.parametrize("way", ["delete", "expire"])
+def test_a_sharded_queue_ends_whose_shards_nobody_has_used_since_a_restart(tmp_path, way, caplog):
+    """After a restart an empty queue has no process before somebody needs it."""
+    with Broker(port=0, data_dir=tmp_path) as broker:
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        declare(connection.channel(), durable=True, **({"expires": 1000} if way == "expire" else {}))
+        connection.close()
+    with Broker(port=0, data_dir=tmp_path) as broker:
+        if way == "delete":
+            assert broker.delete_queue("q") == 0
+        deadline = time.monotonic() + SECONDS
+        while any(binding.destination_name == "q" for binding in broker.bindings()):  # asks no queue, as `queues` would
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        broker.wait_idle()
+        assert broker.queues() == []
+        broker.declare_queue("q_0")
+        broker.wait_idle()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 # -- any history ---
 
 
