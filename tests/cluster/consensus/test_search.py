@@ -1,12 +1,56 @@
-"""Random schedules break no law of Raft."""
+"""Random schedules break no law of Raft, and the bugs that are planted in it are found."""
+
+import pytest
+
+from warren.seams import SEAMS
 
 from . import schedules
+from .conversation import played
+from .mutants import MUTANTS, planted
+from .test_scenarios import FOLDER
+from .world import Violation
+
+#: Schedules within which a bug must be found.
+MOST = 2_000
+#: The first seed for bugs that lower seeds do not find; skipping those saves time.
+FIRST = {"vote_before_it_is_on_disk": 1_600, "change_while_one_is_uncommitted": 780, "half_commits": 650}
+#: Bugs that take a story longer than random steps find within seconds: the scenario that differs with the bug.
+BY_SCENARIO = {
+    "earlier_term_committed_by_counting": "entry_of_an_earlier_term_is_not_counted",
+    "forgets_its_leader_in_a_crash": "voter_that_starts_again_keeps_its_leader",
+}
 
 
 def test_schedules_break_no_law(first_seed):
     for seed in range(first_seed, first_seed + 300):
         failure = schedules.run(seed)
         assert failure is None, "\n".join([f"seed {seed}", *schedules.told(seed)[-60:]])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", sorted(MUTANTS.keys() - BY_SCENARIO.keys()))
+def test_the_search_finds_a_planted_bug(name):
+    first = FIRST.get(name, 0)
+    with planted(name):
+        found = next(filter(None, map(schedules.run, range(first, first + MOST))), None)
+    assert found is not None, f"{MOST} schedules, and the bug was not found"
+    assert schedules.run(found.seed) is None, "the seed fails without the bug too"
+
+
+@pytest.mark.parametrize("name", BY_SCENARIO)
+def test_a_scenario_finds_a_planted_bug(name):
+    text = (FOLDER / f"{BY_SCENARIO[name]}.txt").read_text()
+    assert played(text) == text
+    with planted(name):
+        try:
+            assert played(text) != text
+        except Violation:
+            pass
+
+
+def test_every_seam_of_consensus_has_a_bug():
+    seams = {name for name, functions in SEAMS.items() if functions[0].__module__.startswith("warren.cluster.")}
+    assert {decision for decision, _ in MUTANTS.values()} == seams
 
 
 def test_a_seed_gives_the_same_story_again():

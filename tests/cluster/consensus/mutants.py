@@ -1,0 +1,145 @@
+"""Bugs of consensus that the search must find. Each replaces one decision (`warren.seams`)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from warren.cluster.consensus.messages import AppendAnswer, Vote, VoteAnswer
+from warren.seams import SEAMS
+
+#: The bugs by name: the decision that each replaces, and what replaces it.
+MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {}
+
+
+def bug(decision: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The decorated function is called instead of those of the seam, with the function itself as first argument."""
+
+    def add(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        MUTANTS[wrong.__name__] = decision, wrong
+        return wrong
+
+    return add
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The bug is there inside the `with`."""
+    decision, wrong = MUTANTS[name]
+    with ExitStack() as stack:
+        for function in SEAMS[decision]:
+            owner: Any = sys.modules[function.__module__]
+            *path, method = function.__qualname__.split(".")
+            for step in path:
+                owner = getattr(owner, step)
+            stack.enter_context(mock.patch.object(owner, method, functools.partialmethod(_call, wrong, function)))
+        yield
+
+
+def _call(self: Any, wrong: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
+    return wrong(function, self, *arguments)
+
+
+@bug("consensus: what waits for the disk")
+def vote_before_it_is_on_disk(promise: Any, self: Any, message: Any) -> None:
+    """A voter answers at once; after a crash it votes again in the same term."""
+    if isinstance(message, VoteAnswer):
+        self._messages.append(message)
+    else:
+        promise(self, message)
+
+
+@bug("consensus: what waits for the disk")
+def append_answered_before_it_is_on_disk(promise: Any, self: Any, message: Any) -> None:
+    """A member answers for entries that a crash takes from it."""
+    if isinstance(message, AppendAnswer):
+        self._messages.append(message)
+    else:
+        promise(self, message)
+
+
+@bug("consensus: which entries are committed")
+def earlier_term_committed_by_counting(may_commit: Any, self: Any) -> int:
+    """A leader counts who has an entry of an earlier term."""
+    return int(max(self._log.committed, self._log.members.reached_by_majority(self._match)))
+
+
+@bug("consensus: when the members may change")
+def change_while_one_is_uncommitted(change_refusal: Any, self: Any, members: Any) -> Any:
+    """Two changes at once lead to majorities that share no node."""
+    return self._log.members.why_not(members)
+
+
+@bug("consensus: whether a log continues another one")
+def term_of_previous_entry_not_compared(has: Any, self: Any, index: int, term: int) -> bool:
+    """A member appends behind an entry of another leader."""
+    return self.term_at(index) is not None
+
+
+@bug("consensus: which log is more complete")
+def longer_log_wins(is_behind: Any, self: Any, index: int, term: int) -> bool:
+    """A long log of an earlier term beats a short one of a later term."""
+    return index >= self.last_index
+
+
+@bug("consensus: which log is more complete")
+def any_log_wins(is_behind: Any, self: Any, index: int, term: int) -> bool:
+    """A voter does not compare logs."""
+    return True
+
+
+@bug("consensus: which entries a leader's entries replace")
+def late_append_cuts_the_log(merge: Any, self: Any, entries: Any) -> None:
+    """An append that arrives late removes entries behind it for which the member has answered."""
+    if entries and self.committed < entries[0].index <= self.last_index:
+        self._truncate(entries[0].index)
+    merge(self, entries)
+
+
+@bug("consensus: who gets a vote")
+def votes_twice(may_vote: Any, self: Any, message: Vote) -> bool:
+    """A voter gives a second vote in a term."""
+    return bool(self.log.is_behind(message.last_index, message.last_term))
+
+
+@bug("consensus: whether a node has a leader")
+def elects_another_while_the_leader_lives(hears_leader: Any, self: Any) -> bool:
+    """A voter takes part in an election although it has just answered its leader."""
+    return False
+
+
+@bug("consensus: whether a node has a leader")
+def forgets_its_leader_in_a_crash(hears_leader: Any, self: Any) -> bool:
+    """A voter that starts again elects another leader at once, although it may have answered one just before."""
+    return bool(hears_leader(self)) and (self.leading is not None or self.leader_name is not None)
+
+
+@bug("consensus: when a barrier is passed")
+def barrier_by_old_contact(barrier_contact: Any, self: Any) -> int:
+    """A leader answers a barrier though it may have been replaced meanwhile."""
+    return int(self._now + 1)
+
+
+@bug("consensus: how many are a majority")
+def half_is_a_majority(has_majority: Any, self: Any, count: int) -> bool:
+    """Half of the voters elect a leader."""
+    return count >= len(self.voters) / 2
+
+
+@bug("consensus: what a majority has reached")
+def half_commits(reached_by_majority: Any, self: Any, value: Any) -> int:
+    """An entry is committed when half of the voters have it."""
+    values = sorted(map(value, self.voters), reverse=True)
+    return int(values[(len(values) - 1) // 2])
+
+
+@bug("consensus: which entries the write commits")
+def two_voters_commit_like_one(committed_when_written: Any, self: Any) -> int:
+    """A leader of two voters commits by its own write."""
+    if self.leading is not None and len(self.log.members.voters) == 2:
+        return int(self.log.last_index)
+    return int(committed_when_written(self))
