@@ -182,6 +182,10 @@ class Settings:
     credit_flow_default_credit: tuple[int, int] = setting(
         (400, 200), "messages: (initial credit, returned after this many); (0, 0) switches credit flow off"
     )
+    msg_store_credit_disc_bound: tuple[int, int] = setting(
+        (4_000, 800),
+        "the same between a queue and its journal and message stores, and so the messages that wait for the disk",
+    )
     # FC-35
     output_buffer_limit: int = setting(
         8_388_608, "bytes that may wait for one socket before the broker stops reading from it", low=1
@@ -291,7 +295,8 @@ class Settings:
             object.__setattr__(
                 self, item.name, _checked(item.name, getattr(self, item.name), item.default, item.metadata)
             )
-        _check_credit(self.credit_flow_default_credit)
+        _check_credit("credit_flow_default_credit", self.credit_flow_default_credit)
+        _check_credit("msg_store_credit_disc_bound", self.msg_store_credit_disc_bound)
         _check_tls(self)
         _check_pattern("credential_validator_regexp", self.credential_validator_regexp)
         if self.control_port is not None and self.control_cookie_file is None:
@@ -380,6 +385,7 @@ class NodeKeywords(TypedDict, total=False):
     channel_operation_timeout: int
     default_consumer_prefetch: tuple[bool, int]
     credit_flow_default_credit: tuple[int, int]
+    msg_store_credit_disc_bound: tuple[int, int]
     output_buffer_limit: int
     control_backlog_limit: int
     turn_messages: int
@@ -485,12 +491,12 @@ def _checked_tuple(key: str, value: Any, default: tuple[Any, ...]) -> tuple[Any,
     return tuple(value)
 
 
-def _check_credit(pair: tuple[int, int]) -> None:
+def _check_credit(key: str, pair: tuple[int, int]) -> None:
     # FC-1: with a larger second number, the sender would run out of credit before the receiver returns any, for ever.
     initial, more_after = pair
     if pair != (0, 0) and not 0 < more_after <= initial:
         raise _wrong(
-            "credit_flow_default_credit",
+            key,
             pair,
             "a pair (initial, more after) with 0 < more after <= initial, or (0, 0) to switch it off",
         )

@@ -33,6 +33,9 @@ from ..seams import seam
 #: (initial credit, more credit after) in messages, as in RabbitMQ 3.10.
 DEFAULT_PAIR = (400, 200)
 
+#: The pair of a queue with its journal and its message stores: the default of `msg_store_credit_disc_bound`.
+STORE_PAIR = (4000, 800)
+
 #: The credit with a peer that is not credited.
 UNLIMITED = 1 << 62
 

@@ -52,9 +52,6 @@ from .settings import JournalSettings
 if TYPE_CHECKING:
     from ..queue.contract import HandedEntry, ToQueue
 
-#: Credit of each queue: so many messages may be in flight to the disk, and so many are granted at a time.
-CREDIT = (4000, 800)
-
 #: Seconds without an append after which the current file is freed, if it has more than `IDLE_BYTES`.
 IDLE_SECONDS = 1.0
 IDLE_BYTES = 1 << 20
@@ -107,7 +104,6 @@ class Journal(Process):
         #: By queue: what it has appended since the last batch, and what the running commit writes for it.
         self._waiting: dict[int, Appended] = {}
         self._in_commit: dict[int, Appended] = {}
-        self._credit = CreditFlow(CREDIT, self._grant, key="journal credit")
         #: The durable queues that exist, running or not.
         self._queues: set[int] = set()
         #: Dead letters that are sent to their targets when the journal is durable up to a position.
@@ -128,6 +124,8 @@ class Journal(Process):
 
     async def on_start(self, sender: Sender, settings: JournalSettings) -> FoundJournal:
         self._settings = settings
+        #: Of each queue: so many messages may be in flight to the disk, and so many are granted at a time.
+        self._credit = CreditFlow(settings.credit, self._grant, key="msg_store_credit_disc_bound")
         self._disk_retry = DiskRetry(self, f"the journal of vhost '{settings.vhost}'", settings.alarms)
         files = JournalEngine(settings.disk, JOURNAL, settings.file_limit)
         try:

@@ -41,9 +41,6 @@ from .settings import StoreSettings
 if TYPE_CHECKING:
     from ..queue.contract import ToQueue
 
-#: Credit of each queue in messages: RabbitMQ's `msg_store_credit_disc_bound`.
-CREDIT = (4000, 800)
-
 #: Bodies of a purged or deleted queue that one turn removes; more would hold up the other queues.
 REMOVED_AT_A_TIME = 4096
 
@@ -77,7 +74,6 @@ class MessageStore(Process):
         super().__init__()
         self._engine: StoreEngine | None = None
         self._addresses: dict[str, Address[ToQueue]] = {}
-        self._credit = CreditFlow(CREDIT, self._grant, key="msg_store_credit_disc_bound")
         self._is_open = False
         self._is_syncing = self._is_collecting = False
         #: The next sync does not wait for acknowledgements.
@@ -92,6 +88,7 @@ class MessageStore(Process):
 
     async def on_start(self, sender: Sender, settings: StoreSettings) -> bool:
         self._name = settings.name
+        self._credit = CreditFlow(settings.credit, self._grant, key="msg_store_credit_disc_bound")
         self._disk_retry = DiskRetry(self, f"{settings.name} in {settings.root}", settings.alarms)
         engine = StoreEngine(
             settings.disk,

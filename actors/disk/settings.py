@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...runtime.contract import Address
+from ...runtime.credit import STORE_PAIR, Pair
 from ...store.bodies import store_engine
 from ...store.disk.disk import Disk
 from ...store.disk.progress import NO_PROGRESS, Progress
@@ -24,6 +25,7 @@ class JournalSettings:
     queues    the numbers of the durable queues there are; records of other queues are ignored
     vhost     the name of the virtual host, for the log
     alarms    the process that blocks publishers while the disk refuses writes, or None
+    credit    the credit of each queue, in messages; the queue has the same pair
     """
 
     disk: Disk
@@ -32,6 +34,7 @@ class JournalSettings:
     vhost: str
     alarms: Address[ToAlarms] | None = None
     file_limit: int = journal_engine.FILE_LIMIT
+    credit: Pair = STORE_PAIR
 
 
 def no_references() -> Iterable[Sequence[bytes]]:
@@ -52,6 +55,7 @@ class StoreSettings:
                  have to be counted, so it is a function of a module or a partial of one
     boot_id      see `StoreEngine`
     progress     is notified of files that have to be scanned
+    credit       the credit of each queue, in messages; the queue has the same pair
     """
 
     name: str
@@ -64,3 +68,4 @@ class StoreSettings:
     file_limit: int = store_engine.FILE_LIMIT
     boot_id: str | None = None
     progress: Progress = NO_PROGRESS
+    credit: Pair = STORE_PAIR

@@ -113,7 +113,13 @@ class VhostSupervisor(Process):
         )
         journal: Address[ToJournal] = self._create(Journal)
         settings = JournalSettings(
-            disk, numbers, found.segment_entries, self.name, context.alarms, context.limits.journal
+            disk,
+            numbers,
+            found.segment_entries,
+            self.name,
+            context.alarms,
+            context.limits.journal,
+            context.settings.msg_store_credit_disc_bound,
         )
         journaled = await self.ask(journal, to_journal.start(settings))
         transient: Address[ToMessageStore] = self._create(MessageStore, TRANSIENT)
@@ -127,6 +133,7 @@ class VhostSupervisor(Process):
             disk,
             found.segment_entries,
             context.limits.embed_below,
+            context.settings.msg_store_credit_disc_bound,
         )
         self.send(self.queues, to_queue_supervisor.start(context, self.storage))
         self._make_indexer(IndexerSettings(self.name, self.path, context.settings.message_index_max_bytes, numbers))
@@ -207,6 +214,7 @@ class VhostSupervisor(Process):
             clients,
             file_limit=context.limits.store,
             boot_id=context.boot_id,
+            credit=context.settings.msg_store_credit_disc_bound,
         )
         return settings if references is None else replace(settings, references=references, progress=context.progress)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...runtime.contract import message
+from ...runtime.credit import STORE_PAIR, Pair
 from ...store.queue.placement import EMBED_BELOW
 from ..resources.contract import ToMemoryUser
 
@@ -63,6 +64,8 @@ class VhostStorage:
     segment_entries: int
     #: Bodies of fewer bytes are embedded in the journal and the segments.
     embed_below: int = EMBED_BELOW
+    #: The pair (I, M) of a queue with the journal and with each store.
+    credit: Pair = STORE_PAIR
 
 
 class LookedUp(NamedTuple):

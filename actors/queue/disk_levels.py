@@ -26,8 +26,6 @@ from ...store.queue.disk_queue import DiskQueue
 from ...store.queue.stream_queue import StreamQueue
 from ...store.queue.variable_queue import VariableQueue
 from ..disk.contract import to_journal, to_message_store
-from ..disk.journal import CREDIT as JOURNAL_CREDIT
-from ..disk.message_store import CREDIT as STORE_CREDIT
 
 if TYPE_CHECKING:
     from ...runtime.contract import Address
@@ -91,10 +89,10 @@ class DiskLevels:
         # Messages written to segments directly, without the journal, and those of them that are synced. They count
         # against a credit of their own, from which no process grants.
         self._direct = self._direct_safe = 0
-        credit.relate("journal", JOURNAL_CREDIT, "journal")
-        credit.relate("segments", JOURNAL_CREDIT, "segments")
+        credit.relate("journal", storage.credit, "journal")
+        credit.relate("segments", storage.credit, "segments")
         for store in (PERSISTENT, TRANSIENT):
-            credit.relate(store, STORE_CREDIT, "store")
+            credit.relate(store, storage.credit, "store")
 
     def make(self, priority: int) -> DiskQueue:
         """Make the variable queue of a level."""

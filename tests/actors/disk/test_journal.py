@@ -11,9 +11,10 @@ from collections.abc import Callable
 import pytest
 from thespian.actors import ActorExitRequest, ActorSystem
 
-from warren.actors.disk.journal import CREDIT, Journal
+from warren.actors.disk.journal import Journal
 from warren.actors.disk.settings import JournalSettings
 from warren.amqp.frames import build_content
+from warren.runtime.credit import STORE_PAIR
 from warren.runtime.errors import ProcessDown
 from warren.runtime.exit_reason import NORMAL
 from warren.runtime.loop.loop_base import LoopBase
@@ -187,7 +188,7 @@ def test_appends_during_a_sync_share_the_next_one(stage, disk):
 
 def test_credit_comes_back_for_messages_that_are_on_disk(stage, disk):
     """800 of 4000; acks need none."""
-    initial, more = CREDIT
+    initial, more = STORE_PAIR
     one = Writer(stage, ONE)
     disk.hold()
     one.publish(more)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from warren import Broker, Settings
-from warren.actors.disk.message_store import CREDIT
 from warren.settings import SettingsError
 from warren.store.data_dir.data_dir import DataDir
 
@@ -52,14 +51,20 @@ def fill(broker, vhost, size, count=100):
     client.close()
 
 
-@pytest.mark.parametrize("setting", ["msg_store_io_batch_size", "msg_store_credit_disc_bound"])
-def test_parameter_validation(setting):
-    """These are no settings of warren: a batch is what a turn gathered, and the credit is the least that RabbitMQ
-    accepts.
-    """
+def test_parameter_validation(data_dir):
+    """A batch is what a turn gathered, so its size is no setting. The credit is one, and any pair that works does."""
     with pytest.raises(SettingsError, match="unknown setting"):
-        Settings.of(**{setting: 4096})
-    assert CREDIT == (4000, 800)
+        Settings.of(msg_store_io_batch_size=4096)
+    assert Settings().msg_store_credit_disc_bound == (4000, 800)
+    for wrong in ((4000, 8000), (0, 800), 4096):
+        with pytest.raises(SettingsError, match="setting 'msg_store_credit_disc_bound'"):
+            Settings.of(msg_store_credit_disc_bound=wrong)
+    for pair in ((2, 1), (0, 0)):
+        with Broker(data_dir=data_dir, msg_store_credit_disc_bound=pair) as broker:
+            for size in (SMALL, LARGE):
+                fill(broker, "/", size, count=1000)
+            assert broker.queue("q").messages == 2000
+            broker.delete_queue("q")
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["embedded", "stored"])
